@@ -48,5 +48,7 @@ def _isolated() -> Iterator[None]:
             stack.enter_context(registry.isolated())
         yield
     Document._file_readers = Readers()
-    if Document._graph.revision != BUILT_IN:  # building it for each test would take a tenth of their time
+    if (
+        Document._graph.revision != BUILT_IN
+    ):  # building it for each test would take a tenth of their time
         Document._graph = built_in_groups()

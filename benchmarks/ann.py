@@ -1,11 +1,13 @@
-"""The approximate search by graphs beside the exact one: time to build, p50, and the share of the nearest it finds.
+"""The approximate search by graphs beside the exact one: time to build, p50, and the share of the
+nearest it finds.
 
     python benchmarks/ann.py [--nodes 100000] [--queries 100]
 
-The vectors are 384 numbers long and lie in 2,000 clusters that overlap, with noise; the nearest row is hardly nearer
-than the tenth, which is harder for a graph than most embeddings are. They lie in a store file, as a Document's do. The
-same queries go to both searches in turns; "filter" lets a share of the rows through, by chance. The last columns say
-how much of the exact ten and hundred nearest was found; a score that differs from the exact one is a failure.
+The vectors are 384 numbers long and lie in 2,000 clusters that overlap, with noise; the nearest row
+is hardly nearer than the tenth, which is harder for a graph than most embeddings are. They lie in a
+store file, as a Document's do. The same queries go to both searches in turns; "filter" lets a share
+of the rows through, by chance. The last columns say how much of the exact ten and hundred nearest
+was found; a score that differs from the exact one is a failure.
 """
 
 from __future__ import annotations
@@ -40,18 +42,25 @@ def fill(store: MapFileVectorStore, rows: np.ndarray) -> float:
     store.create(COLLECTION, VectorSchema(DIMENSION, "cosine", {}))
     for start in range(0, len(rows), ROWS_AT_ONCE):
         some = range(start, min(start + ROWS_AT_ONCE, len(rows)))
-        store.upsert(COLLECTION, [VectorRow(f"{one:08d}", rows[one], fields[chance[one]]) for one in some])
+        store.upsert(
+            COLLECTION, [VectorRow(f"{one:08d}", rows[one], fields[chance[one]]) for one in some]
+        )
     return time.perf_counter() - started
 
 
-def recall(store: MapFileVectorStore, queries: np.ndarray, topk: int, wanted: Filter | None) -> float:
+def recall(
+    store: MapFileVectorStore, queries: np.ndarray, topk: int, wanted: Filter | None
+) -> float:
     """Which share of the exact answers is found."""
     exact = store.search(COLLECTION, queries, topk, wanted)
     found = [store.search_approximately(COLLECTION, one[None], topk, wanted)[0] for one in queries]
     for some, others in zip(found, exact, strict=True):
         assert len(some) == len(others)
         assert all(dict(others).get(key, score) == score for key, score in some)
-    both = sum(len(dict(some).keys() & dict(others).keys()) for some, others in zip(found, exact, strict=True))
+    both = sum(
+        len(dict(some).keys() & dict(others).keys())
+        for some, others in zip(found, exact, strict=True)
+    )
     return both / sum(map(len, exact))
 
 
@@ -71,24 +80,36 @@ def measure(path: Path, rows: np.ndarray, queries: np.ndarray) -> None:
         started = time.perf_counter()
         store.search_approximately(COLLECTION, queries[:1], TOPK)
         print(f"first answer after a restart in {time.perf_counter() - started:.2f} s")
-        print(f"{'filter':>7} {'exact ms':>9} {'ann ms':>9} {'x exact':>8} {'recall@10':>10} {'@100':>6}")
+        print(
+            f"{'filter':>7} {'exact ms':>9} {'ann ms':>9} {'x exact':>8} {'recall@10':>10} {'@100':>6}"
+        )
         for share in SHARES:
             wanted = None if share == 100 else Condition("share", "lt", share)
             candidates = {
                 "exact": lambda query, wanted=wanted: store.search(COLLECTION, query, TOPK, wanted),
-                "ann": lambda query, wanted=wanted: store.search_approximately(COLLECTION, query, TOPK, wanted),
+                "ann": lambda query, wanted=wanted: store.search_approximately(
+                    COLLECTION, query, TOPK, wanted
+                ),
             }
-            seconds = interleaved(candidates, [dict.fromkeys(candidates, query[None]) for query in queries])
+            seconds = interleaved(
+                candidates, [dict.fromkeys(candidates, query[None]) for query in queries]
+            )
             exact, ann = median_ms(seconds["exact"]), median_ms(seconds["ann"])
             tenth, hundredth = (recall(store, queries, topk, wanted) for topk in (TOPK, 10 * TOPK))
             shown = f"{share} %" if wanted is not None else "none"
-            print(f"{shown:>7} {exact:9.2f} {ann:9.2f} {exact / ann:8.1f} {tenth:10.3f} {hundredth:6.3f}")
+            print(
+                f"{shown:>7} {exact:9.2f} {ann:9.2f} {exact / ann:8.1f} {tenth:10.3f} {hundredth:6.3f}"
+            )
 
 
 def main() -> int:
     """Measure at as many rows as asked for."""
-    parser = argparse.ArgumentParser(description="The approximate search by graphs beside the exact one.")
-    parser.add_argument("--nodes", type=int, default=100_000, help="vectors; 1000000 take some 6 GB of memory")
+    parser = argparse.ArgumentParser(
+        description="The approximate search by graphs beside the exact one."
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=100_000, help="vectors; 1000000 take some 6 GB of memory"
+    )
     parser.add_argument("--queries", type=int, default=100)
     options = parser.parse_args()
     rows, queries = clustered(options.nodes, options.queries, DIMENSION)

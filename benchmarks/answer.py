@@ -1,17 +1,20 @@
-"""A question end to end, but for the model's answer: p50, p95 and p99 at 100,000 nodes on a file, and the memory.
+"""A question end to end, but for the model's answer: p50, p95 and p99 at 100,000 nodes on a file,
+and the memory.
 
     python benchmarks/answer.py [--nodes 100000] [--queries 200] [--rounds 3] [--check]
     python benchmarks/answer.py --model [--queries 100]
 
-Nodes, vectors and questions are those of stages.py. A question's vector is looked up in a table and a chat model that
-says one sentence at once stands for the real one, so the times are those of lazyrag alone: hybrid retrieval, context,
-prompt, citations, and what the pipeline adds. Before the clock starts, each way of asking is held to what the hybrid
-itself gives. Memory is that of a process of its own, which opens the file and answers. With --check
-nothing is timed, and all answers are compared. Results go to build/bench.
+Nodes, vectors and questions are those of stages.py. A question's vector is looked up in a table and
+a chat model that says one sentence at once stands for the real one, so the times are those of
+lazyrag alone: hybrid retrieval, context, prompt, citations, and what the pipeline adds. Before the
+clock starts, each way of asking is held to what the hybrid itself gives. Memory is that of a
+process of its own, which opens the file and answers. With --check nothing is timed, and all answers
+are compared. Results go to build/bench.
 
-With --model a real embedding model on the CPU embeds the questions, over the 1,398 texts of Cranfield: what the default
-of `RAGPipeline.over` takes, the late-interaction reranker as a setting, and the chain that was the default before. Each
-question comes once, so the reranker embeds passages that no question before it needed, as in use.
+With --model a real embedding model on the CPU embeds the questions, over the 1,398 texts of
+Cranfield: what the default of `RAGPipeline.over` takes, the late-interaction reranker as a setting,
+and the chain that was the default before. Each question comes once, so the reranker embeds passages
+that no question before it needed, as in use.
 """
 
 from __future__ import annotations
@@ -62,11 +65,15 @@ def ways(docs: Document) -> dict[str, Ask]:
     vector, words = Retriever(docs, "line", "cosine"), Retriever(docs, "line", "bm25")
     hybrid = HybridRetriever(vector, words, fusion_method="weighted", weights=[0.6, 0.4], topk=TOPK)
     plain = RAGPipeline(retriever=hybrid, generator=lambda prompt: SAID)
-    reranked = RAGPipeline(retriever=hybrid, reranker=Reranker("BM25Reranker"), generator=lambda prompt: SAID)
+    reranked = RAGPipeline(
+        retriever=hybrid, reranker=Reranker("BM25Reranker"), generator=lambda prompt: SAID
+    )
     return {
         "hybrid alone": lambda question: hybrid(question, topk=TOPK),
         "retrieve": lambda question: plain.sync.retrieve(question, TOPK),
-        "retrieve_and_rerank, 50 by BM25": lambda question: reranked.sync.retrieve_and_rerank(question, 50, TOPK),
+        "retrieve_and_rerank, 50 by BM25": lambda question: reranked.sync.retrieve_and_rerank(
+            question, 50, TOPK
+        ),
         "retrieve_with_context": lambda question: plain.sync.retrieve_with_context(question, TOPK),
         "answer": plain.sync.answer,
     }
@@ -79,7 +86,9 @@ def compare(asked: dict[str, Ask], questions: Sequence[str]) -> None:
         assert [(hit.id, hit.score) for hit in asked["retrieve"](question)] == expected
         context = asked["retrieve_with_context"](question)
         again = context.metadata["duplicates"]
-        assert [hit.id for hit in context.sources] == [uid for uid, _ in expected if uid not in again]
+        assert [hit.id for hit in context.sources] == [
+            uid for uid, _ in expected if uid not in again
+        ]
         answer = asked["answer"](question)
         assert [citation.uid for citation in answer.citations] == [expected[0][0]]
 
@@ -96,7 +105,10 @@ def together(docs: Document, questions: Sequence[str]) -> float:
 def memory_mb(folder: Path, question: str) -> dict[str, float]:
     """Megabytes of a process that opens the file and answers: after the import, and at most."""
     done = subprocess.run(
-        [sys.executable, __file__, "--open", str(folder), question], capture_output=True, text=True, check=True
+        [sys.executable, __file__, "--open", str(folder), question],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     imported, most = map(float, done.stdout.split())
     return {"imported_mb": imported, "most_mb": most}
@@ -112,7 +124,9 @@ def open_and_answer(folder: Path, question: str) -> None:
 
 
 def most_mb() -> float:
-    """The most memory that this process had so far; what getrusage says counts that of its parent before exec."""
+    """The most memory that this process had so far; what getrusage says counts that of its parent
+    before exec.
+    """
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -133,7 +147,9 @@ def run(count: int, asked: int, rounds: int) -> list[Row]:
             if not rounds:
                 print(f"{len(questions)} answers equal those of the hybrid")
                 return []
-            seconds = interleaved(found, [dict.fromkeys(found, question) for question in questions], rounds)
+            seconds = interleaved(
+                found, [dict.fromkeys(found, question) for question in questions], rounds
+            )
             rate = together(docs, questions)
         np.save(folder / "question.npy", vector_of[questions[0]])
         memory = memory_mb(folder, questions[0])
@@ -148,7 +164,9 @@ def run(count: int, asked: int, rounds: int) -> list[Row]:
         for name, own in seconds.items()
     ]
     print(table(rows, COLUMNS))
-    print(f"{AT_ONCE} at once: {rate:.0f} answers a second; memory of a process that opens and answers: {memory}")
+    print(
+        f"{AT_ONCE} at once: {rate:.0f} answers a second; memory of a process that opens and answers: {memory}"
+    )
     save(
         f"answer-{count:08}",
         rows,
@@ -176,7 +194,8 @@ def run_model(asked: int) -> list[Row]:
                     docs, LAZY_ROOT_NAME, settings=late, generator=lambda prompt: SAID
                 ),
                 "RetrievalChain.over": RAGPipeline(
-                    retriever=RetrievalChain.over(docs, LAZY_ROOT_NAME), generator=lambda prompt: SAID
+                    retriever=RetrievalChain.over(docs, LAZY_ROOT_NAME),
+                    generator=lambda prompt: SAID,
                 ),
             }
             for name, pipeline in made.items():
@@ -184,13 +203,20 @@ def run_model(asked: int) -> list[Row]:
                 for question, _ in judged.questions[:asked]:
                     begun, cpu = time.perf_counter(), time.process_time()
                     pipeline.sync.answer(question)
-                    seconds.setdefault(name, []).append((time.perf_counter() - begun, time.process_time() - cpu))
+                    seconds.setdefault(name, []).append(
+                        (time.perf_counter() - begun, time.process_time() - cpu)
+                    )
     rows: list[Row] = []
     for name, both in seconds.items():
         own = [wall for wall, _ in both]
         quantiles = {f"p{q}_ms": quantile_ms(own, q / 100) for q in (95, 99)}
         rows.append(
-            {"asked": name, "p50_ms": median_ms(own), **quantiles, "cpu_s": sum(cpu for _, cpu in both) / asked}
+            {
+                "asked": name,
+                "p50_ms": median_ms(own),
+                **quantiles,
+                "cpu_s": sum(cpu for _, cpu in both) / asked,
+            }
         )
     print(table(rows, (*COLUMNS, "cpu_s")))
     save("defaults", rows, texts=len(judged.texts), questions=asked)
@@ -203,7 +229,9 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--model", action="store_true", help="the defaults with a real embedding model")
+    parser.add_argument(
+        "--model", action="store_true", help="the defaults with a real embedding model"
+    )
     parser.add_argument("--check", action="store_true", help="compare answers, and time nothing")
     parser.add_argument("--open", nargs=2, metavar=("FOLDER", "QUESTION"), help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -2,9 +2,9 @@
 
     python benchmarks/cache.py [--rows 10000] [--dimension 384] [--folder FOLDER]
 
-Batches as they come from a model are stored in one transaction each. The file lies in a temporary folder, or in the one
-that is named. Beside it: the same bytes written to a plain file, and its texts hashed, which is the least that there is
-to do.
+Batches as they come from a model are stored in one transaction each. The file lies in a temporary
+folder, or in the one that is named. Beside it: the same bytes written to a plain file, and its
+texts hashed, which is the least that there is to do.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ def seconds(function: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def measure(path: Path, texts: list[str], matrix: np.ndarray, rates: dict[str, list[float]]) -> float:
-    """One round with a new file: adds the seconds of each part, returns the bytes of the file per row."""
+def measure(
+    path: Path, texts: list[str], matrix: np.ndarray, rates: dict[str, list[float]]
+) -> float:
+    """One round with a new file: adds the seconds of each part, returns the bytes of the file per
+    row.
+    """
     space = VectorSpace("benchmark", dimension=matrix.shape[1])
     vectors = dict(zip(texts, matrix, strict=True))
     shuffled = random.Random(0).sample(texts, len(texts))
@@ -55,7 +59,9 @@ def measure(path: Path, texts: list[str], matrix: np.ndarray, rates: dict[str, l
     rates["put, all at once"].append(seconds(lambda: put(len(texts), path.name)))
     with EmbeddingCache(path) as cache:
         rates["get, all at once"].append(seconds(lambda: cache.get_many(space, shuffled)))
-        rates["get, one at a time"].append(seconds(lambda: [cache.get_many(space, [text]) for text in shuffled]))
+        rates["get, one at a time"].append(
+            seconds(lambda: [cache.get_many(space, [text]) for text in shuffled])
+        )
         embedder = CachedEmbedder(lambda text: matrix[0], cache, identity="benchmark")
         embedder.embed(texts)
         rates["CachedEmbedder.embed, warm"].append(seconds(lambda: embedder.embed(shuffled)))
@@ -71,8 +77,15 @@ def main() -> None:
     parser.add_argument("--folder", help="where the files are made; a temporary folder by default")
     options = parser.parse_args()
     chance = random.Random(0)
-    texts = [" ".join(f"word{chance.randrange(10_000)}" for _ in range(WORDS)) for _ in range(options.rows)]
-    matrix = np.random.default_rng(0).standard_normal((options.rows, options.dimension)).astype(np.float32)
+    texts = [
+        " ".join(f"word{chance.randrange(10_000)}" for _ in range(WORDS))
+        for _ in range(options.rows)
+    ]
+    matrix = (
+        np.random.default_rng(0)
+        .standard_normal((options.rows, options.dimension))
+        .astype(np.float32)
+    )
     names = [
         "put, 64 at once",
         "put, all at once",
@@ -89,7 +102,9 @@ def main() -> None:
     print(f"{options.rows:,} vectors of {options.dimension} numbers")
     for name, times in rates.items():
         median = statistics.median(times)
-        print(f"{name:30} {options.rows / median:10,.0f} rows/s {1e6 * median / options.rows:8.1f} us/row")
+        print(
+            f"{name:30} {options.rows / median:10,.0f} rows/s {1e6 * median / options.rows:8.1f} us/row"
+        )
     print(
         f"{'the file':30} {size:10,.0f} bytes per row, {size - 4 * options.dimension:,.0f} of them beside the numbers"
     )

@@ -1,14 +1,17 @@
-"""Compare the working tree with another commit: queries, ingestion and opening, side by side in one run.
+"""Compare the working tree with another commit: queries, ingestion and opening, side by side in one
+run.
 
     python benchmarks/compare_commits.py [COMMIT] [--nodes 1000 100000] [--quick] [--check RATIO]
 
-The other commit (default: HEAD) is checked out into a temporary git worktree. Each side runs in a process of its own,
-with the same interpreter and the same driver (`engines/reading.py`), and builds the same Documents; only the package
-differs. Sides take turns in the order A B B A, so that what else the machine does hits both. The table shows medians
-in milliseconds and their ratio: below 1, the working tree is faster. The column "answers" tells whether both sides
-find the same nodes with the same scores. Nodes are lines of real English texts, 100 files of them, resampled; vectors
-are made without a model. --quick measures 1,000 nodes only, in fewer rounds. With --check the exit status is 1 where a
-ratio is above the one given: for people, as a shared machine is too noisy for CI. Results go to build/bench.
+The other commit (default: HEAD) is checked out into a temporary git worktree. Each side runs in a
+process of its own, with the same interpreter and the same driver (`engines/reading.py`), and builds
+the same Documents; only the package differs. Sides take turns in the order A B B A, so that what
+else the machine does hits both. The table shows medians in milliseconds and their ratio: below 1,
+the working tree is faster. The column "answers" tells whether both sides find the same nodes with
+the same scores. Nodes are lines of real English texts, 100 files of them, resampled; vectors are
+made without a model. --quick measures 1,000 nodes only, in fewer rounds. With --check the exit
+status is 1 where a ratio is above the one given: for people, as a shared machine is too noisy for
+CI. Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -65,7 +68,12 @@ def checkout(commit: str) -> Iterator[Path]:
 
 def git(*words: str) -> str:
     """What git prints in this checkout."""
-    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)  # noqa: S607
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), *words],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         sys.exit(f"git {' '.join(words)} failed: {done.stderr.strip()}")
     return done.stdout.strip()
@@ -81,7 +89,9 @@ def write_lines(folder: Path, texts: Sequence[str], files: int) -> str:
     return str(folder)
 
 
-def side_by_side(before: Engine, now: Engine, measure: Callable[[Engine, int], list[float]], rounds: int) -> Row:
+def side_by_side(
+    before: Engine, now: Engine, measure: Callable[[Engine, int], list[float]], rounds: int
+) -> Row:
     """Medians and their ratio, of calls in the order A B B A.
 
     Args:
@@ -125,23 +135,37 @@ def run(root: Path, count: int, plan: Plan) -> list[Row]:
         before, now = sides
         rows = []
         for name in before.call("figures"):
-            answers = "" if "explain" in name else compare_answers(before, now, name, queries[:COMPARED])
+            answers = (
+                "" if "explain" in name else compare_answers(before, now, name, queries[:COMPARED])
+            )
             asked = {"figure": name, "queries": queries[: plan.queries]}
-            row = side_by_side(before, now, lambda one, _, given=asked: one.call("query", **given), plan.rounds)
+            row = side_by_side(
+                before, now, lambda one, _, given=asked: one.call("query", **given), plan.rounds
+            )
             rows.append({"figure": name, "nodes": count, **row, "answers": answers})
         slow: dict[str, Callable[[Engine, int], list[float]]] = {
-            "first query after open": lambda one, turn: one.call("first_query", query=queries[turn]),
+            "first query after open": lambda one, turn: one.call(
+                "first_query", query=queries[turn]
+            ),
             "add a .txt, first answer": lambda one, turn: one.call("add_file", text=few[turn]),
             f"ingest {FEW_FILES} files": lambda one, turn: one.call("ingest", query=queries[turn]),
         }
         for name, measure in slow.items():
-            rows.append({"figure": name, "nodes": count, **side_by_side(before, now, measure, plan.slow_rounds)})
+            rows.append(
+                {
+                    "figure": name,
+                    "nodes": count,
+                    **side_by_side(before, now, measure, plan.slow_rounds),
+                }
+            )
     return rows
 
 
 def compare_answers(before: Engine, now: Engine, name: str, queries: Sequence[str]) -> str:
     """Whether both sides find the same nodes, in the same order, with the same scores."""
-    first, second = (engine.call("answers", figure=name, queries=list(queries)) for engine in (before, now))
+    first, second = (
+        engine.call("answers", figure=name, queries=list(queries)) for engine in (before, now)
+    )
     different = sum(one != other for one, other in zip(first, second, strict=True))
     return f"{different} of {len(first)} differ" if different else "same"
 
@@ -149,10 +173,18 @@ def compare_answers(before: Engine, now: Engine, name: str, queries: Sequence[st
 def main() -> int:
     """Measure, print, and with --check judge."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("commit", nargs="?", default="HEAD", help="what to compare the working tree with; HEAD")
-    parser.add_argument("--nodes", type=int, nargs="+", help=f"sizes; default {' '.join(map(str, SIZES))}")
-    parser.add_argument("--quick", action="store_true", help="1,000 nodes and fewer rounds: about half a minute")
-    parser.add_argument("--check", type=float, metavar="RATIO", help="fail if a ratio is above this one")
+    parser.add_argument(
+        "commit", nargs="?", default="HEAD", help="what to compare the working tree with; HEAD"
+    )
+    parser.add_argument(
+        "--nodes", type=int, nargs="+", help=f"sizes; default {' '.join(map(str, SIZES))}"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="1,000 nodes and fewer rounds: about half a minute"
+    )
+    parser.add_argument(
+        "--check", type=float, metavar="RATIO", help="fail if a ratio is above this one"
+    )
     options = parser.parse_args()
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
@@ -164,12 +196,15 @@ def main() -> int:
         for count in options.nodes or (SIZES[:1] if options.quick else SIZES):
             rows += (found := run(root, count, plan))
             print(
-                f"\n{figure(count)} nodes; before: {commit}, now: the working tree\n{table(found, COLUMNS)}", flush=True
+                f"\n{figure(count)} nodes; before: {commit}, now: the working tree\n{table(found, COLUMNS)}",
+                flush=True,
             )
     save("compare-commits", rows, before=commit)
     slow = [row for row in rows if options.check is not None and row["ratio"] > options.check]
     for row in slow:
-        print(f"{row['figure']} at {figure(row['nodes'])} nodes: {row['ratio']:.2f} times, over {options.check:g}")
+        print(
+            f"{row['figure']} at {figure(row['nodes'])} nodes: {row['ratio']:.2f} times, over {options.check:g}"
+        )
     return int(bool(slow))
 
 

@@ -1,9 +1,10 @@
 """Real texts of the shared data, and as many nodes of them as a benchmark needs.
 
-A node is a stretch of consecutive pieces: 60 words of English paragraphs (Cranfield and XQuAD), or Chinese between two
-punctuation marks until there are 100 characters (XQuAD and CMRC 2018). Each begins anywhere, so beyond the size of
-the texts, which `Corpus.real_nodes` tells, nodes overlap: the texts are resampled. The terms of a stretch are those of
-its pieces, so that a million nodes need not be analysed.
+A node is a stretch of consecutive pieces: 60 words of English paragraphs (Cranfield and XQuAD), or
+Chinese between two punctuation marks until there are 100 characters (XQuAD and CMRC 2018). Each
+begins anywhere, so beyond the size of the texts, which `Corpus.real_nodes` tells, nodes overlap:
+the texts are resampled. The terms of a stretch are those of its pieces, so that a million nodes
+need not be analysed.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ class Corpus:
 
 
 def make_corpus(language: str, count: int) -> Corpus:
-    """That many nodes; the terms of a sample are compared with what the analyser says of the node's text."""
+    """That many nodes; the terms of a sample are compared with what the analyser says of the node's
+    text.
+    """
     pieces = [piece for text in paragraphs(language) for piece in split(language, text)]
     terms_of = term_function(language)
     numbers: dict[str, int] = {}
@@ -128,7 +131,9 @@ def draw(language: str, pieces: list[str], count: int) -> tuple[np.ndarray, int]
 
 
 def make_queries(corpus: Corpus, count: int) -> list[str]:
-    """Questions in words: 3 to 12 distinct English words, or 2 to 5 Chinese ones, of one node each."""
+    """Questions in words: 3 to 12 distinct English words, or 2 to 5 Chinese ones, of one node
+    each.
+    """
     chance = random.Random(2)
     terms_of = term_function(corpus.language)
     fewest, most = (3, 12) if corpus.language == "en" else (2, 5)
@@ -139,7 +144,9 @@ def make_queries(corpus: Corpus, count: int) -> list[str]:
             words = [word for word in corpus.text(row).split() if len(terms_of(word)) == 1]
         else:
             own = corpus.ids[corpus.starts[row] : corpus.starts[row + 1]]
-            words = [word for number in own if _HAN_WORD.fullmatch(word := corpus.vocabulary[number])]
+            words = [
+                word for number in own if _HAN_WORD.fullmatch(word := corpus.vocabulary[number])
+            ]
         words = list(dict.fromkeys(words))
         wanted = chance.randint(fewest, most)
         if len(words) >= wanted:

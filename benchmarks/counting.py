@@ -1,4 +1,6 @@
-"""What a step does, counted: calls, and files that it opens. Counts do not depend on the machine, as times do."""
+"""What a step does, counted: calls, and files that it opens. Counts do not depend on the machine,
+as times do.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ class Counts:
     """What a step did.
 
     Args:
-        calls: Calls of functions of the package, in all threads; comprehensions and generator expressions aside, which
-            are frames in some versions of Python only.
+        calls: Calls of functions of the package, in all threads; comprehensions and generator
+            expressions aside, which are frames in some versions of Python only.
         opened: Files that were opened, each as often as it was.
     """
 
@@ -47,7 +49,11 @@ def count(step: Callable[[], object]) -> Counts:
     def profile(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal calls
         code = frame.f_code
-        if event == "call" and not code.co_name.startswith("<") and code.co_filename.startswith(PACKAGE):
+        if (
+            event == "call"
+            and not code.co_name.startswith("<")
+            and code.co_filename.startswith(PACKAGE)
+        ):
             calls += 1
 
     opened = _opened = []

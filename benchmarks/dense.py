@@ -1,12 +1,14 @@
-"""Nearest vectors beside other engines: one run, the same vectors and queries for all, interleaved, medians and ratios.
+"""Nearest vectors beside other engines: one run, the same vectors and queries for all, interleaved,
+medians and ratios.
 
     python benchmarks/dense.py [--nodes 100000] [--check]
 
-Vectors and queries are those of vectors.py: real MiniLM embeddings, and beyond about 20,000 synthetic ones made from
-them. Each engine runs in a process of its own. Beside them stands what reading the matrix takes, by one thread and by
-two: no exact search that reads all of it can be faster. Before the clock starts our best 10 are compared with those of
-a product in float64; of the others the share of the true best 10 that they find is told. With --check a search of
-more than 1.3 times the time of reading by two threads is a failure. Results go to build/bench.
+Vectors and queries are those of vectors.py: real MiniLM embeddings, and beyond about 20,000
+synthetic ones made from them. Each engine runs in a process of its own. Beside them stands what
+reading the matrix takes, by one thread and by two: no exact search that reads all of it can be
+faster. Before the clock starts our best 10 are compared with those of a product in float64; of the
+others the share of the true best 10 that they find is told. With --check a search of more than 1.3
+times the time of reading by two threads is a failure. Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -69,15 +71,24 @@ def run(count: int, rounds: int) -> float:
         paths = save_vectors(folder, vectors, queries)
         best = true_best(vectors, queries)
         del vectors
-        chosen = {name: engine for name, engine in ENGINES.items() if name != SLOW or count <= SLOW_UP_TO}
+        chosen = {
+            name: engine for name, engine in ENGINES.items() if name != SLOW or count <= SLOW_UP_TO
+        }
         engines, left_out = open_engines(stack, "dense", chosen)
         costs = {name: engine.call("load", **paths) for name, engine in engines.items()}
         reading = engines.pop(READING)
-        recalls = {name: recall(engine.call("answers", jobs=jobs), best) for name, engine in engines.items()}
+        recalls = {
+            name: recall(engine.call("answers", jobs=jobs), best)
+            for name, engine in engines.items()
+        }
         assert recalls[OURS] == 1.0
-        candidates: dict[str, Any] = {name: of(engine, "search") for name, engine in engines.items()}
+        candidates: dict[str, Any] = {
+            name: of(engine, "search") for name, engine in engines.items()
+        }
         candidates |= {"reading, 1 thread": of(reading, "one"), READ_TWO: of(reading, "two")}
-        seconds = take_turns(candidates, [dict.fromkeys(candidates, job) for job in jobs], rounds, block=16)
+        seconds = take_turns(
+            candidates, [dict.fromkeys(candidates, job) for job in jobs], rounds, block=16
+        )
         batches = take_turns(
             {name: of(engine, "search_batch") for name, engine in engines.items() if name != SLOW},
             [dict.fromkeys(engines, jobs)],
@@ -92,7 +103,14 @@ def run(count: int, rounds: int) -> float:
     rows[0]["share_read"] = statistics.median(contributions)
     print(f"\n{count:,} vectors ({label}), {QUERIES} queries\n{table(rows, COLUMNS)}")
     goals = {"reading": ratios(seconds[OURS], seconds[READ_TWO], rounds)}
-    save(f"dense-{count:08}", rows, goals=goals, left_out=left_out, versions=versions, shares_read=contributions)
+    save(
+        f"dense-{count:08}",
+        rows,
+        goals=goals,
+        left_out=left_out,
+        versions=versions,
+        shares_read=contributions,
+    )
     return float(rows[0]["x_reading"])
 
 
@@ -117,14 +135,16 @@ def true_best(vectors: np.ndarray, queries: np.ndarray) -> list[set[int]]:
 
 def recall(found: list[list[int]], best: list[set[int]]) -> float:
     """The mean share of the true best that was found."""
-    return statistics.mean(len({*own} & true) / len(true) for own, true in zip(found, best, strict=True))
+    return statistics.mean(
+        len({*own} & true) / len(true) for own, true in zip(found, best, strict=True)
+    )
 
 
 def make_rows(seconds: dict[str, list[float]], batches: dict[str, list[float]]) -> list[Row]:
     """A line for each candidate.
 
-    x_reading: times the time of reading by two threads; batch_ms: for each query of a batch; x_batch: how many times
-    faster than alone.
+    x_reading: times the time of reading by two threads; batch_ms: for each query of a batch;
+    x_batch: how many times faster than alone.
     """
     rows = []
     for name, own in seconds.items():
@@ -142,19 +162,30 @@ def main() -> int:
     """Measure at every size up to the one asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--nodes", type=int, default=100_000, help="the largest size; 1000000 takes half an hour and 15 GB"
+        "--nodes",
+        type=int,
+        default=100_000,
+        help="the largest size; 1000000 takes half an hour and 15 GB",
     )
     parser.add_argument("--only", action="store_true", help="that size alone")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--check", action="store_true", help=f"fail above {MOST} x the time of reading the matrix")
+    parser.add_argument(
+        "--check", action="store_true", help=f"fail above {MOST} x the time of reading the matrix"
+    )
     options = parser.parse_args()
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
-    sizes = {options.nodes} if options.only else {*(size for size in SIZES if size < options.nodes), options.nodes}
+    sizes = (
+        {options.nodes}
+        if options.only
+        else {*(size for size in SIZES if size < options.nodes), options.nodes}
+    )
     for count in sorted(sizes):
         ratio = run(count, options.rounds)
-    print(f"\nour search at {options.nodes:,} vectors takes {ratio:.2f} times as long as reading them (target: {MOST})")
+    print(
+        f"\nour search at {options.nodes:,} vectors takes {ratio:.2f} times as long as reading them (target: {MOST})"
+    )
     return int(options.check and ratio > MOST)
 
 

@@ -1,10 +1,11 @@
-"""Bytes on disk per byte of text: the store file by table and index, array files and the embedding cache.
+"""Bytes on disk per byte of text: the store file by table and index, array files and the embedding
+cache.
 
     python benchmarks/disk.py
 
-The texts are the English documentation and the English paragraphs of XQuAD, a file each, four times with other letters.
-They are ingested with one group of chunks of 256 tokens, a keyword index and vectors of 384 numbers, as float32. The
-vectors are random: sizes do not depend on what they say.
+The texts are the English documentation and the English paragraphs of XQuAD, a file each, four times
+with other letters. They are ingested with one group of chunks of 256 tokens, a keyword index and
+vectors of 384 numbers, as float32. The vectors are random: sizes do not depend on what they say.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class HashEmbedder:
     def embed(self, texts: list[str], input_type: str = "document") -> np.ndarray:
         """See `lazyrag.models.protocols.Embedder`."""
         seeds = [hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts]
-        rows = [np.random.default_rng(int.from_bytes(seed)).standard_normal(DIMENSION) for seed in seeds]
+        rows = [
+            np.random.default_rng(int.from_bytes(seed)).standard_normal(DIMENSION) for seed in seeds
+        ]
         matrix = np.array(rows, np.float32)
         return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
 
@@ -70,7 +73,9 @@ def write_corpus(folder: Path) -> int:
 def sizes_of(path: Path) -> Counter[str]:
     """Bytes of each table and index of a SQLite file."""
     connection = sqlite3.connect(path)
-    owners = dict(connection.execute("SELECT name, tbl_name FROM sqlite_schema WHERE type = 'index'"))
+    owners = dict(
+        connection.execute("SELECT name, tbl_name FROM sqlite_schema WHERE type = 'index'")
+    )
     sizes: Counter[str] = Counter()
     for name, size in connection.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"):
         sizes[f"{owners[name]}: {name}" if name in owners else name] += size
@@ -94,21 +99,36 @@ def main() -> int:
             time.sleep(GRACE_S)
             docs.sync()
         rows: Counter[str] = sizes_of(store)
-        rows.update({f"cache {key}": size for key, size in sizes_of(Path(f"{store}.embeddings")).items()})
+        rows.update(
+            {f"cache {key}": size for key, size in sizes_of(Path(f"{store}.embeddings")).items()}
+        )
         for path in Path(f"{store}.d").rglob("*"):
             rows[f"array files {path.suffix}"] += path.stat().st_size
-        on_disk = sum(path.stat().st_size for path in Path(name).rglob("store.db*") if path.is_file())
+        on_disk = sum(
+            path.stat().st_size for path in Path(name).rglob("store.db*") if path.is_file()
+        )
         on_disk += sum(path.stat().st_size for path in Path(f"{store}.d").rglob("*"))
-    print(f"{raw:,} bytes of text, {chunks} chunks; their vectors alone {chunks * DIMENSION * 4 / raw:.2f} of the text")
+    print(
+        f"{raw:,} bytes of text, {chunks} chunks; their vectors alone {chunks * DIMENSION * 4 / raw:.2f} of the text"
+    )
     for key, size in rows.most_common():
         if size > raw / 200:
             print(f"{key:50} {size:12,} {size / raw:6.2f}")
     print(f"{'all files':50} {on_disk:12,} {on_disk / raw:6.2f}")
     parts = [
-        {"part": key, "bytes": size, "per_byte": size / raw} for key, size in rows.most_common() if size > raw / 200
+        {"part": key, "bytes": size, "per_byte": size / raw}
+        for key, size in rows.most_common()
+        if size > raw / 200
     ]
     vectors = chunks * DIMENSION * 4 / raw
-    save("disk", parts, raw=raw, chunks=chunks, vectors=vectors, goals={"per_byte": [on_disk / raw] * 3})
+    save(
+        "disk",
+        parts,
+        raw=raw,
+        chunks=chunks,
+        vectors=vectors,
+        goals={"per_byte": [on_disk / raw] * 3},
+    )
     return 0
 
 

@@ -1,18 +1,22 @@
-"""Questions about documentation trees: is the right page first, and which fields of a node are worth indexing?
+"""Questions about documentation trees: is the right page first, and which fields of a node are
+worth indexing?
 
     python benchmarks/documentation.py [--only md-en ...] [--hybrid] [--check]
 
-The shared trees (Markdown in English and Chinese, reStructuredText) have hand-written questions with the file, heading
-and a quote of the answer. The lines are choices of chunks and of `index_fields`, searched by BM25, with --hybrid also
-by hybrid search with the shared English model, the built-in group by the chain as well:
+The shared trees (Markdown in English and Chinese, reStructuredText) have hand-written questions
+with the file, heading and a quote of the answer. The lines are choices of chunks and of
+`index_fields`, searched by BM25, with --hybrid also by hybrid search with the shared English model,
+the built-in group by the chain as well:
 
-- file@1, file@5: share of the questions whose first file, or one of the first five files, is right; files by their
-  best chunk.
-- quote@1, quote@5: share of the questions whose first chunk, or one of the first five, holds the quote.
+- file@1, file@5: share of the questions whose first file, or one of the first five files, is right;
+  files by their best chunk.
+- quote@1, quote@5: share of the questions whose first chunk, or one of the first five, holds the
+  quote.
 
-There are 30 questions in each tree: a difference under .15 is noise. With --check, the exit status is 1 where the
-built-in group finds fewer files first than the bound. It needs the shared data beside the checkout; LAZYRAG_SHARED
-names another folder. docs/quality.md is written by benchmarks/report.py.
+There are 30 questions in each tree: a difference under .15 is noise. With --check, the exit status
+is 1 where the built-in group finds fewer files first than the bound. It needs the shared data
+beside the checkout; LAZYRAG_SHARED names another folder. docs/quality.md is written by
+benchmarks/report.py.
 """
 
 from __future__ import annotations
@@ -28,7 +32,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import results
 
-from lazyrag import DocNode, Document, HybridRetriever, OnnxEmbedder, RetrievalChain, Retriever, SentenceSplitter
+from lazyrag import (
+    DocNode,
+    Document,
+    HybridRetriever,
+    OnnxEmbedder,
+    RetrievalChain,
+    Retriever,
+    SentenceSplitter,
+)
 from lazyrag.transforms import SectionSplitter
 from tests.shared import SHARED
 
@@ -57,10 +69,15 @@ def squeezed(text: str) -> str:
 
 def questions_of(name: str) -> list[dict[str, Any]]:
     """The questions about a tree."""
-    return [json.loads(line) for line in (TREES / name / "questions.jsonl").read_text("utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (TREES / name / "questions.jsonl").read_text("utf-8").splitlines()
+    ]
 
 
-def row(ask: Callable[[str], Sequence[DocNode]], questions: Sequence[dict[str, Any]]) -> dict[str, float]:
+def row(
+    ask: Callable[[str], Sequence[DocNode]], questions: Sequence[dict[str, Any]]
+) -> dict[str, float]:
     """The figures of one way to search."""
     files, quotes = [], []
     for one in questions:
@@ -88,7 +105,9 @@ def measured(name: str, *, hybrid: bool) -> list[results.Row]:
             docs.create_node_group(label, splitter, index_fields=fields)
         for label in (*GROUPS, BUILT_IN):
             group = Document.MediumChunk if label == BUILT_IN else label
-            ways: dict[str, Any] = {"bm25": Retriever(docs, group, similarity="bm25_chinese", topk=DEPTH)}
+            ways: dict[str, Any] = {
+                "bm25": Retriever(docs, group, similarity="bm25_chinese", topk=DEPTH)
+            }
             if is_hybrid:
                 ways["hybrid"] = HybridRetriever.over(docs, group, topk=DEPTH)
             if is_hybrid and label == BUILT_IN:
@@ -96,7 +115,10 @@ def measured(name: str, *, hybrid: bool) -> list[results.Row]:
             for way, ask in ways.items():
                 rows.append({"set": name, "search": way, "chunks": label} | row(ask, questions))
                 print(
-                    "  ".join(f"{one:.2f}" if isinstance(one, float) else one for one in rows[-1].values()), flush=True
+                    "  ".join(
+                        f"{one:.2f}" if isinstance(one, float) else one for one in rows[-1].values()
+                    ),
+                    flush=True,
                 )
     return rows
 
@@ -105,7 +127,9 @@ def main() -> int:
     """Measure, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", default=SETS, choices=SETS)
-    parser.add_argument("--hybrid", action="store_true", help="also by hybrid search, with the shared English model")
+    parser.add_argument(
+        "--hybrid", action="store_true", help="also by hybrid search, with the shared English model"
+    )
     parser.add_argument("--check", action="store_true", help="fail below the bound")
     given = parser.parse_args()
     rows = [one for name in given.only for one in measured(name, hybrid=given.hybrid)]

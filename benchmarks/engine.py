@@ -32,15 +32,17 @@ class Engine:
     Args:
         kind: Its module, such as ``"lexical"``.
         name: Its class.
-        environment: A folder of ``build/`` whose interpreter runs it; None for the one that runs this. Where it is not
-            installed, the one that runs this may have the packages as well.
+        environment: A folder of ``build/`` whose interpreter runs it; None for the one that runs
+            this. Where it is not installed, the one that runs this may have the packages as well.
         root: The checkout whose lazyrag it imports; None for this one.
 
     Raises:
         EngineError: If its packages are not there.
     """
 
-    def __init__(self, kind: str, name: str, environment: str | None = None, *, root: Path | None = None) -> None:
+    def __init__(
+        self, kind: str, name: str, environment: str | None = None, *, root: Path | None = None
+    ) -> None:
         python = Path(sys.executable)
         if environment is not None and (ENVIRONMENTS / environment / "bin" / "python").exists():
             python = ENVIRONMENTS / environment / "bin" / "python"
@@ -50,7 +52,11 @@ class Engine:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYTHONUTF8": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                "PYTHONUTF8": "1",
+            },
         )
         self.name = name
         try:
@@ -63,7 +69,10 @@ class Engine:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self.close()
 

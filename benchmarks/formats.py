@@ -1,18 +1,21 @@
-"""How fast files of each format become text, beside markitdown and the readers of llama-index, on the same files.
+"""How fast files of each format become text, beside markitdown and the readers of llama-index, on
+the same files.
 
     python benchmarks/formats.py [--seconds 1] [--formats docx html]
     python benchmarks/formats.py --quality [--check]
 
-The files are those of the shared documents that can be read, grouped as tools/format_table.py does. Each engine runs
-in a process of its own and reads each file again and again for some time; its shortest time counts, imports do not.
-Speed is the files' bytes by the sum of times, over the files that the engine read with all texts that the manifest says
-are in them: ``read`` says how many; what was read without them, or not at all, does not count for it. Ratios compare
-the files that both read. Results go to build/bench, and of a run with all formats to benchmarks/formats.json, of which
+The files are those of the shared documents that can be read, grouped as tools/format_table.py does.
+Each engine runs in a process of its own and reads each file again and again for some time; its
+shortest time counts, imports do not. Speed is the files' bytes by the sum of times, over the files
+that the engine read with all texts that the manifest says are in them: ``read`` says how many; what
+was read without them, or not at all, does not count for it. Ratios compare the files that both
+read. Results go to build/bench, and of a run with all formats to benchmarks/formats.json, of which
 docs/formats.md is made.
 
-With ``--quality`` the files are those of tests/format_cases.py, each made for what readers lose; the figures are
-precision and recall of words, and the share of the common ones that are in order. Of the shared PDFs it is the share of
-the manifest's strings that an engine finds. ``--check`` fails where the best peer is better by more than .01.
+With ``--quality`` the files are those of tests/format_cases.py, each made for what readers lose;
+the figures are precision and recall of words, and the share of the common ones that are in order.
+Of the shared PDFs it is the share of the manifest's strings that an engine finds. ``--check`` fails
+where the best peer is better by more than .01.
 """
 
 from __future__ import annotations
@@ -43,14 +46,19 @@ ENGINES = {
     "markitdown": ("Markitdown", "peers-formats"),
     "llama-index": ("LlamaIndex", "peers-formats"),
 }
-PDF_ENGINES = {"pymupdf": ("PyMuPdf", "peers-formats"), "pdfplumber": ("PdfPlumber", "peers-formats")}
+PDF_ENGINES = {
+    "pymupdf": ("PyMuPdf", "peers-formats"),
+    "pdfplumber": ("PdfPlumber", "peers-formats"),
+}
 MARGIN = 0.01
 COLUMNS = ("format", "engine", "files", "read", "MB_per_s", "pages_per_s", "x")
 SHARED = RETRIEVAL.parent
 KEPT = Path(__file__).with_suffix(".json")
 
 
-def started(wanted: dict[str, tuple[str, str | None]], stack: ExitStack) -> tuple[dict[str, Engine], dict[str, str]]:
+def started(
+    wanted: dict[str, tuple[str, str | None]], stack: ExitStack
+) -> tuple[dict[str, Engine], dict[str, str]]:
     """The engines that can be had, and why the others cannot."""
     engines: dict[str, Engine] = {}
     left_out: dict[str, str] = {}
@@ -79,7 +87,9 @@ def files() -> dict[str, list[dict[str, Any]]]:
 
 
 def folded(text: str) -> str:
-    """Text under NFKC, with white space collapsed, and without what Markdown marks or escapes by."""
+    """Text under NFKC, with white space collapsed, and without what Markdown marks or escapes
+    by.
+    """
     plain = " ".join(unicodedata.normalize("NFKC", text).split())
     return plain.translate(dict.fromkeys(map(ord, "\\*_|`")))
 
@@ -97,9 +107,13 @@ def measured(engine: Engine, entry: dict[str, Any], least_s: float) -> dict[str,
     return {**found, "failed": f"lacks {lacking[0]!r}"} if lacking else found
 
 
-def row_of(of: str, name: str, entries: list[dict[str, Any]], runs: dict[str, list[dict[str, Any]]]) -> Row:
+def row_of(
+    of: str, name: str, entries: list[dict[str, Any]], runs: dict[str, list[dict[str, Any]]]
+) -> Row:
     """The figures of an engine for a format."""
-    own = [(entry, run) for entry, run in zip(entries, runs[name], strict=True) if "failed" not in run]
+    own = [
+        (entry, run) for entry, run in zip(entries, runs[name], strict=True) if "failed" not in run
+    ]
     both = [
         (run["seconds"], our["seconds"])
         for run, our in zip(runs[name], runs[OURS], strict=True)
@@ -114,7 +128,9 @@ def row_of(of: str, name: str, entries: list[dict[str, Any]], runs: dict[str, li
     if both:
         row["x"] = sum(theirs for theirs, _ in both) / sum(ours for _, ours in both)
     row["failed"] = {
-        entry["file"]: run["failed"] for entry, run in zip(entries, runs[name], strict=True) if "failed" in run
+        entry["file"]: run["failed"]
+        for entry, run in zip(entries, runs[name], strict=True)
+        if "failed" in run
     }
     return row
 
@@ -128,21 +144,45 @@ def read(engine: Engine, path: Path) -> str:
 
 
 def quality(engines: dict[str, Engine]) -> list[Row]:
-    """Precision, recall and order of each engine on each made file, and strings found in the shared PDFs."""
+    """Precision, recall and order of each engine on each made file, and strings found in the shared
+    PDFs.
+    """
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         for name, make in CASES.items():
             case = make()
             path = Path(folder, f"file{case.suffix}")
             path.write_bytes(case.data)
-            for engine in engines if case.suffix == ".pdf" else [one for one in engines if one not in PDF_ENGINES]:
+            for engine in (
+                engines
+                if case.suffix == ".pdf"
+                else [one for one in engines if one not in PDF_ENGINES]
+            ):
                 precision, recall, order = words_found(read(engines[engine], path), case.truth)
-                rows.append({"file": name, "engine": engine, "precision": precision, "recall": recall, "order": order})
+                rows.append(
+                    {
+                        "file": name,
+                        "engine": engine,
+                        "precision": precision,
+                        "recall": recall,
+                        "order": order,
+                    }
+                )
     entries = files()["PDF"] if SHARED.exists() else []
     for engine in engines if entries else ():
         texts = [folded(read(engines[engine], entry["path"])) for entry in entries]
-        strings = [(folded(one), text) for entry, text in zip(entries, texts, strict=True) for one in entry["contains"]]
-        rows.append({"file": "shared PDFs", "engine": engine, "recall": sum(a in b for a, b in strings) / len(strings)})
+        strings = [
+            (folded(one), text)
+            for entry, text in zip(entries, texts, strict=True)
+            for one in entry["contains"]
+        ]
+        rows.append(
+            {
+                "file": "shared PDFs",
+                "engine": engine,
+                "recall": sum(a in b for a, b in strings) / len(strings),
+            }
+        )
     return rows
 
 
@@ -151,10 +191,16 @@ def worse(rows: list[Row]) -> list[str]:
     found = []
     for own in (row for row in rows if row["engine"] == OURS):
         for figure in ("precision", "recall", "order"):
-            peers = [row for row in rows if row["file"] == own["file"] and row is not own and figure in row]
+            peers = [
+                row
+                for row in rows
+                if row["file"] == own["file"] and row is not own and figure in row
+            ]
             best = max(peers, key=lambda row: row[figure], default=None)
             if best is not None and best[figure] > own[figure] + MARGIN:
-                found.append(f"{own['file']}: {figure} {own[figure]:.3f}, {best['engine']} {best[figure]:.3f}")
+                found.append(
+                    f"{own['file']}: {figure} {own[figure]:.3f}, {best['engine']} {best[figure]:.3f}"
+                )
     return found
 
 
@@ -171,10 +217,18 @@ def print_quality() -> list[str]:
 def main() -> int:
     """Measure all formats, print and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long each file is read again and again")
-    parser.add_argument("--formats", nargs="+", metavar="SUFFIX", help="only those of these suffixes, without dots")
-    parser.add_argument("--quality", action="store_true", help="words read right of made files, instead of speed")
-    parser.add_argument("--check", action="store_true", help="with --quality: fail where a peer is better")
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="how long each file is read again and again"
+    )
+    parser.add_argument(
+        "--formats", nargs="+", metavar="SUFFIX", help="only those of these suffixes, without dots"
+    )
+    parser.add_argument(
+        "--quality", action="store_true", help="words read right of made files, instead of speed"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="with --quality: fail where a peer is better"
+    )
     options = parser.parse_args()
     if options.quality:
         return int(bool(print_quality()) and options.check)

@@ -1,14 +1,16 @@
-"""Time and memory against the number of nodes, and the exponent that fits: ours alone, on a store file.
+"""Time and memory against the number of nodes, and the exponent that fits: ours alone, on a store
+file.
 
     python benchmarks/growth.py [--nodes 100000] [--check]
 
-Nodes are lines of files, 100 to a file: 60 words of real English texts, resampled. "ingest" reads, splits, stores,
-indexes for BM25 and answers once; "first answer" is a new process that imports, opens and answers once, so that each
-is measured with nothing at hand; "bm25" is a question in words through the Retriever; "dense" a search of DenseIndex
-for vectors of 384 numbers. An exponent of 1 means: ten times the nodes take ten times as long. It is the slope of a
-straight line through the logarithms; that of the last two sizes leaves out what is the same at every size. With --check
-a first answer after more than 1 s (up to 100,000 nodes) or 8 s (up to 1,000,000) is a failure. Results go to
-build/bench.
+Nodes are lines of files, 100 to a file: 60 words of real English texts, resampled. "ingest" reads,
+splits, stores, indexes for BM25 and answers once; "first answer" is a new process that imports,
+opens and answers once, so that each is measured with nothing at hand; "bm25" is a question in words
+through the Retriever; "dense" a search of DenseIndex for vectors of 384 numbers. An exponent of 1
+means: ten times the nodes take ten times as long. It is the slope of a straight line through the
+logarithms; that of the last two sizes leaves out what is the same at every size. With --check a
+first answer after more than 1 s (up to 100,000 nodes) or 8 s (up to 1,000,000) is a failure.
+Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -78,10 +80,16 @@ def measure(count: int) -> Row:
 
 
 def exponent(rows: Sequence[Row], name: str) -> float | None:
-    """The slope of the straight line through the logarithms of a figure, by least squares; None for one row."""
+    """The slope of the straight line through the logarithms of a figure, by least squares; None for
+    one row.
+    """
     if len(rows) < 2:
         return None
-    return float(np.polyfit(np.log([row["nodes"] for row in rows]), np.log([row[name] for row in rows]), 1)[0])
+    return float(
+        np.polyfit(np.log([row["nodes"] for row in rows]), np.log([row[name] for row in rows]), 1)[
+            0
+        ]
+    )
 
 
 def longest(nodes: int) -> float:
@@ -92,8 +100,12 @@ def longest(nodes: int) -> float:
 def main() -> int:
     """Measure at every size up to the one asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=100_000, help="the largest size; 1000000 takes many minutes")
-    parser.add_argument("--check", action="store_true", help="fail where the first answer takes longer than it may")
+    parser.add_argument(
+        "--nodes", type=int, default=100_000, help="the largest size; 1000000 takes many minutes"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="fail where the first answer takes longer than it may"
+    )
     options = parser.parse_args()
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
@@ -106,7 +118,11 @@ def main() -> int:
         "exponent": {name: exponent(rows, name) for name in FIGURES},
         "of the last two": {name: exponent(rows[-2:], name) for name in FIGURES},
     }
-    print(table([{"nodes": label, **found} for label, found in exponents.items()], ("nodes", *FIGURES)))
+    print(
+        table(
+            [{"nodes": label, **found} for label, found in exponents.items()], ("nodes", *FIGURES)
+        )
+    )
     goals = {f"first answer, {row['nodes']}": spread(row["first_answers_ms"]) for row in rows}
     save("growth", rows, goals=goals, exponents=exponents)
     late = [row["nodes"] for row in rows if row["first_answer_s"] > longest(row["nodes"])]

@@ -1,13 +1,15 @@
 """Which texts are embedded again after a change: lazyrag beside what others offer for the same.
 
-    python benchmarks/incremental.py [--files 200] [--repeats 3] [--only lazyrag langchain llama_index]
+    python benchmarks/incremental.py [--files 200] [--repeats 3] [--only lazyrag langchain
+    llama_index]
 
-Each step runs in a process of its own: it opens what the step before stored, brings it in step with the folder, stores
-it and ends. Counted are the texts that the embedding model got, and the processor seconds, without those of imports and
-of the check afterwards: "stale" is a store whose vectors are not those that the model gives for the chunks of the
-folder. Chunks are the paragraphs of a file; the parameter is their greatest length, which a tenth of them exceed; the
-change of the code changes another tenth. The kill comes after half of the texts of a first build. The systems take
-turns at each step.
+Each step runs in a process of its own: it opens what the step before stored, brings it in step with
+the folder, stores it and ends. Counted are the texts that the embedding model got, and the
+processor seconds, without those of imports and of the check afterwards: "stale" is a store whose
+vectors are not those that the model gives for the chunks of the folder. Chunks are the paragraphs
+of a file; the parameter is their greatest length, which a tenth of them exceed; the change of the
+code changes another tenth. The kill comes after half of the texts of a first build. The systems
+take turns at each step.
 """
 
 from __future__ import annotations
@@ -40,7 +42,12 @@ PACKAGES = {
 }
 MODULES = {
     "lazyrag": ["lazyrag"],
-    "langchain": ["langchain_classic.indexes", "langchain_core.indexing", "langchain_chroma", "chromadb"],
+    "langchain": [
+        "langchain_classic.indexes",
+        "langchain_core.indexing",
+        "langchain_chroma",
+        "chromadb",
+    ],
     "llama_index": ["llama_index.core.ingestion"],
     "cocoindex": [],  # they start threads, which do not survive a fork
     "pathway": [],
@@ -60,7 +67,9 @@ Vectors: TypeAlias = Iterable[Iterable[float]]
 
 
 class Model:
-    """An embedding model that costs next to nothing, and counts; it may end the program like a kill."""
+    """An embedding model that costs next to nothing, and counts; it may end the program like a
+    kill.
+    """
 
     def __init__(self, name: str, kill_after: int = 0) -> None:
         self.identity, self.kill_after, self.texts = name, kill_after, 0
@@ -74,15 +83,22 @@ class Model:
 
     def vector(self, text: str) -> list[float]:
         """It tells the text and the model."""
-        return [byte / 255 + 0.01 for byte in hashlib.sha256((self.identity + text).encode()).digest()]
+        return [
+            byte / 255 + 0.01 for byte in hashlib.sha256((self.identity + text).encode()).digest()
+        ]
 
 
 def texts_of(folder: Path) -> dict[str, str]:
     """The files by name."""
-    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(folder.rglob("*.txt"))}
+    return {
+        path.relative_to(folder).as_posix(): path.read_text("utf-8")
+        for path in sorted(folder.rglob("*.txt"))
+    }
 
 
-def run_lazyrag(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
+def run_lazyrag(
+    folder: Path, store: Path, model: Model, pieces: Pieces, longest: int
+) -> Iterator[Vectors]:
     """A Document on a store file."""
     from lazyrag import Document
 
@@ -104,7 +120,9 @@ def run_lazyrag(folder: Path, store: Path, model: Model, pieces: Pieces, longest
         yield [node.embedding for node in docs.get_nodes("paragraph")]
 
 
-def run_langchain(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
+def run_langchain(
+    folder: Path, store: Path, model: Model, pieces: Pieces, longest: int
+) -> Iterator[Vectors]:
     """Its indexing API with cleanup "full", on Chroma and a SQL record manager."""
     from chromadb.config import Settings
     from langchain_chroma import Chroma
@@ -145,8 +163,12 @@ def run_langchain(folder: Path, store: Path, model: Model, pieces: Pieces, longe
     yield vectors.get(include=["embeddings"])["embeddings"]
 
 
-def run_llama_index(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
-    """Its ingestion pipeline with a cache and a docstore that upserts and deletes, saved at the end."""
+def run_llama_index(
+    folder: Path, store: Path, model: Model, pieces: Pieces, longest: int
+) -> Iterator[Vectors]:
+    """Its ingestion pipeline with a cache and a docstore that upserts and deletes, saved at the
+    end.
+    """
     from llama_index.core import Document
     from llama_index.core.embeddings import BaseEmbedding
     from llama_index.core.ingestion import DocstoreStrategy, IngestionCache, IngestionPipeline
@@ -159,7 +181,11 @@ def run_llama_index(folder: Path, store: Path, model: Model, pieces: Pieces, lon
         longest: int
 
         def _parse_nodes(self, nodes, show_progress=False, **_):
-            return [one for node in nodes for one in build_nodes_from_splits(pieces(node.text, self.longest), node)]
+            return [
+                one
+                for node in nodes
+                for one in build_nodes_from_splits(pieces(node.text, self.longest), node)
+            ]
 
     class Embedding(BaseEmbedding):
         def _get_text_embedding(self, text):
@@ -173,16 +199,23 @@ def run_llama_index(folder: Path, store: Path, model: Model, pieces: Pieces, lon
         async def _aget_query_embedding(self, query):
             return model.embed([query])[0]
 
-    kept, vectors, cache = (str(store / f"{name}.json") for name in ("docstore", "vectors", "cache"))
+    kept, vectors, cache = (
+        str(store / f"{name}.json") for name in ("docstore", "vectors", "cache")
+    )
     saved = Path(kept).exists()
     pipeline = IngestionPipeline(
-        transformations=[Paragraphs(longest=longest), Embedding(model_name=model.identity, embed_batch_size=BATCH)],
+        transformations=[
+            Paragraphs(longest=longest),
+            Embedding(model_name=model.identity, embed_batch_size=BATCH),
+        ],
         docstore=SimpleDocumentStore.from_persist_path(kept) if saved else SimpleDocumentStore(),
         vector_store=SimpleVectorStore.from_persist_path(vectors) if saved else SimpleVectorStore(),
         docstore_strategy=DocstoreStrategy.UPSERTS_AND_DELETE,
         cache=IngestionCache.from_persist_path(cache) if saved else IngestionCache(),
     )
-    pipeline.run(documents=[Document(text=text, id_=name) for name, text in texts_of(folder).items()])
+    pipeline.run(
+        documents=[Document(text=text, id_=name) for name, text in texts_of(folder).items()]
+    )
     pipeline.docstore.persist(kept)
     pipeline.vector_store.persist(vectors)
     pipeline.cache.persist(cache)
@@ -190,8 +223,12 @@ def run_llama_index(folder: Path, store: Path, model: Model, pieces: Pieces, lon
     yield SimpleVectorStore.from_persist_path(vectors).data.embedding_dict.values()
 
 
-def run_cocoindex(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
-    """An app of version 1: components of files that are memoized, a memoized embedding, rows of SQLite."""
+def run_cocoindex(
+    folder: Path, store: Path, model: Model, pieces: Pieces, longest: int
+) -> Iterator[Vectors]:
+    """An app of version 1: components of files that are memoized, a memoized embedding, rows of
+    SQLite.
+    """
     import asyncio
     import sqlite3
     from dataclasses import dataclass
@@ -218,7 +255,9 @@ def run_cocoindex(folder: Path, store: Path, model: Model, pieces: Pieces, longe
         found, ids = split(await file.read_text(), longest), IdGenerator()
         vectors = await asyncio.gather(*map(embed, found))
         for text, vector in zip(found, vectors, strict=True):
-            row = Chunk(await ids.next_id(text), str(file.file_path.path), text, json.dumps(vector).encode())
+            row = Chunk(
+                await ids.next_id(text), str(file.file_path.path), text, json.dumps(vector).encode()
+            )
             table.declare_row(row=row)
 
     @coco.fn
@@ -232,15 +271,21 @@ def run_cocoindex(folder: Path, store: Path, model: Model, pieces: Pieces, longe
     provider = coco.ContextProvider()
     with sqlite.managed_connection(store / "chunks.db") as connection:
         provider.provide(database, connection)
-        environment = coco.Environment(coco.Settings(db_path=store / "coco"), context_provider=provider)
+        environment = coco.Environment(
+            coco.Settings(db_path=store / "coco"), context_provider=provider
+        )
         coco.App(coco.AppConfig("chunks", environment), whole, folder, longest).update_blocking()
     yield []
     with sqlite3.connect(store / "chunks.db") as rows:
         yield [json.loads(vector) for (vector,) in rows.execute("SELECT vector FROM chunks")]
 
 
-def run_pathway(folder: Path, store: Path, model: Model, pieces: Pieces, longest: int) -> Iterator[Vectors]:
-    """A static pipeline that caches the calls of the embedding on disk and writes all vectors to a file."""
+def run_pathway(
+    folder: Path, store: Path, model: Model, pieces: Pieces, longest: int
+) -> Iterator[Vectors]:
+    """A static pipeline that caches the calls of the embedding on disk and writes all vectors to a
+    file.
+    """
     import pathway as pw
 
     pw.internals.parse_graph.G.clear()
@@ -249,20 +294,29 @@ def run_pathway(folder: Path, store: Path, model: Model, pieces: Pieces, longest
     def split(text: str) -> list[str]:
         return pieces(text, longest)
 
-    @pw.udf(cache_strategy=pw.udfs.DiskCache(name=model.identity.replace(" ", "-")), deterministic=True)
+    @pw.udf(
+        cache_strategy=pw.udfs.DiskCache(name=model.identity.replace(" ", "-")), deterministic=True
+    )
     def embed(text: str) -> list[float]:
         return model.embed([text])[0]
 
     files = pw.io.fs.read(str(folder), format="plaintext_by_file", mode="static")
     chunks = files.select(text=split(pw.this.data)).flatten(pw.this.text)
-    pw.io.jsonlines.write(chunks.select(pw.this.text, vector=embed(pw.this.text)), str(store / "vectors.jsonl"))
+    pw.io.jsonlines.write(
+        chunks.select(pw.this.text, vector=embed(pw.this.text)), str(store / "vectors.jsonl")
+    )
     backend = pw.persistence.Backend.filesystem(str(store / "state"))
     pw.run(
         monitoring_level=pw.MonitoringLevel.NONE,
-        persistence_config=pw.persistence.Config(backend, persistence_mode=pw.PersistenceMode.UDF_CACHING),
+        persistence_config=pw.persistence.Config(
+            backend, persistence_mode=pw.PersistenceMode.UDF_CACHING
+        ),
     )
     yield []
-    yield [json.loads(line)["vector"] for line in (store / "vectors.jsonl").read_text("utf-8").splitlines()]
+    yield [
+        json.loads(line)["vector"]
+        for line in (store / "vectors.jsonl").read_text("utf-8").splitlines()
+    ]
 
 
 RUNS: dict[str, Callable[[Path, Path, Model, Pieces, int], Iterator[Vectors]]] = {
@@ -289,13 +343,24 @@ def one_step(system: str, root: str, model: str, longest: int, kill_after: int) 
     next(work)
     seconds = time.process_time() - began
     stored = next(work)
-    expected = [counted.vector(piece) for text in texts_of(folder).values() for piece in pieces(text, longest)]
-    return {"texts": counted.texts, "cpu_s": seconds, "right": in_bytes(stored) == in_bytes(expected)}
+    expected = [
+        counted.vector(piece)
+        for text in texts_of(folder).values()
+        for piece in pieces(text, longest)
+    ]
+    return {
+        "texts": counted.texts,
+        "cpu_s": seconds,
+        "right": in_bytes(stored) == in_bytes(expected),
+    }
 
 
 def in_bytes(vectors: Vectors) -> list[bytes]:
     """Vectors that other programs may have rounded, in order."""
-    return sorted(bytes(min(255, max(0, round((float(one) - 0.01) * 255))) for one in vector) for vector in vectors)
+    return sorted(
+        bytes(min(255, max(0, round((float(one) - 0.01) * 255))) for one in vector)
+        for vector in vectors
+    )
 
 
 def installed(system: str) -> dict[str, str]:
@@ -309,7 +374,9 @@ def installed(system: str) -> dict[str, str]:
 
 def paragraph(rng: random.Random) -> str:
     """Words without meaning, a tenth of the paragraphs long."""
-    words = " ".join("".join(rng.choices("abcdefghij", k=5)) for _ in range(90 if rng.random() < 0.1 else 40))
+    words = " ".join(
+        "".join(rng.choices("abcdefghij", k=5)) for _ in range(90 if rng.random() < 0.1 else 40)
+    )
     return f"{words}."
 
 
@@ -326,7 +393,9 @@ def edit(folder: Path, files: int) -> None:
     """Change one paragraph in each of so many files."""
     for path in sorted(folder.rglob("*.txt"))[:files]:
         first, *others = path.read_text("utf-8").split("\n\n")
-        path.write_text("\n\n".join([others[0], first + " Changed.", *others[1:]]), encoding="utf-8")
+        path.write_text(
+            "\n\n".join([others[0], first + " Changed.", *others[1:]]), encoding="utf-8"
+        )
 
 
 def moved(folder: Path) -> None:
@@ -354,13 +423,22 @@ KILLED = "after a kill at half"
 
 
 def python_of(system: str) -> str:
-    """Its interpreter: ours where its environment is not installed, which then says what it lacks."""
-    python = ENVIRONMENTS / ("peers-pathway" if system == "pathway" else "peers-incremental") / "bin" / "python"
+    """Its interpreter: ours where its environment is not installed, which then says what it
+    lacks.
+    """
+    python = (
+        ENVIRONMENTS
+        / ("peers-pathway" if system == "pathway" else "peers-incremental")
+        / "bin"
+        / "python"
+    )
     return str(python) if system != "lazyrag" and python.exists() else sys.executable
 
 
 class Steps:
-    """Runs steps of a system, each in a process of its own; one process before imports the packages for all of them."""
+    """Runs steps of a system, each in a process of its own; one process before imports the packages
+    for all of them.
+    """
 
     def __init__(self, system: str) -> None:
         self.system = system
@@ -374,11 +452,15 @@ class Steps:
             env={**os.environ, **quiet},
         )
 
-    def __call__(self, root: Path, code: str, model: str, longest: int, kill_after: int = 0) -> dict[str, Any]:
+    def __call__(
+        self, root: Path, code: str, model: str, longest: int, kill_after: int = 0
+    ) -> dict[str, Any]:
         """The figures of one step; {} if it was killed."""
         (root / "code").mkdir(exist_ok=True)
         (root / "code" / "user_code.py").write_text(code, encoding="utf-8")
-        print(json.dumps([str(root), model, longest, kill_after]), file=self.process.stdin, flush=True)
+        print(
+            json.dumps([str(root), model, longest, kill_after]), file=self.process.stdin, flush=True
+        )
         while line := self.process.stdout.readline():
             if line.startswith(RESULT):
                 found = json.loads(line.removeprefix(RESULT))
@@ -424,7 +506,9 @@ def measure(systems: Iterable[Steps], files: int) -> dict[tuple[str, str], dict[
 
 def main() -> None:
     """Print a table and save it for benchmarks/report.py."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))
@@ -453,7 +537,8 @@ def main() -> None:
         repeats.append(measure(systems, options.files))
         rows = list(map(row_of, repeats[0], [[one[key] for one in repeats] for key in repeats[0]]))
         facts = {"files": options.files, "chunks": rows[0]["texts"], "repeats": len(repeats)}
-        results.save("incremental", rows, versions=versions, left_out=left_out, **facts)  # a stopped run keeps them
+        # a stopped run keeps them
+        results.save("incremental", rows, versions=versions, left_out=left_out, **facts)
     print(results.table(rows, list(rows[0])))
 
 

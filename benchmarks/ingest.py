@@ -1,14 +1,16 @@
-"""A folder of text files into chunks of two sizes and sentences, kept where it can be: beside other frameworks.
+"""A folder of text files into chunks of two sizes and sentences, kept where it can be: beside other
+frameworks.
 
     python benchmarks/ingest.py [--files 2000] [--many 20000] [--language en] [--rounds 5] [--check]
 
-The files are real paragraphs of the shared data, about 5 kB a file, drawn with repetition until there are enough:
-resampled. Every run is a process of its own, in random order; seconds are without imports, memory is the peak of the
-process. Each framework does what comes naturally in it: what it keeps, and whether that survives a restart, stands in
-the last column. Nothing is embedded. "First answer" is one group of 256 tokens and its BM25 index, by the first query
-of a program, beside the same work written by hand. Then ours alone with many files, for memory that does not grow. With
---check less than 3 times the speed of the fastest framework that stores durably is a failure. Results go to
-build/bench.
+The files are real paragraphs of the shared data, about 5 kB a file, drawn with repetition until
+there are enough: resampled. Every run is a process of its own, in random order; seconds are without
+imports, memory is the peak of the process. Each framework does what comes naturally in it: what it
+keeps, and whether that survives a restart, stands in the last column. Nothing is embedded. "First
+answer" is one group of 256 tokens and its BM25 index, by the first query of a program, beside the
+same work written by hand. Then ours alone with many files, for memory that does not grow. With
+--check less than 3 times the speed of the fastest framework that stores durably is a failure.
+Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -89,7 +91,10 @@ def write_files(folder: Path, count: int, language: str) -> int:
 def run_once(name: str, folder: Path) -> dict[str, Any]:
     """One run in a new process, with an empty folder to keep its results in."""
     of, environment = ENGINES[name]
-    with tempfile.TemporaryDirectory(dir=folder.parent) as out, Engine("ingest", of, environment) as engine:
+    with (
+        tempfile.TemporaryDirectory(dir=folder.parent) as out,
+        Engine("ingest", of, environment) as engine,
+    ):
         return {**engine.call("measure", folder=str(folder), out=out), "versions": engine.versions}
 
 
@@ -99,7 +104,9 @@ def median_row(engine: str, runs: list[dict[str, Any]], size: int) -> Row:
     row: Row = {"engine": engine, **runs[0], "seconds": seconds, "runs": len(runs)}
     for name in ("peak_mb", "cpu_s"):
         row[name] = statistics.median(run[name] for run in runs)
-    row["steps"] = {step: statistics.median(run["steps"][step] for run in runs) for step in runs[0]["steps"]}
+    row["steps"] = {
+        step: statistics.median(run["steps"][step] for run in runs) for step in runs[0]["steps"]
+    }
     row["MB_per_s"] = size / 1e6 / seconds
     row["nodes_per_s"] = row["nodes"] / seconds
     return row
@@ -108,7 +115,9 @@ def median_row(engine: str, runs: list[dict[str, Any]], size: int) -> Row:
 def compare(
     names: list[str], folder: Path, size: int, rounds: int
 ) -> tuple[list[Row], dict[str, str], dict[str, list[float]]]:
-    """All frameworks, in turns; those that fail are left out with the reason. And what report.py shows beside goals."""
+    """All frameworks, in turns; those that fail are left out with the reason. And what report.py
+    shows beside goals.
+    """
     chance = random.Random(0)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     left_out: dict[str, str] = {}
@@ -133,7 +142,9 @@ def compare(
         goals = {name: spread([run[name] for run in first]) for name in ("peak_mb", "cpu_s")}
     for other in (BY_HAND, HAYSTACK):
         if first and (own := runs.get(other)):
-            goals[other] = spread([a["cpu_s"] / b["cpu_s"] for a, b in zip(first, own, strict=False)])
+            goals[other] = spread(
+                [a["cpu_s"] / b["cpu_s"] for a, b in zip(first, own, strict=False)]
+            )
     return rows, left_out, goals
 
 
@@ -144,8 +155,18 @@ def main() -> int:
     parser.add_argument("--many", type=int, default=0, help="ours alone with so many files, too")
     parser.add_argument("--language", choices=sorted(FILE_CHARACTERS), default="en")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES), help="ours comes first")
-    parser.add_argument("--check", action="store_true", help=f"fail below {TARGET:.0f} x the fastest durable framework")
+    parser.add_argument(
+        "--engines",
+        nargs="+",
+        choices=list(ENGINES),
+        default=list(ENGINES),
+        help="ours comes first",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"fail below {TARGET:.0f} x the fastest durable framework",
+    )
     options = parser.parse_args()
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
@@ -153,7 +174,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "files")
         size = write_files(folder, options.files, options.language)
-        print(f"{options.language}, {options.files:,} files, {size / 1e6:.1f} MB; x: seconds beside ours", flush=True)
+        print(
+            f"{options.language}, {options.files:,} files, {size / 1e6:.1f} MB; x: seconds beside ours",
+            flush=True,
+        )
         names = [OURS, *(name for name in options.engines if name != OURS)]
         rows, left_out, goals = compare(names, folder, size, options.rounds)
         print(table(rows, COLUMNS))

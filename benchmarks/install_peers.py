@@ -2,8 +2,8 @@
 
     python benchmarks/install_peers.py [--only peers]
 
-A package that cannot be installed is left out with the reason; so are the engines that need it, whenever a benchmark
-runs. What is installed already stays.
+A package that cannot be installed is left out with the reason; so are the engines that need it,
+whenever a benchmark runs. What is installed already stays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ NAMES = ("peers", "peers-lazyllm", "peers-formats", "peers-incremental", "peers-
 
 def requirements(path: Path) -> list[str]:
     """The lines of a requirements file, without comments."""
-    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    lines = (
+        line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()
+    )
     return [line for line in lines if line]
 
 
@@ -44,7 +46,14 @@ def install(name: str) -> list[str]:
 
 def pip(folder: Path, packages: list[str]) -> str:
     """Install into an environment; "" if it went well, else the last line that pip said."""
-    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command = [
+        str(folder / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     done = subprocess.run([*command, *packages], check=False, capture_output=True, text=True)
     if done.returncode == 0:
         return ""
@@ -57,7 +66,10 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
     for name in parser.parse_args().only:
         failed = install(name)
-        print(f"{ENVIRONMENTS / name} is ready" + "".join(f"\n  left out: {one}" for one in failed), flush=True)
+        print(
+            f"{ENVIRONMENTS / name} is ready" + "".join(f"\n  left out: {one}" for one in failed),
+            flush=True,
+        )
     return 0
 
 

@@ -1,9 +1,11 @@
-"""Processor time of late interaction (MaxSim) for a question: passages never seen, in memory, and stored at ingestion.
+"""Processor time of late interaction (MaxSim) for a question: passages never seen, in memory, and
+stored at ingestion.
 
     python benchmarks/late.py [--model FOLDER] [--rounds 5]
 
-The passages are English paragraphs of XQuAD. All candidates run in one process, interleaved. "Stored" reads the token
-vectors of an ``OnnxEmbedder(token_cache=...)`` from disk for every question, with nothing in memory.
+The passages are English paragraphs of XQuAD. All candidates run in one process, interleaved.
+"Stored" reads the token vectors of an ``OnnxEmbedder(token_cache=...)`` from disk for every
+question, with nothing in memory.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     paragraphs, pairs = read_squad(SHARED / "data/retrieval/xquad/xquad.en.json")
-    passages, questions = paragraphs[:PASSAGES], [question for question, number in pairs if number < PASSAGES]
+    passages, questions = (
+        paragraphs[:PASSAGES],
+        [question for question, number in pairs if number < PASSAGES],
+    )
     plain = OnnxEmbedder(options.model)
 
     single = OnnxEmbedder(options.model, threads=1)
@@ -70,13 +75,29 @@ def main() -> int:
             same.append(max(abs(left[at] - right[at]) for at in left))
         tokens = sum(map(plain.count_tokens, passages))
         size = path.stat().st_size + Path(f"{path}-wal").stat().st_size
-    print(f"{PASSAGES} passages, {tokens / PASSAGES:.0f} tokens each; milliseconds of processor time")
+    print(
+        f"{PASSAGES} passages, {tokens / PASSAGES:.0f} tokens each; milliseconds of processor time"
+    )
     for name, values in seconds.items():
-        print(f"{name:34} median {1000 * statistics.median(values):8.1f}   least {1000 * min(values):8.1f}")
+        print(
+            f"{name:34} median {1000 * statistics.median(values):8.1f}   least {1000 * min(values):8.1f}"
+        )
     taken = {name: spread([1000 * value for value in values]) for name, values in seconds.items()}
-    rows = [{"what": name, **dict(zip(("cpu_ms", "least", "most"), own, strict=True))} for name, own in taken.items()]
-    save("late", rows, goals=taken, passages=PASSAGES, tokens=tokens / PASSAGES, rounds=options.rounds)
-    print(f"largest difference of a score, stored and computed: {np.max(same):.5f}; {size} bytes with the log")
+    rows = [
+        {"what": name, **dict(zip(("cpu_ms", "least", "most"), own, strict=True))}
+        for name, own in taken.items()
+    ]
+    save(
+        "late",
+        rows,
+        goals=taken,
+        passages=PASSAGES,
+        tokens=tokens / PASSAGES,
+        rounds=options.rounds,
+    )
+    print(
+        f"largest difference of a score, stored and computed: {np.max(same):.5f}; {size} bytes with the log"
+    )
     return 0
 
 

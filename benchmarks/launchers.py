@@ -1,14 +1,18 @@
-"""How much faster documents are embedded by 1 and 2 workers of each launcher than by the program itself.
+"""How much faster documents are embedded by 1 and 2 workers of each launcher than by the program
+itself.
 
-    python benchmarks/launchers.py [--texts 1200] [--launchers none 1 2 dask ray] [--postgres URL] [--check]
+    python benchmarks/launchers.py [--texts 1200] [--launchers none 1 2 dask ray] [--postgres URL]
+    [--check]
 
-The model takes 5 ms for a text and embeds one text at a time, as a model on a device of its worker does. Dask and Ray
-are those of build/scale/env, see tests/scale/run.py; without them, pass --launchers none 1 2. Prints seconds without
-the start of clusters and processes, which a first ingestion has begun, and the CPU seconds of all processes with it.
-With --check, the exit status is 1 if two processes are not 1.8 times as fast as one. Results go to build/bench.
+The model takes 5 ms for a text and embeds one text at a time, as a model on a device of its worker
+does. Dask and Ray are those of build/scale/env, see tests/scale/run.py; without them, pass
+--launchers none 1 2. Prints seconds without the start of clusters and processes, which a first
+ingestion has begun, and the CPU seconds of all processes with it. With --check, the exit status is
+1 if two processes are not 1.8 times as fast as one. Results go to build/bench.
 
-With --postgres, one program, and then two, index a folder of half as many texts into a store of that database; the
-model takes 20 ms. They share the embedding, and one of them commits. The schemas are removed at the end.
+With --postgres, one program, and then two, index a folder of half as many texts into a store of
+that database; the model takes 20 ms. They share the embedding, and one of them commits. The schemas
+are removed at the end.
 """
 
 from __future__ import annotations
@@ -63,16 +67,28 @@ def measure(launcher: Any, texts: int) -> float:
     """Seconds to ingest and embed so many texts, after a first time; the better one of two."""
     with tempfile.TemporaryDirectory() as scratch:
         conf = {"segment_store": {"type": "map", "kwargs": {"uri": f"{scratch}/store.db"}}}
-        with Document(None, scale_work.embed, store_conf=conf, launcher=launcher, workers=1) as docs:
+        with Document(
+            None, scale_work.embed, store_conf=conf, launcher=launcher, workers=1
+        ) as docs:
             docs.create_node_group("line", transform=scale_work.lines)
-            # As many batches as let every worker of a cluster import the package and open the model.
-            docs.add_texts({f"first {number}": f"first {number} of tea {'water ' * 5000}" for number in range(8)})
+            # As many batches as let every worker of a cluster import the package and open the
+            # model.
+            docs.add_texts(
+                {
+                    f"first {number}": f"first {number} of tea {'water ' * 5000}"
+                    for number in range(8)
+                }
+            )
             docs.activate_group("line", embed_keys=docs.embed_keys)
             took = []
             for turn in range(2):
-                lines = [f"{turn} {at} green tea is brewed at eighty degrees " * 8 for at in range(texts)]
+                lines = [
+                    f"{turn} {at} green tea is brewed at eighty degrees " * 8 for at in range(texts)
+                ]
                 began = time.perf_counter()
-                docs.add_texts({f"{turn} {at}": "\n".join(lines[at : at + 20]) for at in range(0, texts, 20)})
+                docs.add_texts(
+                    {f"{turn} {at}": "\n".join(lines[at : at + 20]) for at in range(0, texts, 20)}
+                )
                 docs.get_nodes("line")
                 took.append(time.perf_counter() - began)
             return min(took)
@@ -103,7 +119,9 @@ def measure_writers(url: str, count: int, texts: int) -> float:
     os.environ["SCALE_EMBED_S"] = SHARED_EMBED_S
     with tempfile.TemporaryDirectory() as folder:
         for at in range(FILES):
-            own = "\n".join(f"{at} {line} green tea is brewed at eighty degrees " * 8 for line in range(lines))
+            own = "\n".join(
+                f"{at} {line} green tea is brewed at eighty degrees " * 8 for line in range(lines)
+            )
             Path(folder, f"{at}.txt").write_text(own, encoding="utf-8")
         command = [sys.executable, "-c", WRITER, folder, f"{url}?schema={schema}"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -126,14 +144,18 @@ def measure_writers(url: str, count: int, texts: int) -> float:
 
 def main() -> int:
     """Measure the launchers one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--texts", type=int, default=1200)
     parser.add_argument("--launchers", nargs="*", default=["none", "1", "2", "dask", "ray"])
     parser.add_argument("--postgres", metavar="URL")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
     rows: list[Row] = []
-    measures = {name: functools.partial(measure_launcher, name, given.texts) for name in given.launchers}
+    measures = {
+        name: functools.partial(measure_launcher, name, given.texts) for name in given.launchers
+    }
     if given.postgres:
         for count in (1, 2):
             name = f"PostgreSQL, {count} writer{'s' * (count - 1)}"

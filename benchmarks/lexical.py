@@ -1,13 +1,15 @@
-"""BM25 search beside other engines: one run, the same terms and queries for all, interleaved, medians and ratios.
+"""BM25 search beside other engines: one run, the same terms and queries for all, interleaved,
+medians and ratios.
 
     python benchmarks/lexical.py [--nodes 100000] [--language en zh] [--check]
 
-Nodes and queries are those of corpus.py: stretches of real English or Chinese texts, resampled beyond their size.
-Everybody is given terms, except "Retriever", which is asked in words and hands out nodes. Each engine runs in a process
-of its own. Before the clock starts, our answers are compared with the best 10 by rank_bm25's scores (variant okapi) and
-by bm25s's (its lucene method). Sizes are 1,000, 10,000, ... up to the one asked for; rank_bm25, FTS5 and the Retriever
-stop at 100,000. With --check nothing is timed: the answers are compared, and both peers must be there. Results go
-to build/bench.
+Nodes and queries are those of corpus.py: stretches of real English or Chinese texts, resampled
+beyond their size. Everybody is given terms, except "Retriever", which is asked in words and hands
+out nodes. Each engine runs in a process of its own. Before the clock starts, our answers are
+compared with the best 10 by rank_bm25's scores (variant okapi) and by bm25s's (its lucene method).
+Sizes are 1,000, 10,000, ... up to the one asked for; rank_bm25, FTS5 and the Retriever stop at
+100,000. With --check nothing is timed: the answers are compared, and both peers must be there.
+Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -65,11 +67,15 @@ def check(language: str, count: int) -> None:
         asking = stack.enter_context(Engine("lexical", "Asking"))
         asking.call("load", **write_lines(corpus, folder / "files"))
         compare_nodes(corpus, queries, questions, asking, engines)
-    print(f"{language}, {count:,} nodes: {len(queries)} answers equal those of {' and '.join(ORACLES)}")
+    print(
+        f"{language}, {count:,} nodes: {len(queries)} answers equal those of {' and '.join(ORACLES)}"
+    )
 
 
 def run(language: str, count: int) -> float:
-    """Measure one language at one size; returns how many times faster the Retriever is than rank_bm25."""
+    """Measure one language at one size; returns how many times faster the Retriever is than
+    rank_bm25.
+    """
     corpus = make_corpus(language, count)
     questions = make_queries(corpus, QUERIES)
     terms_of = term_function(language)
@@ -88,7 +94,9 @@ def run(language: str, count: int) -> float:
             asking, on_file = (stack.enter_context(Engine("lexical", "Asking")) for _ in range(2))
             lines = write_lines(corpus, folder / "files")
             costs[ASKING] = {"build_s": asking.call("load", **lines)}
-            costs[ON_FILE] = {"build_s": on_file.call("load", **lines, store=str(folder / "store.db"))}
+            costs[ON_FILE] = {
+                "build_s": on_file.call("load", **lines, store=str(folder / "store.db"))
+            }
             compare_nodes(corpus, queries, questions, asking, engines)
             candidates |= {ASKING: of(asking, "search"), ON_FILE: of(on_file, "search")}
             for job, question in zip(jobs, questions, strict=True):
@@ -98,19 +106,35 @@ def run(language: str, count: int) -> float:
         versions = {name: engine.versions for name, engine in engines.items()}
     rows = make_rows(seconds, costs, count)
     lengths = [len(query) for query in queries]
-    print(f"\n{language}, {count:,} nodes ({corpus.label()}), {corpus.starts[-1] / count:.0f} terms each; ")
+    print(
+        f"\n{language}, {count:,} nodes ({corpus.label()}), {corpus.starts[-1] / count:.0f} terms each; "
+    )
     print(f"queries of {min(lengths)} to {max(lengths)} terms\n{table(rows, COLUMNS)}")
-    change = {f"{name}_100_ms" if name != "first" else "first_ms": median_ms(took) for name, took in changes.items()}
+    change = {
+        f"{name}_100_ms" if name != "first" else "first_ms": median_ms(took)
+        for name, took in changes.items()
+    }
     print(", ".join(f"{name} {took:.1f}" for name, took in change.items()))
     for row in rows:
         row.update(language=language, nodes=count, text=corpus.label())
-    pairs = {"tantivy": (OURS, "tantivy"), "numba": (OURS, "bm25s + numba"), "file": (ON_FILE, ASKING)}
+    pairs = {
+        "tantivy": (OURS, "tantivy"),
+        "numba": (OURS, "bm25s + numba"),
+        "file": (ON_FILE, ASKING),
+    }
     goals = {
         key: ratios(*(seconds[name] for name in names), ROUNDS)
         for key, names in pairs.items()
         if seconds.keys() >= {*names}
     }
-    save(f"lexical-{language}-{count:08}", rows, goals=goals, change=change, left_out=left_out, versions=versions)
+    save(
+        f"lexical-{language}-{count:08}",
+        rows,
+        goals=goals,
+        change=change,
+        left_out=left_out,
+        versions=versions,
+    )
     faster = {row["engine"]: row.get("x_rank_bm25") for row in rows}
     return float(faster.get(ASKING) or 0.0)
 
@@ -120,14 +144,25 @@ def of(engine: Engine, method: str) -> Any:
     return lambda jobs: engine.times(method, jobs)
 
 
-def make_rows(seconds: dict[str, list[float]], costs: dict[str, dict[str, float]], count: int) -> list[Row]:
+def make_rows(
+    seconds: dict[str, list[float]], costs: dict[str, dict[str, float]], count: int
+) -> list[Row]:
     """A line for each candidate; x: how many times faster than a peer."""
     medians = {name: median_ms(own) for name, own in seconds.items()}
     rows = []
     for name, own in seconds.items():
         cost = costs.get(name, {})
-        row: Row = {"engine": name, "p50_ms": medians[name], "p95_ms": quantile_ms(own, 0.95), **cost}
-        row |= {f"x_{peer}": medians[peer] / medians[name] for peer in ("bm25s", "rank_bm25") if peer in medians}
+        row: Row = {
+            "engine": name,
+            "p50_ms": medians[name],
+            "p95_ms": quantile_ms(own, 0.95),
+            **cost,
+        }
+        row |= {
+            f"x_{peer}": medians[peer] / medians[name]
+            for peer in ("bm25s", "rank_bm25")
+            if peer in medians
+        }
         if "memory_mb" in cost:
             row["bytes_per_node"] = cost["memory_mb"] * 2**20 / count
         rows.append(row)
@@ -140,7 +175,9 @@ def write_lines(corpus: Corpus, folder: Path) -> dict[str, str]:
     per_file = max(1, len(corpus) // 100)
     texts = corpus.texts()
     for start in range(0, len(texts), per_file):
-        (folder / f"{start:08}.txt").write_text("\n".join(texts[start : start + per_file]), encoding="utf-8")
+        (folder / f"{start:08}.txt").write_text(
+            "\n".join(texts[start : start + per_file]), encoding="utf-8"
+        )
     return {"folder": str(folder), "similarity": LANGUAGES[corpus.language]}
 
 
@@ -158,13 +195,18 @@ def compare(corpus: Corpus, queries: list[list[str]], engines: dict[str, Engine]
         for ranking, own, (best, theirs) in zip(found, rows, judged, strict=True):
             same_best(best, theirs, [score for _, score in ranking])
             assert ranking == sorted(ranking, key=lambda item: (-item[1], item[0]))
-            # Equal texts tie, and the smaller key comes first, also where only some of them are among the best.
+            # Equal texts tie, and the smaller key comes first, also where only some of them are
+            # among the best.
             for row in own:
                 assert {*same_text[tuple(corpus.bounds[row].tolist())]} & {*range(row)} <= {*own}
 
 
 def compare_nodes(
-    corpus: Corpus, queries: list[list[str]], questions: list[str], asking: Engine, engines: dict[str, Engine]
+    corpus: Corpus,
+    queries: list[list[str]],
+    questions: list[str],
+    asking: Engine,
+    engines: dict[str, Engine],
 ) -> None:
     """The nodes that the Retriever hands out are the best by bm25s's scores."""
     if "bm25s" not in engines:
@@ -181,7 +223,8 @@ def compare_nodes(
 def same_best(best: list[float], theirs: list[float], scores: list[float]) -> None:
     """Our scores are the true best by the oracle's scores of all rows, to 1e-6 relative.
 
-    Rows that tie may stand for each other: the oracle's i-th best score, its score of our i-th row and ours are one.
+    Rows that tie may stand for each other: the oracle's i-th best score, its score of our i-th row
+    and ours are one.
     """
     assert len(scores) == len(best) > 0
     assert len(best) <= TOPK
@@ -192,7 +235,9 @@ def same_best(best: list[float], theirs: list[float], scores: list[float]) -> No
 def main() -> int:
     """Measure at every size up to the one asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=100_000, help="the largest size; 1000000 takes many minutes")
+    parser.add_argument(
+        "--nodes", type=int, default=100_000, help="the largest size; 1000000 takes many minutes"
+    )
     parser.add_argument("--only", action="store_true", help="that size alone")
     parser.add_argument("--language", nargs="+", choices=sorted(LANGUAGES), default=["en"])
     parser.add_argument("--check", action="store_true", help="compare answers, and time nothing")
@@ -200,7 +245,11 @@ def main() -> int:
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
-    sizes = {options.nodes} if options.only else {*(size for size in SIZES if size < options.nodes), options.nodes}
+    sizes = (
+        {options.nodes}
+        if options.only
+        else {*(size for size in SIZES if size < options.nodes), options.nodes}
+    )
     for language in options.language:
         for count in sorted(sizes):
             if options.check:
@@ -208,7 +257,9 @@ def main() -> int:
                 continue
             ratio = run(language, count)
             if language == "en" and count == options.nodes <= SLOW_UP_TO:
-                print(f"\nRetriever at {options.nodes} nodes: {ratio:.0f} times rank_bm25's scoring")
+                print(
+                    f"\nRetriever at {options.nodes} nodes: {ratio:.0f} times rank_bm25's scoring"
+                )
     return 0
 
 

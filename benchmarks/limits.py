@@ -2,8 +2,9 @@
 
     python benchmarks/limits.py [NAME ...]
 
-Each input is read by a process of its own, whose peak includes Python and its libraries. Limits are the default ones.
-Files and servers are those of tests/hostile.py and tests/unit/test_load_limits.py; names select some of them.
+Each input is read by a process of its own, whose peak includes Python and its libraries. Limits are
+the default ones. Files and servers are those of tests/hostile.py and
+tests/unit/test_load_limits.py; names select some of them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def main(wanted: list[str]) -> None:
 
 
 def _print(name: str, size: str, peak: float, seconds: float, found: str) -> None:
-    print(f"| {name} | {size} | {peak:.0f} | {seconds:.1f} | {found.replace('|', '/')[:160]} |", flush=True)
+    print(
+        f"| {name} | {size} | {peak:.0f} | {seconds:.1f} | {found.replace('|', '/')[:160]} |",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -2,20 +2,22 @@
 
     python benchmarks/locations.py [--check] [--formats md pdf]
 
-It reads the documentation trees of the shared data as Markdown, and writes each page also as HTML, Word and PDF with an
-outline; beside them, the shared web page and handbook. Headings are found without lazyrag: those of Markdown
-by markdown-it, of HTML by lxml, of Word by python-docx; of the PDF it is what was written. Printed are, for each format
-and group:
+It reads the documentation trees of the shared data as Markdown, and writes each page also as HTML,
+Word and PDF with an outline; beside them, the shared web page and handbook. Headings are found
+without lazyrag: those of Markdown by markdown-it, of HTML by lxml, of Word by python-docx; of the
+PDF it is what was written. Printed are, for each format and group:
 
 - under: the share of the words of chunks that are under the heading that the chunk names
 - deepest: the share of the chunks that name the deepest heading above all of their words
 - one: the share of the chunks that lie in one section
-- fill: tokens of the median chunk that another one follows, by the group's counter, divided by the group's size
-- cl100k: the same with tiktoken's cl100k_base, if its vocabulary is on this machine (``TIKTOKEN_CACHE_DIR``), of
-  chunks that do not end before a heading
+- fill: tokens of the median chunk that another one follows, by the group's counter, divided by the
+  group's size
+- cl100k: the same with tiktoken's cl100k_base, if its vocabulary is on this machine
+  (``TIKTOKEN_CACHE_DIR``), of chunks that do not end before a heading
 
-and for the questions of the trees, how many quotes are in a chunk that names their heading: of all, and of those whose
-chunk lies in one section. With --check a share below 99 %, or a fill below 60 %, is a failure.
+and for the questions of the trees, how many quotes are in a chunk that names their heading: of all,
+and of those whose chunk lies in one section. With --check a share below 99 %, or a fill below 60 %,
+is a failure.
 """
 
 from __future__ import annotations
@@ -77,12 +79,18 @@ class Above:
 
 
 def markdown_parts(text: str) -> Iterator[tuple[int, int, Titles, str]]:
-    """First line, level of a heading or 0, titles, text of the headings, paragraphs and code of a page."""
+    """First line, level of a heading or 0, titles, text of the headings, paragraphs and code of a
+    page.
+    """
     above = Above()
     tokens = (
         MarkdownIt()
         .enable("table")
-        .parse(re.sub(r"\A---\n.*?\n---\n", lambda one: "\n" * one[0].count("\n"), text, flags=re.DOTALL))
+        .parse(
+            re.sub(
+                r"\A---\n.*?\n---\n", lambda one: "\n" * one[0].count("\n"), text, flags=re.DOTALL
+            )
+        )
     )
     for token, following in itertools.pairwise([*tokens, None]):
         if token.type == "heading_open" and token.level == 0:
@@ -109,9 +117,15 @@ def html_words(page: str) -> list[tuple[str, Titles]]:
     above, found = Above(), []
     body = lxml.html.document_fromstring(page).find("body")
     for event, element in lxml.etree.iterwalk(body, events=("start", "end")):
-        if event == "start" and isinstance(element.tag, str) and re.fullmatch("h[1-6]", element.tag):
+        if (
+            event == "start"
+            and isinstance(element.tag, str)
+            and re.fullmatch("h[1-6]", element.tag)
+        ):
             above.enter(int(element.tag[1]), element.text_content())
-        text = element.tail if event == "end" else element.text if isinstance(element.tag, str) else ""
+        text = (
+            element.tail if event == "end" else element.text if isinstance(element.tag, str) else ""
+        )
         if event == "end" or element.tag not in {"script", "style"}:
             found += [(word.lower(), above.titles()) for word in WORD.findall(text or "")]
     return found
@@ -123,7 +137,9 @@ def word_words(path: Path) -> list[tuple[str, Titles]]:
     for block in docx.Document(str(path)).iter_inner_content():
         if isinstance(block, Table):
             cells = [cell.text for row in block.rows for cell in dict.fromkeys(row.cells)]
-            found += [(word.lower(), above.titles()) for cell in cells for word in WORD.findall(cell)]
+            found += [
+                (word.lower(), above.titles()) for cell in cells for word in WORD.findall(cell)
+            ]
             continue
         style = re.fullmatch(r"Heading (\d)", block.style.name)
         if style and block.text.strip():
@@ -152,7 +168,11 @@ def write_pdf(text: str, path: Path) -> list[tuple[str, Titles]]:
     canvas.setFont(font, 10)
     for number, (_, level, _, part) in enumerate(markdown_parts(text)):
         width = 200 if level else 60
-        lines = [line[at : at + width] for line in part.split("\n") for at in range(0, max(1, len(line)), width)]
+        lines = [
+            line[at : at + width]
+            for line in part.split("\n")
+            for at in range(0, max(1, len(line)), width)
+        ]
         if height + 14 * (1 + (level > 0)) > 800:
             canvas.showPage()
             canvas.setFont(font, 10)
@@ -183,7 +203,9 @@ SHARED_FILES: dict[str, dict[str, Callable[[Path], list[tuple[str, Titles]]]]] =
 
 
 def aligned(words: list[str], known: list[tuple[str, Titles]]) -> list[Titles | None]:
-    """The titles above each word; None near words that the file or the loader adds: numbers of lists, footnotes."""
+    """The titles above each word; None near words that the file or the loader adds: numbers of
+    lists, footnotes.
+    """
     found: list[Titles | None] = []
     at = 0
     plain = [word for word, _ in known]
@@ -192,7 +214,9 @@ def aligned(words: list[str], known: list[tuple[str, Titles]]) -> list[Titles | 
         if at < len(plain) and plain[at] == word:
             step = 0
         else:
-            step = next((step for step in range(400) if plain[at + step : at + step + 6] == ahead), -1)
+            step = next(
+                (step for step in range(400) if plain[at + step : at + step + 6] == ahead), -1
+            )
         found.append(known[at + step][1] if step >= 0 else None)
         at += step + 1 if step >= 0 else 0
     return found
@@ -210,7 +234,9 @@ def common(paths: list[Titles]) -> Titles:
     return tuple(titles[0] for titles in same)
 
 
-def measure(folder: Path, known: dict[str, list[tuple[str, Titles]]]) -> Iterator[tuple[str, dict[str, float]]]:
+def measure(
+    folder: Path, known: dict[str, list[tuple[str, Titles]]]
+) -> Iterator[tuple[str, dict[str, float]]]:
     """For each group its figures over the files of a folder."""
     docs = Document(folder)
     exact, counter = counter_for_model("cl100k_base"), SectionSplitter().counter
@@ -218,7 +244,9 @@ def measure(folder: Path, known: dict[str, list[tuple[str, Titles]]]) -> Iterato
     for root in docs.get_nodes():
         matches = list(WORD.finditer(root.text))
         paths = aligned([match[0].lower() for match in matches], known[root.path])
-        roots[root.path] = [(match.start(), path) for match, path in zip(matches, paths, strict=True)]
+        roots[root.path] = [
+            (match.start(), path) for match, path in zip(matches, paths, strict=True)
+        ]
     total = sum(map(len, roots.values()))
     lost = sum(path is None for words in roots.values() for _, path in words)
     for group, size in SIZES.items():
@@ -226,7 +254,9 @@ def measure(folder: Path, known: dict[str, list[tuple[str, Titles]]]) -> Iterato
         nodes = docs.get_nodes(group)
         for node, following in itertools.pairwise([*nodes, None]):
             start, end = node.span
-            paths = [path for at, path in roots[node.path] if start <= at < end and path is not None]
+            paths = [
+                path for at, path in roots[node.path] if start <= at < end and path is not None
+            ]
             if following is not None and following.path == node.path:
                 full.append(counter.count(node.text) / size)
                 starts = {place.start for place in node.root.locations}
@@ -259,9 +289,14 @@ def plain(title: str) -> str:
 
 
 def quotes(tree: Path) -> Iterator[tuple[str, int, float, int, float]]:
-    """For each group, the share of quotes whose heading is named: of all, and of those in a chunk of one section."""
+    """For each group, the share of quotes whose heading is named: of all, and of those in a chunk
+    of one section.
+    """
     docs = Document(tree / "corpus")
-    questions = [json.loads(line) for line in (tree / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
+    questions = [
+        json.loads(line)
+        for line in (tree / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     texts = {root.path: root for root in docs.get_nodes()}
     for group in SIZES:
         found: list[tuple[bool, bool]] = []
@@ -269,17 +304,34 @@ def quotes(tree: Path) -> Iterator[tuple[str, int, float, int, float]]:
         for one in questions:
             root = texts[one["file"]]
             at = root.text.index(one["quote"])
-            holding = [node for node in nodes if node.path == root.path and node.span[0] <= at < node.span[1]]
+            holding = [
+                node
+                for node in nodes
+                if node.path == root.path and node.span[0] <= at < node.span[1]
+            ]
             best = max(holding, key=lambda node: node.span[1] >= at + len(one["quote"]))
             label = named(best)
-            found.append((bool(label) and plain(label[-1]) == plain(one["heading"]), len(best.locations) == 1))
+            found.append(
+                (
+                    bool(label) and plain(label[-1]) == plain(one["heading"]),
+                    len(best.locations) == 1,
+                )
+            )
         alone = [is_named for is_named, is_alone in found if is_alone]
-        yield group, len(found), statistics.fmean(one for one, _ in found), len(alone), statistics.fmean(alone or [1])
+        yield (
+            group,
+            len(found),
+            statistics.fmean(one for one, _ in found),
+            len(alone),
+            statistics.fmean(alone or [1]),
+        )
 
 
 def main() -> int:
     """Print a row for each format and group, and for each tree of questions."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--formats", nargs="+", default=["md", "html", "docx", "pdf"])
     options = parser.parse_args()
@@ -296,7 +348,10 @@ def main() -> int:
     writers: dict[str, Callable[[str, Path], list[tuple[str, Titles]]]] = {
         "md": lambda text, path: (path.write_text(text, encoding="utf-8"), markdown_words(text))[1],
         "html": lambda text, path: (
-            path.write_text(html := f"<body>{MarkdownIt().enable('table').render(text)}</body>", encoding="utf-8"),
+            path.write_text(
+                html := f"<body>{MarkdownIt().enable('table').render(text)}</body>",
+                encoding="utf-8",
+            ),
             html_words(html),
         )[1],
         "docx": write_word,
@@ -317,14 +372,19 @@ def main() -> int:
         for file, read in SHARED_FILES.get(name, {}).items():
             with tempfile.TemporaryDirectory() as folder:
                 shutil.copy(DOCS / file, Path(folder, file))
-                rows += [(f"{name}, shared", *row) for row in measure(Path(folder), {file: read(DOCS / file)})]
+                rows += [
+                    (f"{name}, shared", *row)
+                    for row in measure(Path(folder), {file: read(DOCS / file)})
+                ]
         for label, group, row in rows:
             failed |= row["under"] < 0.99 or row["fill"] < 0.6
             print(
                 f"{label:14}{group:13}{row['chunks']:7.0f}{row['under']:8.4f}{row['deepest']:9.4f}{row['one']:7.2f}"
                 f"{row['fill']:7.2f}{row['cl100k']:8.2f}{row['unknown']:9.4f}"
             )
-    print(f"\n{'questions':10}{'group':13}{'quotes':>7}{'named':>7}{'in one section':>16}{'named':>7}")
+    print(
+        f"\n{'questions':10}{'group':13}{'quotes':>7}{'named':>7}{'in one section':>16}{'named':>7}"
+    )
     for tree in ("md-en", "md-zh", "rst-en"):
         for group, count, share, alone, share_alone in quotes(TREES / tree):
             failed |= share_alone < 0.99

@@ -36,7 +36,9 @@ def describe() -> dict[str, Any]:
 
 
 def read_bandwidth(threads: int, rounds: int = 7) -> float:
-    """GB/s of reading an array that no cache holds, its maximum taken by so many threads; the median."""
+    """GB/s of reading an array that no cache holds, its maximum taken by so many threads; the
+    median.
+    """
     array = np.ones(READ_MB * 2**18, np.float32)
     return array.nbytes / 1e9 / read_time(array, threads, rounds)
 
@@ -70,7 +72,15 @@ def commit() -> str:
     """The checkout's commit, with a plus sign where files differ from it."""
 
     def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)  # noqa: S607
+        done = subprocess.run(
+            ["git", "-C", str(ROOT), *words],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return done.stdout.strip()
 
-    return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain") else "") or "unknown"
+    return (
+        git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain") else "")
+        or "unknown"
+    )

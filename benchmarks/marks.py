@@ -2,14 +2,16 @@
 
     python benchmarks/marks.py [--check] [--spans 2000] [--files made_zh.pdf]
 
-Spans of the shared PDFs are drawn at random (Chinese and English, columns, tables, right-to-left text), and of copies
-whose pages are turned by 90, 180 and 270 degrees or cropped. Each span begins and ends with a word. The text under its
-boxes is read by pdfplumber, from the files alone: the characters whose centre is in a box. (By pdfium's boxes of
-single characters for one file, where pdfplumber places words beside where they are drawn.) Compared are the characters
-without spaces, hyphens at line ends and the bars between cells, after NFKC. Printed are, for each file:
+Spans of the shared PDFs are drawn at random (Chinese and English, columns, tables, right-to-left
+text), and of copies whose pages are turned by 90, 180 and 270 degrees or cropped. Each span begins
+and ends with a word. The text under its boxes is read by pdfplumber, from the files alone: the
+characters whose centre is in a box. (By pdfium's boxes of single characters for one file, where
+pdfplumber places words beside where they are drawn.) Compared are the characters without spaces,
+hyphens at line ends and the bars between cells, after NFKC. Printed are, for each file:
 
 - equal: the share of the spans whose characters are those under the boxes
-- beyond: the most characters under the boxes of one span that are not the span's; a sentence would be dozens
+- beyond: the most characters under the boxes of one span that are not the span's; a sentence would
+  be dozens
 - ms: the median time of one call
 
 With --check less than 98 % equal spans, or more than 10 characters beyond one, is a failure.
@@ -44,7 +46,8 @@ from lazyrag.loaders.pdf_layout import letters
 from tests.shared import SHARED
 
 DOCS = SHARED / "data" / "docs"
-SKIPPED = {"failure-after-repair.pdf", "made_html_named.pdf", "habibi.pdf"}  # slow; no PDF; one glyph for a whole word
+# slow; no PDF; one glyph for a whole word
+SKIPPED = {"failure-after-repair.pdf", "made_html_named.pdf", "habibi.pdf"}
 TURNED = {"made_zh.pdf": 90, "multicolumn.pdf": 180, "korean-text-with-tables.pdf": 270}
 CROP = (4, 3, 5, 2)  # points cut off at the left, bottom, right and top
 BY_PDFIUM = {"korean-text-with-tables.pdf"}
@@ -72,12 +75,16 @@ def changed_pdfs(folder: Path, of: dict[str, Path]) -> dict[str, Path]:
                 page.rotate(turn)
                 box = page.mediabox
                 left, bottom, right, top = CROP
-                page.cropbox = RectangleObject((box.left + left, box.bottom + bottom, box.right - right, box.top - top))
+                page.cropbox = RectangleObject(
+                    (box.left + left, box.bottom + bottom, box.right - right, box.top - top)
+                )
             writer.write(made[f"{turn} {name}"])
     return made
 
 
-def turned_characters(pages: list[Characters], sizes: list[tuple[float, float]], turn: int) -> list[Characters]:
+def turned_characters(
+    pages: list[Characters], sizes: list[tuple[float, float]], turn: int
+) -> list[Characters]:
     """The characters of pages as `changed_pdfs` changes these."""
     left, bottom, right, top = CROP
     turn_once = {
@@ -89,7 +96,10 @@ def turned_characters(pages: list[Characters], sizes: list[tuple[float, float]],
         [
             (
                 text,
-                *turn_once((x * width - left) / (width - left - right), (y * height - top) / (height - top - bottom)),
+                *turn_once(
+                    (x * width - left) / (width - left - right),
+                    (y * height - top) / (height - top - bottom),
+                ),
             )
             for text, x, y in page
         ]
@@ -133,7 +143,10 @@ def page_characters(path: Path) -> list[Characters]:
             for one in page.chars:
                 centre = (one["x0"] + one["x1"]) / 2, (one["top"] + one["bottom"]) / 2
                 key = one["text"], round(centre[0] / 2), round(centre[1] / 2)
-                found.setdefault(key, (one["text"], (centre[0] - x) / (right - x), (centre[1] - y) / (bottom - y)))
+                found.setdefault(
+                    key,
+                    (one["text"], (centre[0] - x) / (right - x), (centre[1] - y) / (bottom - y)),
+                )
             pages.append(list(found.values()))
     return pages
 
@@ -145,9 +158,16 @@ def pdfium_characters(path: Path) -> list[Characters]:
         for page in pdf:
             width, height = page.get_size()
             text = page.get_textpage()
-            boxes = [(text.get_text_range(at, 1), text.get_charbox(at)) for at in range(text.count_chars())]
+            boxes = [
+                (text.get_text_range(at, 1), text.get_charbox(at))
+                for at in range(text.count_chars())
+            ]
             pages.append(
-                [(one, (x0 + x1) / 2 / width, 1 - (y0 + y1) / 2 / height) for one, (x0, y0, x1, y1) in boxes if x1 > x0]
+                [
+                    (one, (x0 + x1) / 2 / width, 1 - (y0 + y1) / 2 / height)
+                    for one, (x0, y0, x1, y1) in boxes
+                    if x1 > x0
+                ]
             )
     return pages
 
@@ -168,7 +188,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--spans", type=int, default=2000)
     parser.add_argument("--files", nargs="*", default=[])
-    parser.add_argument("--show", type=int, default=0, help="print so many differences of each file")
+    parser.add_argument(
+        "--show", type=int, default=0, help="print so many differences of each file"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("pdfminer").setLevel(logging.ERROR)
@@ -177,7 +199,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         files = shared_pdfs()
         files |= changed_pdfs(Path(folder), files)
-        files = {name: path for name, path in files.items() if not options.files or name in options.files}
+        files = {
+            name: path for name, path in files.items() if not options.files or name in options.files
+        }
         docs = Document(doc_files=files)
         roots = {node.path: node.text for node in docs.get_nodes()}
         for name, text in roots.items():
@@ -194,7 +218,9 @@ def main() -> int:
                 own_beyond = max(own_beyond, (got - wanted).total())
                 if wanted != got and shown < options.show:
                     shown += 1
-                    print(f"  {marks.text!r:.100}: lacks {dict(wanted - got)}, has {dict(got - wanted)}")
+                    print(
+                        f"  {marks.text!r:.100}: lacks {dict(wanted - got)}, has {dict(got - wanted)}"
+                    )
             print(
                 f"{name:<48}{len(spans):>5} spans{own_equal / len(spans):>8.1%} equal{own_beyond:>4} beyond"
                 f"{statistics.median(own_times):>7.1f} ms"

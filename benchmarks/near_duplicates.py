@@ -1,12 +1,14 @@
-"""Near-duplicates that `Document.near_duplicates` finds among real texts, of copies with seeded edits; and its time.
+"""Near-duplicates that `Document.near_duplicates` finds among real texts, of copies with seeded
+edits; and its time.
 
     python benchmarks/near_duplicates.py [--passages 100000]
 
-Every third text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 gets a copy with edits: replaced words (letters
-in Chinese) from other texts of its set, or a sentence cut out. All texts of a language are in one Document. A pair is
-found if a text and its copy are in one cluster. Other pairs are texts of one cluster that are no copies of each other,
-those of the data sets themselves among them. The time is that of a Document in memory with passages of 170 words drawn
-from Cranfield.
+Every third text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 gets a copy with edits:
+replaced words (letters in Chinese) from other texts of its set, or a sentence cut out. All texts of
+a language are in one Document. A pair is found if a text and its copy are in one cluster. Other
+pairs are texts of one cluster that are no copies of each other, those of the data sets themselves
+among them. The time is that of a Document in memory with passages of 170 words drawn from
+Cranfield.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def replaced(share: float, language: str) -> Edit:
     """Replace a share of the words."""
 
     def edit(text: str, others: Sequence[str], rng: random.Random) -> str:
-        changed = [rng.choice(others) if rng.random() < share else one for one in units(text, language)]
+        changed = [
+            rng.choice(others) if rng.random() < share else one for one in units(text, language)
+        ]
         return (" " if language == "en" else "").join(changed)
 
     return edit
@@ -59,8 +63,13 @@ def without_sentence(text: str, _: Sequence[str], rng: random.Random) -> str:
 def edits(language: str) -> Mapping[str, Edit]:
     """Each kind of edit."""
     return {
-        "case and white space": lambda text, _others, _rng: "\n".join(text.upper().split(" ")) + "\n",
-        **{f"{share:.0%} of the words": replaced(share, language) for share in (0.01, 0.02, 0.05, 0.1)},
+        "case and white space": lambda text, _others, _rng: (
+            "\n".join(text.upper().split(" ")) + "\n"
+        ),
+        **{
+            f"{share:.0%} of the words": replaced(share, language)
+            for share in (0.01, 0.02, 0.05, 0.1)
+        },
         "one sentence cut out": without_sentence,
     }
 
@@ -68,20 +77,35 @@ def edits(language: str) -> Mapping[str, Edit]:
 def measured(language: str) -> list[Row]:
     """A row for each kind of edit."""
     rng = random.Random(0)
-    texts = {f"{name}/{key}": text for name in SETS[language] for key, text in judged_set(name).texts.items()}
+    texts = {
+        f"{name}/{key}": text
+        for name in SETS[language]
+        for key, text in judged_set(name).texts.items()
+    }
     others = [one for text in texts.values() for one in units(text, language)]
     rows: list[Row] = []
     for kind, edit in edits(language).items():
         copies = {f"{key} copy": edit(text, others, rng) for key, text in list(texts.items())[::3]}
-        copies = {key: text for key, text in copies.items() if text.strip()}  # some have one sentence
-        similar = {key: similarity(texts[key.removesuffix(" copy")], text) for key, text in copies.items()}
+        # some have one sentence
+        copies = {key: text for key, text in copies.items() if text.strip()}
+        similar = {
+            key: similarity(texts[key.removesuffix(" copy")], text) for key, text in copies.items()
+        }
         row: Row = {"language": language, "edit": kind, "texts": len(texts), "copies": len(copies)}
         row["similarity"] = statistics.median(similar.values())
         with Document() as docs:
             docs.add_texts({**texts, **copies})
             for threshold in THRESHOLDS:
-                found = [{str(node.path) for node in own} for own in docs.near_duplicates(threshold=threshold)]
-                paired = {key for own in found for key in own & copies.keys() if key.removesuffix(" copy") in own}
+                found = [
+                    {str(node.path) for node in own}
+                    for own in docs.near_duplicates(threshold=threshold)
+                ]
+                paired = {
+                    key
+                    for own in found
+                    for key in own & copies.keys()
+                    if key.removesuffix(" copy") in own
+                }
                 due = {key for key, value in similar.items() if value >= threshold}
                 originals = [{key.removesuffix(" copy") for key in own} for own in found]
                 row[f"found_{threshold}"] = len(paired) / len(copies)
@@ -103,7 +127,11 @@ def timed(passages: int) -> Row:
         begun, cpu = time.perf_counter(), time.process_time()
         found = docs.near_duplicates()
         row: Row = {"passages": passages, "characters": sum(map(len, texts.values())) // passages}
-        row |= {"clusters": len(found), "s": time.perf_counter() - begun, "cpu_s": time.process_time() - cpu}
+        row |= {
+            "clusters": len(found),
+            "s": time.perf_counter() - begun,
+            "cpu_s": time.process_time() - cpu,
+        }
         begun, cpu = time.perf_counter(), time.process_time()
         read = sum(len(node.text) for node in docs.get_nodes())
         row |= {"cpu_s_of_reading": time.process_time() - cpu, "read": read}
@@ -114,10 +142,14 @@ def timed(passages: int) -> Row:
 def main() -> int:
     """Measure and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--passages", type=int, default=100_000, help="for the time; 0 leaves it out")
+    parser.add_argument(
+        "--passages", type=int, default=100_000, help="for the time; 0 leaves it out"
+    )
     options = parser.parse_args()
     rows = [row for language in SETS for row in measured(language)]
-    results.save("near_duplicates", rows, timed=timed(options.passages) if options.passages else None)
+    results.save(
+        "near_duplicates", rows, timed=timed(options.passages) if options.passages else None
+    )
     return 0
 
 

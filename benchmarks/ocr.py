@@ -1,7 +1,9 @@
-"""OCR of scans: recall and precision of characters and words, seconds and memory, by language and resolution.
+"""OCR of scans: recall and precision of characters and words, seconds and memory, by language and
+resolution.
 
-Pages of the shared PDFs are rendered, and the recognized text is compared with their text layers: characters and words
-as often as they are there, in any order; wide and narrow forms, and quotation marks, are one.
+Pages of the shared PDFs are rendered, and the recognized text is compared with their text layers:
+characters and words as often as they are there, in any order; wide and narrow forms, and quotation
+marks, are one.
 
 python benchmarks/ocr.py [--dpi 100 150 200 300] [--threads 2] [--check]
 """
@@ -29,7 +31,11 @@ from tests.shared import shared  # noqa: E402
 
 PAGES = {
     "zh": [("made_zh.pdf", 0)],
-    "en": [("multicolumn.pdf", 0), ("pdflatex-4-pages.pdf", 0), ("layout-parser-paper-fast.pdf", 0)],
+    "en": [
+        ("multicolumn.pdf", 0),
+        ("pdflatex-4-pages.pdf", 0),
+        ("layout-parser-paper-fast.pdf", 0),
+    ],
 }
 _QUOTES = {0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'", 0xFFFE: None}
 BOUND = 0.99
@@ -56,11 +62,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dpi", type=int, nargs="+", default=[150, 200])
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--check", action="store_true", help=f"fail below {BOUND:g} of characters from 150 dpi on")
+    parser.add_argument(
+        "--check", action="store_true", help=f"fail below {BOUND:g} of characters from 150 dpi on"
+    )
     chosen = parser.parse_args()
     loader = ScanLoader(RapidOcr(threads=chosen.threads))
     missed = 0
-    print("language  dpi  page                          characters     words          CPU s  peak MB")
+    print(
+        "language  dpi  page                          characters     words          CPU s  peak MB"
+    )
     for language, pages in PAGES.items():
         for dpi in chosen.dpi:
             for name, number in pages:
@@ -68,16 +78,23 @@ def main() -> int:
                     path = Path(folder, "scan.pdf")
                     with pypdfium2.PdfDocument(shared("data", "docs", name)) as file:
                         truth = file[number].get_textpage().get_text_range()
-                        file[number].render(scale=dpi / 72).to_pil().convert("RGB").save(path, resolution=dpi)
+                        file[number].render(scale=dpi / 72).to_pil().convert("RGB").save(
+                            path, resolution=dpi
+                        )
                     began = time.process_time()
                     text = loader.load(path).text
                     seconds = time.process_time() - began
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
                 letters = shares(characters(truth), characters(text))
                 of_words = shares(words(truth), words(text)) if language == "en" else None
-                second = "       -     " if of_words is None else f"{of_words[0]:.4f} {of_words[1]:.4f}"
+                second = (
+                    "       -     " if of_words is None else f"{of_words[0]:.4f} {of_words[1]:.4f}"
+                )
                 first = f"{letters[0]:.4f} {letters[1]:.4f}"
-                print(f"{language:8} {dpi:4}  {name:28}  {first}  {second}  {seconds:5.1f}  {peak:7.0f}", flush=True)
+                print(
+                    f"{language:8} {dpi:4}  {name:28}  {first}  {second}  {seconds:5.1f}  {peak:7.0f}",
+                    flush=True,
+                )
                 missed += dpi >= 150 and min(letters) < BOUND
     if chosen.check and missed:
         print(f"{missed} pages are below {BOUND:g}")

@@ -1,4 +1,5 @@
-"""How long the page of files takes, by the number of files: the first page, a later one, a search by name.
+"""How long the page of files takes, by the number of files: the first page, a later one, a search
+by name.
 
     python benchmarks/page_files.py --files 100000
     python benchmarks/page_files.py --files 5000 --check
@@ -35,7 +36,9 @@ MOST_BYTES = 60_000  # of a page of fifty files
 
 def main() -> int:
     """Fill a set, and load its pages; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
@@ -44,10 +47,14 @@ def main() -> int:
         with Document(None, store_conf=conf) as docs:
             for start in range(0, options.files, 10_000):
                 numbers = range(start, min(start + 10_000, options.files))
-                docs.add_texts({f"folder-{n % 97}/note-{n:06d}.txt": f"Note {n} about tea." for n in numbers})
+                docs.add_texts(
+                    {f"folder-{n % 97}/note-{n:06d}.txt": f"Note {n} about tea." for n in numbers}
+                )
             docs.activate_group("MediumChunk")
             app = create_app(Service({"notes": docs}, Path(scratch) / "state"))
-            with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)) as client:
+            with TestClient(
+                app, base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)
+            ) as client:
                 largest = max(load(client, path) for path in PAGES)
     return int(options.check and largest > MOST_BYTES)
 

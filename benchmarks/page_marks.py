@@ -2,10 +2,10 @@
 
     python benchmarks/page_marks.py [--check] [--spans 2000] [--show 3]
 
-Sentences of the shared files are drawn at random, as many of PDFs as of other formats, and opened as a search result or
-citation opens them: by the HTML of the document's page. The text under the boxes of a PDF is read by pdfplumber from
-the file alone, see marks.py; the letters and digits of `<mark>` are compared in their order. A PDF whose words have no
-boxes is shown as text.
+Sentences of the shared files are drawn at random, as many of PDFs as of other formats, and opened
+as a search result or citation opens them: by the HTML of the document's page. The text under the
+boxes of a PDF is read by pdfplumber from the file alone, see marks.py; the letters and digits of
+`<mark>` are compared in their order. A PDF whose words have no boxes is shown as text.
 
 With --check less than 98 % equal sentences, or more than 10 characters beyond one, is a failure.
 """
@@ -40,9 +40,25 @@ from lazyrag.server.app import create_app
 from lazyrag.server.core.service import Service
 from lazyrag.transforms import SentenceSplitter
 
-TEXTS = (".docx", ".txt", ".md", ".eml", ".xlsx", ".html", ".pptx", ".csv", ".json", ".rtf", ".odt", ".ipynb", ".epub")
+TEXTS = (
+    ".docx",
+    ".txt",
+    ".md",
+    ".eml",
+    ".xlsx",
+    ".html",
+    ".pptx",
+    ".csv",
+    ".json",
+    ".rtf",
+    ".odt",
+    ".ipynb",
+    ".epub",
+)
 FIGURE = re.compile(r'<figure class="sheet"[^>]* data-page="(\d+)">(.*?)</figure>', re.DOTALL)
-RECT = re.compile(r'<rect data-mark="1".*? x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"')
+RECT = re.compile(
+    r'<rect data-mark="1".*? x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)"'
+)
 MARK = re.compile(r"<mark [^>]*>(.*?)</mark>", re.DOTALL)
 
 
@@ -72,7 +88,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--spans", type=int, default=2000)
-    parser.add_argument("--show", type=int, default=0, help="print so many differences of each format")
+    parser.add_argument(
+        "--show", type=int, default=0, help="print so many differences of each format"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("pdfminer").setLevel(logging.ERROR)
@@ -81,7 +99,9 @@ def main() -> int:
         with Document(doc_files=shared_pdfs() | shared_texts(), store_conf=conf) as docs:
             docs.create_node_group("Sentence", SentenceSplitter(chunk_size=40, chunk_overlap=0))
             app = create_app(Service({"shared": docs}, Path(folder) / "state"))
-            with TestClient(app, base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)) as client:
+            with TestClient(
+                app, base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)
+            ) as client:
                 return measure(docs, client, options)
 
 
@@ -98,9 +118,15 @@ def measure(docs: Document, client: TestClient, options: argparse.Namespace) -> 
         wanted = options.spans // 2 if suffix == ".pdf" else -(-options.spans // 2 // texts)
         for node in chance.choices(nodes, k=wanted):
             begun = time.perf_counter()
-            answer = client.get(f"/s/shared/files/{quote(node.path)}?uid={node.uid}", headers={"Accept": "text/html"})
+            answer = client.get(
+                f"/s/shared/files/{quote(node.path)}?uid={node.uid}",
+                headers={"Accept": "text/html"},
+            )
             times.append(1000 * (time.perf_counter() - begun))
-            boxes, marks = boxes_of(answer.text), [html.unescape(one) for one in MARK.findall(answer.text)]
+            boxes, marks = (
+                boxes_of(answer.text),
+                [html.unescape(one) for one in MARK.findall(answer.text)],
+            )
             if boxes:
                 if node.path not in pages:
                     pages[node.path] = pages_of(DOCS / node.path, 0)
@@ -120,7 +146,9 @@ def measure(docs: Document, client: TestClient, options: argparse.Namespace) -> 
         print(f"{suffix:<8}{len(times):>5} sentences{equal[suffix] / len(times):>8.1%} equal"
               f"{statistics.median(times):>7.1f} ms{more}")  # fmt: skip
     share = equal.total() / total.total()
-    print(f"{'all':<8}{total.total():>5} sentences{share:>8.1%} equal, at most {beyond} characters beyond one")
+    print(
+        f"{'all':<8}{total.total():>5} sentences{share:>8.1%} equal, at most {beyond} characters beyond one"
+    )
     return int(options.check and (share < 0.98 or beyond > 10))
 
 

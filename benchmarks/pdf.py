@@ -2,9 +2,9 @@
 
     python benchmarks/pdf.py
 
-The files are the PDFs of the shared data. Quality is counted against their manifest and against what stands in them:
-strings in order, rows of tables as lines, words that were broken between lines. Then all read all files in
-turns; the times are those of the processor.
+The files are the PDFs of the shared data. Quality is counted against their manifest and against
+what stands in them: strings in order, rows of tables as lines, words that were broken between
+lines. Then all read all files in turns; the times are those of the processor.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ TOTAL = "all files"
 def bare_pypdfium2(path: Path) -> str:
     """The text of pypdfium2, page by page."""
     with pypdfium2.PdfDocument(path) as document:
-        return "\n\n".join(page.get_textpage().get_text_range() for page in document).replace("\r\n", "\n")
+        return "\n\n".join(page.get_textpage().get_text_range() for page in document).replace(
+            "\r\n", "\n"
+        )
 
 
 def bare_pypdf(path: Path) -> str:
@@ -61,9 +63,21 @@ READERS: dict[str, Reader] = {
 }
 
 ORDER = [
-    ("multicolumn.pdf", "This is a sample", "consectetuer id, vulputate", "Donec nonummy", "Proin fermentum massa"),
+    (
+        "multicolumn.pdf",
+        "This is a sample",
+        "consectetuer id, vulputate",
+        "Donec nonummy",
+        "Proin fermentum massa",
+    ),
     ("korean-text-with-tables.pdf", "1.5% 빅포인트 적립", "모든 주유소", "서비스 제공 기준"),
-    ("layout-parser-paper-fast.pdf", "Abstract.", "Keywords:", "1 Introduction", "several practical difficulties"),
+    (
+        "layout-parser-paper-fast.pdf",
+        "Abstract.",
+        "Keywords:",
+        "1 Introduction",
+        "several practical difficulties",
+    ),
 ]
 """Of a file what is to be read in this order."""
 
@@ -71,12 +85,19 @@ ROWS = [
     ("SPARSE-2024-INV-1234_borderless_table.pdf", "SKU-8847", "A-12", "450"),
     ("SPARSE-2024-INV-1234_borderless_table.pdf", "B-07", "289", "-23"),
     ("SPARSE-2024-INV-1234_borderless_table.pdf", "SKU-9201", "780", "778", "OK"),
-    ("SPARSE-2024-INV-1234_borderless_table.pdf", "SKU-6678", "Software", "$42,000.00", "High Value"),
+    (
+        "SPARSE-2024-INV-1234_borderless_table.pdf",
+        "SKU-6678",
+        "Software",
+        "$42,000.00",
+        "High Value",
+    ),
     ("SPARSE-2024-INV-1234_borderless_table.pdf", "SKU-1123", "Hardware", "$55.00", "2024-10-30"),
     ("multicolumn.pdf", "Czech Republic", "10.7", "78,866", "Prague", "Czech"),
     ("korean-text-with-tables.pdf", "업종", "적립 대상"),
 ]
-"""Of a file the values of a row, which are to stand in one line, told apart by more than a single blank."""
+"""Of a file the values of a row, which are to stand in one line, told apart by more than a single
+blank."""
 
 WORDS = [
     ("made_zh.pdf", "分别是以武田信玄等人为主", "关原的年轻武者》", "打击乐的各种不同的演奏方法"),
@@ -117,14 +138,18 @@ def judged(texts: dict[str, str | None], manifest: list[dict[str, Any]]) -> Row:
     }
     return {
         **{name: f"{right} of {count}" for name, (right, count) in told.items()},
-        "radicals": sum("\u2e80" <= one <= "\u2fdf" for text in texts.values() for one in text or ""),
+        "radicals": sum(
+            "\u2e80" <= one <= "\u2fdf" for text in texts.values() for one in text or ""
+        ),
         "errors": sum(text is None for text in texts.values()),
         "silent": sum(not (folded[one["file"]] or texts[one["file"]] is None) for one in manifest),
     }
 
 
 def passed(
-    texts: dict[str, str | None], checks: list[tuple[str, ...]], check: Callable[[str, tuple[str, ...]], bool]
+    texts: dict[str, str | None],
+    checks: list[tuple[str, ...]],
+    check: Callable[[str, tuple[str, ...]], bool],
 ) -> tuple[int, int]:
     """How many checks are passed, and how many there are."""
     return sum(check(texts.get(name) or "", tuple(parts)) for name, *parts in checks), len(checks)
@@ -147,7 +172,9 @@ def page_count(path: Path) -> int:
 
 
 def speeds(paths: dict[Path, int], rounds: int) -> dict[str, list[Row]]:
-    """For each reader the median seconds of each file, as pages and megabytes a second, and of all together."""
+    """For each reader the median seconds of each file, as pages and megabytes a second, and of all
+    together.
+    """
     files = list(paths)
     seconds = take_turns(
         {name: timed(reader) for name, reader in READERS.items()},
@@ -158,10 +185,20 @@ def speeds(paths: dict[Path, int], rounds: int) -> dict[str, list[Row]]:
     rows: dict[str, list[Row]] = {}
     for name, times in seconds.items():
         medians = [statistics.median(times[at :: len(files)]) for at in range(len(files))]
-        parts = [(path.name, paths[path], path.stat().st_size, took) for path, took in zip(files, medians, strict=True)]
-        parts.append((TOTAL, *(sum(column) for column in zip(*(part[1:] for part in parts), strict=True))))
+        parts = [
+            (path.name, paths[path], path.stat().st_size, took)
+            for path, took in zip(files, medians, strict=True)
+        ]
+        parts.append(
+            (TOTAL, *(sum(column) for column in zip(*(part[1:] for part in parts), strict=True)))
+        )
         rows[name] = [
-            {"file": file, "pages": pages, "pages_per_s": pages / took, "MB_per_s": size / 1e6 / took}
+            {
+                "file": file,
+                "pages": pages,
+                "pages_per_s": pages / took,
+                "MB_per_s": size / 1e6 / took,
+            }
             for file, pages, size, took in parts
         ]
     return rows
@@ -204,7 +241,10 @@ def main() -> int:
     ]
     columns = ["engine", "strings", "order", "rows", "words", "radicals", "errors", "silent"]
     print("\n" + table(rows, [*columns, "pages_per_s", "MB_per_s"]))
-    versions = {one: importlib.metadata.version(one) for one in ("pypdf", "pypdfium2", "pdfplumber", "pdfminer.six")}
+    versions = {
+        one: importlib.metadata.version(one)
+        for one in ("pypdf", "pypdfium2", "pdfplumber", "pdfminer.six")
+    }
     save("pdf", rows, versions={"readers": versions}, left_out={})
     return 0
 

@@ -6,22 +6,26 @@
     python benchmarks/quality.py --parts [--sets cranfield md-en ...] [--check]
     python benchmarks/quality.py --cost [--sets cranfield]
 
-Each text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 is one file and one node. Every system is asked all
-questions of a set, through the public API; of its ten best nodes recall@1, @5 and @10, MRR and nDCG@10 are measured by
-`lazyrag.evaluation`, which the tests hold against ir_measures. Systems are compared by the paired randomisation test.
-With --pool all sets lie in one Document, which is harder: other sets' texts are in the way. With --halves what
-specification 003 expects of hybrid search and reranking is measured for each half of the English questions.
-With --parts the default hybrid is measured beside the two that it fuses, also on the three documentation trees, and
-with the best sentence of a text as a third list, for each half of the questions; --check then fails where it is worse
-than the better of the two by more than .005. With --cost quality is left out: what each choice takes to index the
-MediumChunks of 500 texts (in a store file), on disk, in memory and for a query, the model's work included. Each step
-and each choice is a process of its own.
+Each text of Cranfield, XQuAD (English and Chinese) and CMRC 2018 is one file and one node. Every
+system is asked all questions of a set, through the public API; of its ten best nodes recall@1, @5
+and @10, MRR and nDCG@10 are measured by `lazyrag.evaluation`, which the tests hold against
+ir_measures. Systems are compared by the paired randomisation test. With --pool all sets lie in one
+Document, which is harder: other sets' texts are in the way. With --halves what specification 003
+expects of hybrid search and reranking is measured for each half of the English questions. With
+--parts the default hybrid is measured beside the two that it fuses, also on the three documentation
+trees, and with the best sentence of a text as a third list, for each half of the questions; --check
+then fails where it is worse than the better of the two by more than .005. With --cost quality is
+left out: what each choice takes to index the MediumChunks of 500 texts (in a store file), on disk,
+in memory and for a query, the model's work included. Each step and each choice is a process of its
+own.
 
-The shared embedding model is English. Chinese questions are answered by BM25 and what reorders it; systems that ask the
-model are shown for them, too, so that one sees what a model of the wrong language does.
+The shared embedding model is English. Chinese questions are answered by BM25 and what reorders it;
+systems that ask the model are shown for them, too, so that one sees what a model of the wrong
+language does.
 
-The rankings are those of the machine's processor, as the model is int8. It needs the shared data beside the checkout;
-LAZYRAG_SHARED names another folder. docs/quality.md is written by benchmarks/report.py.
+The rankings are those of the machine's processor, as the model is int8. It needs the shared data
+beside the checkout; LAZYRAG_SHARED names another folder. docs/quality.md is written by
+benchmarks/report.py.
 """
 
 from __future__ import annotations
@@ -129,14 +133,20 @@ def feedback(nodes: int, weight: float, maxsim: float | None) -> Maker:
 
     def made(docs: Document, model: MaxSimModel) -> Ask:
         twice = FeedbackRetriever(default(docs), nodes=nodes, weight=weight)
-        return twice if maxsim is None else reranked(twice, "MaxSimReranker", embedder=model, weight=maxsim)
+        return (
+            twice
+            if maxsim is None
+            else reranked(twice, "MaxSimReranker", embedder=model, weight=maxsim)
+        )
 
     return made
 
 
 def maxsim(weight: float) -> Maker:
     """The default hybrid, reranked by the embedding model's own token vectors."""
-    return lambda docs, model: reranked(default(docs), "MaxSimReranker", embedder=model, weight=weight)
+    return lambda docs, model: reranked(
+        default(docs), "MaxSimReranker", embedder=model, weight=weight
+    )
 
 
 ENGLISH: Mapping[str, Maker] = {
@@ -158,9 +168,13 @@ ENGLISH: Mapping[str, Maker] = {
     "weighted, max, vector 0.6, lacking = 0": lacking_is_nothing,
     "comb_mnz, max": lambda docs, _: pair(docs, "comb_mnz", normalise="max"),
     HYBRID: lambda docs, _: default(docs),
-    "hybrid + MMR 0.7": lambda docs, _: RetrievalChain(default(docs), MMR(lam=0.7), topk=TOPK, fetch=DEPTH),
+    "hybrid + MMR 0.7": lambda docs, _: RetrievalChain(
+        default(docs), MMR(lam=0.7), topk=TOPK, fetch=DEPTH
+    ),
     "hybrid + BM25Reranker": lambda docs, _: reranked(default(docs), "BM25Reranker"),
-    "vector + MaxSim": lambda docs, model: reranked(by(None)(docs), "MaxSimReranker", embedder=model, weight=1.0),
+    "vector + MaxSim": lambda docs, model: reranked(
+        by(None)(docs), "MaxSimReranker", embedder=model, weight=1.0
+    ),
     "hybrid + MaxSim alone": maxsim(1.0),
     **{f"hybrid + MaxSim {share}": maxsim(share) for share in (0.2, 0.4, 0.6)},
     "hybrid + MaxSim 0.4, max": lambda docs, model: reranked(
@@ -195,7 +209,9 @@ def language(name: str) -> str:
 
 
 def asked(ask: Ask, questions: Questions) -> tuple[Run, float]:
-    """What is found for each question; and the mean milliseconds of one, those of a cold start included."""
+    """What is found for each question; and the mean milliseconds of one, those of a cold start
+    included.
+    """
     begun = time.perf_counter()
     run = {
         number: [(str(node.path), node.score or 0.0) for node in ask(question)]
@@ -209,11 +225,15 @@ def perfect(questions: Questions, found: Run | None = None) -> Run:
     best: Run = {}
     for number, (_, grades) in enumerate(questions):
         of = {path for path, _ in found[number]} if found is not None else set(grades)
-        best[number] = sorted(((path, grade) for path, grade in grades.items() if path in of), key=lambda one: -one[1])
+        best[number] = sorted(
+            ((path, grade) for path, grade in grades.items() if path in of), key=lambda one: -one[1]
+        )
     return best
 
 
-def measured(name: str, docs: Document, model: MaxSimModel, questions: Questions, only: Sequence[str]) -> list[Row]:
+def measured(
+    name: str, docs: Document, model: MaxSimModel, questions: Questions, only: Sequence[str]
+) -> list[Row]:
     """A row for each system, with its comparison."""
     base = BASE[language(name)]
     judged = {number: grades for number, (_, grades) in enumerate(questions)}
@@ -224,28 +244,54 @@ def measured(name: str, docs: Document, model: MaxSimModel, questions: Questions
             runs[system] = asked(make(docs, model), questions)
             print(f"{name}: {system}, {runs[system][1]:.1f} ms", flush=True)
     first = default(docs, DEPTH) if base == "vector" else by(base, DEPTH)(docs)
-    runs[f"ceiling: the best {DEPTH}, put right"] = perfect(questions, asked(first, questions)[0]), math.nan
+    runs[f"ceiling: the best {DEPTH}, put right"] = (
+        perfect(questions, asked(first, questions)[0]),
+        math.nan,
+    )
     runs["ceiling: all answers first"] = perfect(questions), math.nan
     found = {system: evaluate(run, judged, FIGURES) for system, (run, _) in runs.items()}
-    compared = {one: compare(found[base].values[TESTED], of.values[TESTED], rounds=20_000) for one, of in found.items()}
+    compared = {
+        one: compare(found[base].values[TESTED], of.values[TESTED], rounds=20_000)
+        for one, of in found.items()
+    }
     adjusted = holm({one: of.p for one, of in compared.items() if one in systems and one != base})
     rows = []
     for system, (_, spent_ms) in runs.items():
         of = compared[system]
-        row: Row = {"set": name, "system": system, "questions": len(questions), **found[system].means}
-        row |= {"ms": None if math.isnan(spent_ms) else round(spent_ms, 1), "p": adjusted.get(system)}
-        row |= {"difference": of.difference, "low": of.low, "high": of.high, "wins": of.wins, "losses": of.losses}
+        row: Row = {
+            "set": name,
+            "system": system,
+            "questions": len(questions),
+            **found[system].means,
+        }
+        row |= {
+            "ms": None if math.isnan(spent_ms) else round(spent_ms, 1),
+            "p": adjusted.get(system),
+        }
+        row |= {
+            "difference": of.difference,
+            "low": of.low,
+            "high": of.high,
+            "wins": of.wins,
+            "losses": of.losses,
+        }
         rows.append(row)
-        print(f"{name:16} {system:40} " + " ".join(f"{row[one]:.4f}" for one in FIGURES), flush=True)
+        print(
+            f"{name:16} {system:40} " + " ".join(f"{row[one]:.4f}" for one in FIGURES), flush=True
+        )
     return rows
 
 
 def halves(name: str, docs: Document, model: MaxSimModel, questions: Questions) -> list[Row]:
-    """What vector search, the default hybrid and the chain recall of each half of the questions, every second one."""
+    """What vector search, the default hybrid and the chain recall of each half of the questions,
+    every second one.
+    """
     judged = {number: grades for number, (_, grades) in enumerate(questions)}
     rows: list[Row] = []
     for system in ("vector", HYBRID, CHAIN):
-        found = evaluate(asked(ENGLISH[system](docs, model), questions)[0], judged, FIGURES[:2]).values
+        found = evaluate(
+            asked(ENGLISH[system](docs, model), questions)[0], judged, FIGURES[:2]
+        ).values
         for half in (0, 1):
             row: Row = {"set": name, "half": "even" if half == 0 else "odd", "system": system}
             for figure in FIGURES[:2]:
@@ -260,8 +306,11 @@ PARTS: Mapping[str, Callable[[Document, str], Ask]] = {
     "vector": lambda docs, group: Retriever(docs, group, topk=FIRST),
     "keyword": lambda docs, group: Retriever(docs, group, "bm25_chinese", topk=FIRST),
     "hybrid, 50 each": lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=50),
-    HYBRID: lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=100),  # the default for ten
-    "hybrid, 200 each": lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=200),
+    # the default for ten
+    HYBRID: lambda docs, group: HybridRetriever.over(docs, group, topk=FIRST, depth=100),
+    "hybrid, 200 each": lambda docs, group: HybridRetriever.over(
+        docs, group, topk=FIRST, depth=200
+    ),
     SENTENCES: lambda docs, group: HybridRetriever(
         Retriever(docs, group),
         Retriever(docs, "sentence", target=group),
@@ -310,11 +359,18 @@ def parts(name: str, embedder: Any, *, by_sentence: bool) -> list[Row]:
             else:
                 questions = judged_set(name).questions
                 judged = {number: grades for number, (_, grades) in enumerate(questions)}
-                found = evaluate(asked(lambda query, ask=ask: ask(query)[:TOPK], questions)[0], judged, FIGURES)
+                found = evaluate(
+                    asked(lambda query, ask=ask: ask(query)[:TOPK], questions)[0], judged, FIGURES
+                )
                 values = [{one: found.values[one][number] for one in FIGURES} for number in judged]
             for half, picked in (("even", values[::2]), ("odd", values[1::2]), ("all", values)):
-                means = {one: math.fsum(value[one] for value in picked) / len(picked) for one in picked[0]}
-                rows.append({"set": name, "half": half, "system": system, "questions": len(picked), **means})
+                means = {
+                    one: math.fsum(value[one] for value in picked) / len(picked)
+                    for one in picked[0]
+                }
+                rows.append(
+                    {"set": name, "half": half, "system": system, "questions": len(picked), **means}
+                )
             print(results.table(rows[-3:], list(rows[-1])), flush=True)
     return rows
 
@@ -331,7 +387,9 @@ def measure_parts(names: Sequence[str], embedder: Any, *, by_sentence: bool) -> 
 
 
 def is_below_parts(rows: Sequence[Row]) -> list[str]:
-    """What to say of a set where the hybrid is worse than the better of the two that it fuses, by more than .005."""
+    """What to say of a set where the hybrid is worse than the better of the two that it fuses, by
+    more than .005.
+    """
     of = {row["system"]: row for row in rows if row["half"] == "all"}
     measures = [one for one in of[HYBRID] if "@" in one]
     best = {one: max(of[part][one] for part in ("vector", "keyword")) for one in measures}
@@ -382,8 +440,12 @@ def cost_of_step(folder: Path, step: str) -> tuple[float, float, int]:
         return *taken, len(docs.get_nodes("MediumChunk"))
 
 
-def cost_of_queries(folder: Path, choice: str, queries: Sequence[str]) -> tuple[list[float], list[float], float]:
-    """Seconds and processor seconds of each query, the first one left out; the process's peak of memory in MB."""
+def cost_of_queries(
+    folder: Path, choice: str, queries: Sequence[str]
+) -> tuple[list[float], list[float], float]:
+    """Seconds and processor seconds of each query, the first one left out; the process's peak of
+    memory in MB.
+    """
     seconds, cpu_seconds = [], []
     with opened(folder, needs_model="keyword" not in choice, read_only=True) as docs:
         ask = CHOICES[choice](docs)
@@ -428,7 +490,11 @@ def costs(name: str, queries: int) -> list[Row]:
         for step in STEPS:
             seconds, cpu_seconds, passages = alone(cost_of_step, folder, step)
             now = megabytes(folder / "store")
-            row: Row = {"index": step, "passages": passages, "s_per_1000": 1000 * seconds / passages}
+            row: Row = {
+                "index": step,
+                "passages": passages,
+                "s_per_1000": 1000 * seconds / passages,
+            }
             row["cpu_s_per_1000"] = 1000 * cpu_seconds / passages
             rows.append(row | {"disk_mb_per_1000": 1000 * (now - before) / passages})
             before = now
@@ -436,30 +502,51 @@ def costs(name: str, queries: int) -> list[Row]:
         for choice in CHOICES:
             *taken, peak_mb = alone(cost_of_queries, folder, choice, asked_for)
             ms, cpu_ms = map(median_ms, taken)
-            rows.append({"query": choice, "median_ms": ms, "median_cpu_ms": cpu_ms, "memory_mb": peak_mb})
+            rows.append(
+                {"query": choice, "median_ms": ms, "median_cpu_ms": cpu_ms, "memory_mb": peak_mb}
+            )
             print(rows[-1], flush=True)
     return rows
 
 
 def is_below(rows: Sequence[Row]) -> list[str]:
-    """What to say where the default hybrid, asked in English, is not above both retrievers that it fuses."""
+    """What to say where the default hybrid, asked in English, is not above both retrievers that it
+    fuses.
+    """
     of = {row["system"]: row[TESTED] for row in rows}
     parts = [name for name in ("vector", "bm25") if of.get(name, 0.0) >= of.get(HYBRID, 2.0)]
-    return [f"{rows[0]['set']}: {HYBRID} has {of[HYBRID]:.4f} {TESTED}, {name} {of[name]:.4f}" for name in parts]
+    return [
+        f"{rows[0]['set']}: {HYBRID} has {of[HYBRID]:.4f} {TESTED}, {name} {of[name]:.4f}"
+        for name in parts
+    ]
 
 
 def main() -> int:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     every = (*SETS, *documentation.SETS)
-    parser.add_argument("--sets", nargs="+", choices=every, help="which; all without; trees with --parts alone")
-    parser.add_argument("--parts", action="store_true", help=f"{HYBRID} beside what it fuses, by halves")
-    parser.add_argument("--sentences", action="store_true", help=f"with --parts: also {SENTENCES}; embeds sentences")
+    parser.add_argument(
+        "--sets", nargs="+", choices=every, help="which; all without; trees with --parts alone"
+    )
+    parser.add_argument(
+        "--parts", action="store_true", help=f"{HYBRID} beside what it fuses, by halves"
+    )
+    parser.add_argument(
+        "--sentences", action="store_true", help=f"with --parts: also {SENTENCES}; embeds sentences"
+    )
     parser.add_argument("--pool", action="store_true", help="the texts of all sets in one Document")
-    parser.add_argument("--halves", action="store_true", help="what is recalled of each half of the questions")
-    parser.add_argument("--check", action="store_true", help=f"fail where {HYBRID} is not above both that it fuses")
-    parser.add_argument("--only", nargs="+", default=(), help="systems whose names hold one of these")
-    parser.add_argument("--cost", action="store_true", help="what each choice costs, instead of quality")
+    parser.add_argument(
+        "--halves", action="store_true", help="what is recalled of each half of the questions"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help=f"fail where {HYBRID} is not above both that it fuses"
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=(), help="systems whose names hold one of these"
+    )
+    parser.add_argument(
+        "--cost", action="store_true", help="what each choice costs, instead of quality"
+    )
     options = parser.parse_args()
     options.sets = options.sets or (every if options.parts else SETS)
     if options.cost:
@@ -488,7 +575,12 @@ def main() -> int:
                     rows = measured(label, docs, model, questions[name], options.only)
                     below += is_below(rows)
                     if not options.only:
-                        results.save(f"quality-{label.replace(', ', '-')}", rows, texts=len(texts), depth=DEPTH)
+                        results.save(
+                            f"quality-{label.replace(', ', '-')}",
+                            rows,
+                            texts=len(texts),
+                            depth=DEPTH,
+                        )
     for one in below:
         print(one)
     return int(bool(below) and options.check)

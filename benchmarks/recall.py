@@ -1,11 +1,13 @@
-"""Recall of BM25 at paragraph level on XQuAD (English, Chinese) and CMRC 2018 (Chinese), through the Retriever.
+"""Recall of BM25 at paragraph level on XQuAD (English, Chinese) and CMRC 2018 (Chinese), through
+the Retriever.
 
     python benchmarks/recall.py [--check]
 
-Each paragraph is one file and one root node; the paragraph that a question was asked about is its one right answer.
-A plain BM25 (no stemming; bigrams in Chinese) has recall@1 / @5 of .922 / .988 on XQuAD in English, .939 / .989 in
-Chinese, and .967 / .996 on CMRC. With --check a lower figure than these (to three decimals) is a failure.
-It reads the shared data beside the checkout; LAZYRAG_SHARED names another folder.
+Each paragraph is one file and one root node; the paragraph that a question was asked about is its
+one right answer. A plain BM25 (no stemming; bigrams in Chinese) has recall@1 / @5 of .922 / .988 on
+XQuAD in English, .939 / .989 in Chinese, and .967 / .996 on CMRC. With --check a lower figure than
+these (to three decimals) is a failure. It reads the shared data beside the checkout; LAZYRAG_SHARED
+names another folder.
 """
 
 from __future__ import annotations
@@ -42,19 +44,27 @@ def measure(path: Path, similarity: str) -> tuple[int, float, float]:
             found = [node.path for node in retriever(question)]
             right = f"{number:05d}.txt"
             ranks.append(found.index(right) + 1 if right in found else 0)
-    return len(ranks), sum(rank == 1 for rank in ranks) / len(ranks), sum(rank > 0 for rank in ranks) / len(ranks)
+    return (
+        len(ranks),
+        sum(rank == 1 for rank in ranks) / len(ranks),
+        sum(rank > 0 for rank in ranks) / len(ranks),
+    )
 
 
 def main() -> int:
     """Print the table; with --check compare it with a plain BM25."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="fail below the figures of a plain BM25")
+    parser.add_argument(
+        "--check", action="store_true", help="fail below the figures of a plain BM25"
+    )
     options = parser.parse_args()
     if not RETRIEVAL.exists():
         print(f"no {RETRIEVAL}: set LAZYRAG_SHARED to the folder of the shared data")
         return 2
     low = False
-    print(f"{'set':10} {'similarity':14} {'questions':>9} {'recall@1':>9} {'recall@5':>9}   plain BM25")
+    print(
+        f"{'set':10} {'similarity':14} {'questions':>9} {'recall@1':>9} {'recall@5':>9}   plain BM25"
+    )
     for name, file, similarity, plain in SETS:
         questions, first, fifth = measure(RETRIEVAL / file, similarity)
         beside = "" if plain is None else f"{plain[0]:.3f} / {plain[1]:.3f}"

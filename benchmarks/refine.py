@@ -1,12 +1,13 @@
-"""How many answers stay where retrieved texts are refined: XQuAD in English and Chinese, through the operators.
+"""How many answers stay where retrieved texts are refined: XQuAD in English and Chinese, through
+the operators.
 
     python benchmarks/refine.py [--questions 400] [--budgets 40 60 80 250 2048]
 
-Each paragraph is one file; five nodes of CoarseChunk are retrieved by words and refined to a budget of "utf8" tokens.
-Printed are the tokens that are left, the share of the questions one of whose right answers stands in what is left (of
-all, and of the even and odd ones: settings are chosen on the even ones), and milliseconds a question for refining. No
-model takes part. It reads the shared data beside the checkout;
-LAZYRAG_SHARED names another folder.
+Each paragraph is one file; five nodes of CoarseChunk are retrieved by words and refined to a budget
+of "utf8" tokens. Printed are the tokens that are left, the share of the questions one of whose
+right answers stands in what is left (of all, and of the even and odd ones: settings are chosen on
+the even ones), and milliseconds a question for refining. No model takes part. It reads the shared
+data beside the checkout; LAZYRAG_SHARED names another folder.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     articles = json.loads(path.read_text(encoding="utf-8"))["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
     traces = [
-        {"query": one["question"], "references": sorted({answer["text"] for answer in one["answers"]})}
+        {
+            "query": one["question"],
+            "references": sorted({answer["text"] for answer in one["answers"]}),
+        }
         for paragraph in paragraphs
         for one in paragraph["qas"]
     ]
@@ -43,11 +47,14 @@ def read(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def row(traces: list[Any], stage: str) -> tuple[float, float, float, float, float]:
-    """Mean tokens; share of all, even and odd questions whose answer is there; median milliseconds."""
+    """Mean tokens; share of all, even and odd questions whose answer is there; median
+    milliseconds.
+    """
     docs = [trace[f"{stage}_docs"] for trace in traces]
     tokens = statistics.fmean(total_tokens(texts) for texts in docs)
     kept = [
-        answer_accuracy("\n".join(texts), trace["references"]) or 0.0 for texts, trace in zip(docs, traces, strict=True)
+        answer_accuracy("\n".join(texts), trace["references"]) or 0.0
+        for texts, trace in zip(docs, traces, strict=True)
     ]
     shares = [statistics.fmean(some) for some in (kept, kept[::2], kept[1::2])]
     return tokens, *shares, 1000 * statistics.median(trace[f"{stage}_time"] for trace in traces)
@@ -56,7 +63,9 @@ def row(traces: list[Any], stage: str) -> tuple[float, float, float, float, floa
 def main() -> int:
     """Print a table for each set."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--questions", type=int, default=400, help="of each set, from its beginning")
+    parser.add_argument(
+        "--questions", type=int, default=400, help="of each set, from its beginning"
+    )
     parser.add_argument("--budgets", type=int, nargs="+", default=[40, 60, 80, 250, 2048])
     options = parser.parse_args()
     if not XQUAD.exists():
@@ -76,7 +85,13 @@ def main() -> int:
         for budget in options.budgets:
             for refiner in ("extractive", "tree"):
                 operator = RefinerOperator(refiner, budget=budget)
-                lines.append((refiner, str(budget), *row([operator.execute(one) for one in found], "refining")))
+                lines.append(
+                    (
+                        refiner,
+                        str(budget),
+                        *row([operator.execute(one) for one in found], "refining"),
+                    )
+                )
         for refiner, limit, tokens, kept, even, odd, took in lines:
             shares = f"{kept:12.3f} {even:6.3f} {odd:6.3f}"
             print(f"{name:10} {refiner:12} {limit:>6} {tokens:7.0f} {shares} {took:7.2f}")

@@ -1,9 +1,10 @@
-"""Write the tables of docs/performance.md and docs/quality.md from the files in build/bench; no figure is typed.
+"""Write the tables of docs/performance.md and docs/quality.md from the files in build/bench; no
+figure is typed.
 
     python benchmarks/report.py
 
-Between ``<!-- lexical -->`` and ``<!-- end -->`` stands what this writes, and so for every benchmark; a benchmark that
-was not run here keeps what stands there.
+Between ``<!-- lexical -->`` and ``<!-- end -->`` stands what this writes, and so for every
+benchmark; a benchmark that was not run here keeps what stands there.
 """
 
 from __future__ import annotations
@@ -25,12 +26,25 @@ Reach: TypeAlias = Callable[[Mapping[str, Mapping[str, Any]]], "float | None"]
 BY_HAND = "written by hand, first answer"
 HYBRID, FEEDBACK = "hybrid (default)", "hybrid + feedback 2"
 CHAIN = "chain: feedback 2 + MaxSim 0.4"
-PARTS_SYSTEMS = ("vector", "keyword", "hybrid, 50 each", HYBRID, "hybrid, 200 each", "hybrid + best sentence")
+PARTS_SYSTEMS = (
+    "vector",
+    "keyword",
+    "hybrid, 50 each",
+    HYBRID,
+    "hybrid, 200 each",
+    "hybrid + best sentence",
+)
 PARTS_SHOWN = "recall@1 recall@5 nDCG@10 file@1 file@5 quote@1 quote@5".split()
 FIFTY, ALL_FIRST = "ceiling: the best 50, put right", "ceiling: all answers first"
 
 BEST = (
-    ("keyword: `bm25_chinese`", "bm25", "bm25_chinese", "keyword: bm25_chinese", ["keyword: bm25_chinese"]),
+    (
+        "keyword: `bm25_chinese`",
+        "bm25",
+        "bm25_chinese",
+        "keyword: bm25_chinese",
+        ["keyword: bm25_chinese"],
+    ),
     ("vector: `Retriever(docs, group)`", "vector", "vector, English model", "vector", ["vector"]),
     (
         "hybrid: `HybridRetriever.over`",
@@ -39,43 +53,94 @@ BEST = (
         "hybrid",
         ["keyword: bm25_chinese", "vector"],
     ),
-    ("chain: `RetrievalChain.over`", CHAIN, "", "hybrid + MaxSimReranker", ["keyword: bm25_chinese", "vector"]),
+    (
+        "chain: `RetrievalChain.over`",
+        CHAIN,
+        "",
+        "hybrid + MaxSimReranker",
+        ["keyword: bm25_chinese", "vector"],
+    ),
 )
 """By line: its name, the systems of English and Chinese sets, what a query and indexing cost."""
 GOALS: Sequence[tuple[str, str, str, str]] = (
     ("Ingestion to the first BM25 answer, English: CPU, x by hand", "<= 1.5", "ingest-en", BY_HAND),
-    ("the same, durable: CPU, x haystack in memory", "<= 0.77", "ingest-en", "haystack, first answer"),
+    (
+        "the same, durable: CPU, x haystack in memory",
+        "<= 0.77",
+        "ingest-en",
+        "haystack, first answer",
+    ),
     ("the same, Chinese: CPU, x by hand", "<= 1.5", "ingest-zh", BY_HAND),
     ("the same, Chinese: peak MB", "<= 150", "ingest-zh", "peak_mb"),
     ("Splitting by a user's counter, English: CPU, x llama-index", "<= 1.2", "splitting", "en"),
     ("the same, Chinese", "<= 1.2", "splitting", "zh"),
     *(
-        (f"BM25 in the index, {LANGUAGES[language]}, {size:,}: x {peer}", "<= 1", f"lexical-{language}-{size:08}", key)
+        (
+            f"BM25 in the index, {LANGUAGES[language]}, {size:,}: x {peer}",
+            "<= 1",
+            f"lexical-{language}-{size:08}",
+            key,
+        )
         for peer, key in (("tantivy", "tantivy"), ("bm25s with numba", "numba"))
         for language in LANGUAGES
         for size in (100_000, 1_000_000)
     ),
-    ("BM25 through Retriever, 100,000: store file, x memory", "<= 1.3", "lexical-en-00100000", "file"),
+    (
+        "BM25 through Retriever, 100,000: store file, x memory",
+        "<= 1.3",
+        "lexical-en-00100000",
+        "file",
+    ),
     ("Exact vector search, 100,000: x one read of the matrix", "<= 1", "dense-00100000", "reading"),
     ("the same, 1,000,000", "<= 1", "dense-01000000", "reading"),
-    ("1,000 nodes by uid with their parents: ms a node", "<= 0.05", "stages-00100000", "with_parents"),
+    (
+        "1,000 nodes by uid with their parents: ms a node",
+        "<= 0.05",
+        "stages-00100000",
+        "with_parents",
+    ),
     ("Two threads, BM25 Retriever: x the queries of one", ">= 1.6", "threads", "bm25 Retriever"),
     ("the same, vector Retriever", ">= 1.6", "threads", "vector Retriever"),
     ("the same, hybrid", ">= 1.6", "threads", "hybrid, weighted"),
     ("OnnxEmbedder, texts a second: x onnxruntime, batches as given", ">= 1.3", "embed", "plain"),
     ("MaxSim over 20 passages never seen: CPU ms", "<= 150", "late", "never seen"),
     ("the same, token vectors stored at ingestion", "<= 10", "late", "stored"),
-    ("Exact search in Chroma, 10,000 rows in a folder: x its own search", "<= 3", "stores-chroma", "exact"),
+    (
+        "Exact search in Chroma, 10,000 rows in a folder: x its own search",
+        "<= 3",
+        "stores-chroma",
+        "exact",
+    ),
     ("the same, a Chroma server", "<= 3", "stores-chroma-server", "exact"),
     ("the same, a file of Milvus Lite, 2,000 rows", "<= 3", "stores-milvus-lite", "exact"),
-    ("`from lazyrag import Document, Retriever`: CPU ms", "<= 200", "start", "from lazyrag import Document, Retriever"),
-    ("New process to the first answer, 100,000 nodes: CPU ms", "<= 300", "growth", "first answer, 100000"),
-    ("Watching 2,000 files, a saved file to the query that finds it: s", "<= 0.4", "watch", "lone_s"),
+    (
+        "`from lazyrag import Document, Retriever`: CPU ms",
+        "<= 200",
+        "start",
+        "from lazyrag import Document, Retriever",
+    ),
+    (
+        "New process to the first answer, 100,000 nodes: CPU ms",
+        "<= 300",
+        "growth",
+        "first answer, 100000",
+    ),
+    (
+        "Watching 2,000 files, a saved file to the query that finds it: s",
+        "<= 0.4",
+        "watch",
+        "lone_s",
+    ),
     ("the same, 200 files at once: syncs", "<= 2", "watch", "syncs"),
     ("Disk, bytes a byte of text with its vectors", "<= 2.5", "disk", "per_byte"),
 )
 """By line: what, the goal, the file of its run and its name there."""
-BEST_MEASURES = {"cranfield": "nDCG@10", "xquad-en": "recall@1", "xquad-zh": "recall@1", "cmrc-zh": "recall@1"}
+BEST_MEASURES = {
+    "cranfield": "nDCG@10",
+    "xquad-en": "recall@1",
+    "xquad-zh": "recall@1",
+    "cmrc-zh": "recall@1",
+}
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
@@ -86,7 +151,9 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
 
 
 def provenance(runs: Sequence[Run]) -> str:
-    """The machines they ran on; then for each run its command, its commit and what the machine was like then."""
+    """The machines they ran on; then for each run its command, its commit and what the machine was
+    like then.
+    """
     machines = {
         f"{one['cpu']}, {one['cores']} cores, {one['memory_gb']:g} GiB; Python {one['python']}, numpy {one['numpy']}, "
         f"SQLite {one['sqlite']}."
@@ -109,14 +176,24 @@ def versions(runs: Sequence[Run]) -> str:
     found = {
         f"{package} {version}"
         for run in runs
-        for one in [*run.get("versions", {}).values(), *(row.get("versions", {}) for row in run["rows"])]
+        for one in [
+            *run.get("versions", {}).values(),
+            *(row.get("versions", {}) for row in run["rows"]),
+        ]
         for package, version in one.items()
         if package != "python"
     }
     left_out = {
-        f"{name} was left out: {reason.splitlines()[-1]}" for run in runs for name, reason in run["left_out"].items()
+        f"{name} was left out: {reason.splitlines()[-1]}"
+        for run in runs
+        for name, reason in run["left_out"].items()
     }
-    return "Versions: " + ", ".join(sorted(found)) + "." + "".join(f"\n{line}." for line in sorted(left_out))
+    return (
+        "Versions: "
+        + ", ".join(sorted(found))
+        + "."
+        + "".join(f"\n{line}." for line in sorted(left_out))
+    )
 
 
 def goals(runs: Sequence[Run]) -> str:
@@ -126,11 +203,30 @@ def goals(runs: Sequence[Run]) -> str:
         for run in load(file, exact=True):
             if spread := run.get("goals", {}).get(name):
                 median, least, most = map(figure, spread)
-                lines.append([what, goal, median, "" if least == most else f"{least} to {most}", _met(goal, spread[0])])
-    english, chinese = ([run for run in load(f"ingest-{one}", exact=True) if "goals" in run] for one in LANGUAGES)
+                lines.append(
+                    [
+                        what,
+                        goal,
+                        median,
+                        "" if least == most else f"{least} to {most}",
+                        _met(goal, spread[0]),
+                    ]
+                )
+    english, chinese = (
+        [run for run in load(f"ingest-{one}", exact=True) if "goals" in run] for one in LANGUAGES
+    )
     for a, b in zip(english, chinese, strict=False):  # as many bytes
         x = b["goals"]["cpu_s"][0] / b["bytes"] / (a["goals"]["cpu_s"][0] / a["bytes"])
-        lines.insert(2, ["the same, Chinese: CPU per byte of text, x English", "<= 2", figure(x), "", _met("<= 2", x)])
+        lines.insert(
+            2,
+            [
+                "the same, Chinese: CPU per byte of text, x English",
+                "<= 2",
+                figure(x),
+                "",
+                _met("<= 2", x),
+            ],
+        )
     return markdown(["what", "goal", "median", "least to most of the rounds", "met"], lines)
 
 
@@ -140,7 +236,9 @@ def _met(goal: str, value: float) -> str:
 
 
 def lexical(runs: Sequence[Run]) -> str:
-    """For each language the medians and 95th percentiles by size, then memory and the times of changes."""
+    """For each language the medians and 95th percentiles by size, then memory and the times of
+    changes.
+    """
     pieces = []
     for language, title in LANGUAGES.items():
         own = by_size(run for run in runs if run["rows"][0]["language"] == language)
@@ -154,12 +252,16 @@ def lexical(runs: Sequence[Run]) -> str:
             beside(
                 own,
                 lambda row: (
-                    f"{figure(row.get('bytes_per_node'))}; {figure(row['build_s'])}" if "build_s" in row else None
+                    f"{figure(row.get('bytes_per_node'))}; {figure(row['build_s'])}"
+                    if "build_s" in row
+                    else None
                 ),
             )
         )
         changes = [[f"{run['rows'][0]['nodes']:,}", *run["change"].values()] for run in own]
-        pieces.append(f"{title}, ours: ms to add 100 nodes, of the first query after it, to delete 100")
+        pieces.append(
+            f"{title}, ours: ms to add 100 nodes, of the first query after it, to delete 100"
+        )
         pieces.append(markdown(["nodes", "add 100", "first query", "delete 100"], changes))
     return "\n\n".join([*pieces, versions(runs), provenance(runs)])
 
@@ -204,7 +306,8 @@ def ingest(runs: Sequence[Run]) -> str:
     for run in runs:
         pieces.append(f"{LANGUAGES[run['rows'][0]['language']]}, {run['bytes'] / 1e6:.1f} MB")
         lines = [
-            [f"{row['engine']}, {row['files']:,} files", *(row.get(one) for one in columns)] for row in run["rows"]
+            [f"{row['engine']}, {row['files']:,} files", *(row.get(one) for one in columns)]
+            for row in run["rows"]
         ]
         pieces.append(markdown(["engine", *columns.values()], lines))
     return "\n\n".join([*pieces, versions(runs), provenance(runs)])
@@ -245,13 +348,23 @@ def growth(runs: Sequence[Run]) -> str:
 
 def stores(runs: Sequence[Run]) -> str:
     """What each store takes beside its bare client."""
-    columns = {"bare_ms": "bare client, ms", "ours_ms": "ours, ms", "x": "x bare", "same": "same keys"}
+    columns = {
+        "bare_ms": "bare client, ms",
+        "ours_ms": "ours, ms",
+        "x": "x bare",
+        "same": "same keys",
+    }
     lines = [
-        [f"{row['store']}, {row['nodes']:,} rows: {row['what'].replace('_', ', ')}", *(row.get(one) for one in columns)]
+        [
+            f"{row['store']}, {row['nodes']:,} rows: {row['what'].replace('_', ', ')}",
+            *(row.get(one) for one in columns),
+        ]
         for run in runs
         for row in run["rows"]
     ]
-    return "\n\n".join([markdown(["store", *columns.values()], lines), versions(runs), provenance(runs)])
+    return "\n\n".join(
+        [markdown(["store", *columns.values()], lines), versions(runs), provenance(runs)]
+    )
 
 
 def pdf(runs: Sequence[Run]) -> str:
@@ -261,11 +374,16 @@ def pdf(runs: Sequence[Run]) -> str:
     pieces = []
     for run in runs:
         lines = [[row["engine"], *(row[one] for one in columns)] for row in run["rows"]]
-        pieces.append(markdown(["reader", *(shown or name for name, shown in columns.items())], lines))
+        pieces.append(
+            markdown(["reader", *(shown or name for name, shown in columns.items())], lines)
+        )
         files = run["rows"][0]["files"]
         pieces.append("Pages a second of each file")
         each = [
-            [f"{one['file']} ({one['pages']})", *(row["files"][at]["pages_per_s"] for row in run["rows"])]
+            [
+                f"{one['file']} ({one['pages']})",
+                *(row["files"][at]["pages_per_s"] for row in run["rows"]),
+            ]
             for at, one in enumerate(files)
         ]
         pieces.append(markdown(["file (pages)", *(row["engine"] for row in run["rows"])], each))
@@ -285,7 +403,9 @@ def stages(runs: Sequence[Run]) -> str:
 
 
 def answer(runs: Sequence[Run]) -> str:
-    """What a question takes end to end, at each size, but for the chat model; answers a second; memory."""
+    """What a question takes end to end, at each size, but for the chat model; answers a second;
+    memory.
+    """
     columns = {"p50_ms": "p50, ms", "p95_ms": "p95, ms", "p99_ms": "p99, ms"}
     pieces = []
     for run in by_size(runs):
@@ -293,7 +413,8 @@ def answer(runs: Sequence[Run]) -> str:
         pieces.append(f"{run['rows'][0]['nodes']:,} nodes; {asked}")
         pieces.append(
             markdown(
-                ["asked", *columns.values()], [[row["asked"], *(row[one] for one in columns)] for row in run["rows"]]
+                ["asked", *columns.values()],
+                [[row["asked"], *(row[one] for one in columns)] for row in run["rows"]],
             )
         )
         pieces.append(
@@ -306,7 +427,9 @@ def answer(runs: Sequence[Run]) -> str:
 def start(runs: Sequence[Run]) -> str:
     """How long programs take to start."""
     head = ["program", "ms", "CPU ms"]
-    lines = [(f"`{row['program']}`", row["ms"], row["cpu_ms"]) for run in runs for row in run["rows"]]
+    lines = [
+        (f"`{row['program']}`", row["ms"], row["cpu_ms"]) for run in runs for row in run["rows"]
+    ]
     return "\n\n".join([markdown(head, lines), provenance(runs)])
 
 
@@ -314,7 +437,9 @@ def late(runs: Sequence[Run]) -> str:
     """Processor time of late interaction."""
     pieces = []
     for run in runs:
-        pieces.append(f"{run['passages']} passages, {run['tokens']:.0f} tokens each; CPU ms, {run['rounds']} rounds")
+        pieces.append(
+            f"{run['passages']} passages, {run['tokens']:.0f} tokens each; CPU ms, {run['rounds']} rounds"
+        )
         lines = [[row["what"], row["cpu_ms"], row["least"], row["most"]] for row in run["rows"]]
         pieces.append(markdown(["what", "median", "least", "most"], lines))
     return "\n\n".join([*pieces, provenance(runs)])
@@ -324,9 +449,17 @@ def threads(runs: Sequence[Run]) -> str:
     """What two threads answer beside one."""
     pieces = []
     for run in runs:
-        columns = {"queries_s": "queries/s", "cpu_ms": "CPU ms a query", "processors": "cores used", "x": "x"}
+        columns = {
+            "queries_s": "queries/s",
+            "cpu_ms": "CPU ms a query",
+            "processors": "cores used",
+            "x": "x",
+        }
         lines = [
-            [f"{row['stage']}, {row['threads']} thread{'s' * (row['threads'] > 1)}", *(row[one] for one in columns)]
+            [
+                f"{row['stage']}, {row['threads']} thread{'s' * (row['threads'] > 1)}",
+                *(row[one] for one in columns),
+            ]
             for row in run["rows"]
         ]
         pieces.append(f"{run['nodes']:,} nodes; the best of {run['rounds']} rounds")
@@ -336,7 +469,13 @@ def threads(runs: Sequence[Run]) -> str:
 
 def watch(runs: Sequence[Run]) -> str:
     """How soon a watching program finds what was saved."""
-    head = ["files", "a lone save, s", "200 files at once, s", "syncs for them", "CPU s a second without changes"]
+    head = [
+        "files",
+        "a lone save, s",
+        "200 files at once, s",
+        "syncs for them",
+        "CPU s a second without changes",
+    ]
     lines = [
         [f"{row['files']:,}", row["lone_s"], row["burst_s"], row["syncs"], row["idle_s"]]
         for run in runs
@@ -354,20 +493,35 @@ def disk(runs: Sequence[Run]) -> str:
             f"{run['vectors']:.2f} bytes a byte of text"
         )
         lines = [[row["part"], row["bytes"], row["per_byte"]] for row in run["rows"]]
-        lines.append(["all files", round(run["goals"]["per_byte"][0] * run["raw"]), run["goals"]["per_byte"][0]])
+        lines.append(
+            [
+                "all files",
+                round(run["goals"]["per_byte"][0] * run["raw"]),
+                run["goals"]["per_byte"][0],
+            ]
+        )
         pieces.append(markdown(["part", "bytes", "a byte of text"], lines))
     return "\n\n".join([*pieces, provenance(runs)])
 
 
 def splitting(runs: Sequence[Run]) -> str:
     """Splitters that count by a function of the user."""
-    columns = {"cpu_s": "CPU s", "characters_s": "characters/s", "chunks": "chunks", "largest": "tokens of the largest"}
+    columns = {
+        "cpu_s": "CPU s",
+        "characters_s": "characters/s",
+        "chunks": "chunks",
+        "largest": "tokens of the largest",
+    }
     lines = [[row["engine"], *(row[one] for one in columns)] for run in runs for row in run["rows"]]
-    return "\n\n".join([markdown(["splitter", *columns.values()], lines), versions(runs), provenance(runs)])
+    return "\n\n".join(
+        [markdown(["splitter", *columns.values()], lines), versions(runs), provenance(runs)]
+    )
 
 
 def defaults(runs: Sequence[Run]) -> str:
-    """What a question takes by the default of pipelines and by what reranks, with a real embedding model."""
+    """What a question takes by the default of pipelines and by what reranks, with a real embedding
+    model.
+    """
     columns = {"p50_ms": "p50, ms", "p95_ms": "p95, ms", "p99_ms": "p99, ms", "cpu_s": "CPU s"}
     pieces = []
     for run in runs:
@@ -401,8 +555,13 @@ def parts(runs: Sequence[Run]) -> str:
         measures = [one for one in run["rows"][0] if one in PARTS_SHOWN]
         for measure in measures:
             for half in ("even", "odd"):
-                cells = [f"{of[half, one][measure]:.4f}" if one in systems else "" for one in PARTS_SYSTEMS]
-                apart = of[half, HYBRID][measure] - max(of[half, one][measure] for one in PARTS_SYSTEMS[:2])
+                cells = [
+                    f"{of[half, one][measure]:.4f}" if one in systems else ""
+                    for one in PARTS_SYSTEMS
+                ]
+                apart = of[half, HYBRID][measure] - max(
+                    of[half, one][measure] for one in PARTS_SYSTEMS[:2]
+                )
                 title = f"{run['rows'][0]['set']}, {measure}, {half}"
                 lines.append([title, str(of[half, HYBRID]["questions"]), *cells, f"{apart:+.4f}"])
     head = ["set, measure, half", "questions", *PARTS_SYSTEMS, "hybrid less its best part"]
@@ -410,35 +569,79 @@ def parts(runs: Sequence[Run]) -> str:
 
 
 def worst(runs: Sequence[Run]) -> str:
-    """For each set the measure in which the hybrid is the farthest below the better of what it fuses, all questions."""
+    """For each set the measure in which the hybrid is the farthest below the better of what it
+    fuses, all questions.
+    """
     lines = []
     for run in runs:
         of = {row["system"]: row for row in run["rows"] if row["half"] == "all"}
-        best = {one: max(of[part][one] for part in PARTS_SYSTEMS[:2]) for one in of[HYBRID] if one in PARTS_SHOWN}
+        best = {
+            one: max(of[part][one] for part in PARTS_SYSTEMS[:2])
+            for one in of[HYBRID]
+            if one in PARTS_SHOWN
+        }
         least = min(best, key=lambda one: of[HYBRID][one] - best[one])
         apart = of[HYBRID][least] - best[least]
-        cells = [f"{best[least]:.4f}", f"{of[HYBRID][least]:.4f}", f"{apart:+.4f}", "yes" if apart >= -0.005 else "no"]
+        cells = [
+            f"{best[least]:.4f}",
+            f"{of[HYBRID][least]:.4f}",
+            f"{apart:+.4f}",
+            "yes" if apart >= -0.005 else "no",
+        ]
         lines.append([run["rows"][0]["set"], str(of[HYBRID]["questions"]), least, *cells])
-    head = ["set", "questions", "worst measure", "better part", "hybrid", "difference", "at least -.005"]
+    head = [
+        "set",
+        "questions",
+        "worst measure",
+        "better part",
+        "hybrid",
+        "difference",
+        "at least -.005",
+    ]
     return markdown(head, lines)
 
 
 def claims(runs: Sequence[Run]) -> str:
-    """For each set what the hybrid and the chain gain over vector search, and the hybrid over keyword search."""
-    chains = {run["rows"][0]["set"]: row for run in load("quality") for row in run["rows"] if row["system"] == CHAIN}
-    chains |= {row["set"]: row for run in load("documentation") for row in run["rows"] if row["search"] == "chain"}
+    """For each set what the hybrid and the chain gain over vector search, and the hybrid over
+    keyword search.
+    """
+    chains = {
+        run["rows"][0]["set"]: row
+        for run in load("quality")
+        for row in run["rows"]
+        if row["system"] == CHAIN
+    }
+    chains |= {
+        row["set"]: row
+        for run in load("documentation")
+        for row in run["rows"]
+        if row["search"] == "chain"
+    }
     lines = []
     for run in runs:
         of = {row["system"]: row for row in run["rows"] if row["half"] == "all"}
         name = run["rows"][0]["set"]
         chain = chains.get(name)
         for rank, asked in ((5, "+15 %"), (1, "+20 %")):
-            measure = next(f"{one}@{rank}" for one in ("recall", "quote") if f"{one}@{rank}" in of[HYBRID])
+            measure = next(
+                f"{one}@{rank}" for one in ("recall", "quote") if f"{one}@{rank}" in of[HYBRID]
+            )
             vector, keyword, hybrid = (of[one][measure] for one in ("vector", "keyword", HYBRID))
-            gains = [hybrid / vector - 1, None if chain is None else chain[measure] / vector - 1, hybrid / keyword - 1]
+            gains = [
+                hybrid / vector - 1,
+                None if chain is None else chain[measure] / vector - 1,
+                hybrid / keyword - 1,
+            ]
             cells = ["" if one is None else f"{one:+.1%}" for one in gains]
             lines.append([f"{name}, {measure}", asked, f"{vector:.4f}", f"{keyword:.4f}", *cells])
-    head = ["set, measure", "expected", "vector", "keyword", "hybrid over vector", "chain over vector"]
+    head = [
+        "set, measure",
+        "expected",
+        "vector",
+        "keyword",
+        "hybrid over vector",
+        "chain over vector",
+    ]
     return markdown([*head, "hybrid over keyword"], lines)
 
 
@@ -452,7 +655,14 @@ def quality(runs: Sequence[Run]) -> str:
         lines = []
         for row in rows:
             apart = [f"{row['difference']:+.4f}", f"{row['low']:+.4f} to {row['high']:+.4f}"]
-            lines.append([row["system"], *(f"{row[name]:.4f}" for name in measures), *apart, _probability(row["p"])])
+            lines.append(
+                [
+                    row["system"],
+                    *(f"{row[name]:.4f}" for name in measures),
+                    *apart,
+                    _probability(row["p"]),
+                ]
+            )
         lines[0][-3:] = ["", "", ""]
         pieces += [f"### {head}", markdown(["system", *measures, "difference", "95 %", "p"], lines)]
     return "\n\n".join([*pieces, provenance(runs)])
@@ -464,7 +674,12 @@ def targets(runs: Sequence[Run]) -> str:
     lines = [
         [*line, f"{reached:{how}}"]
         for line, name, reach, how in (
-            (["Cranfield, nDCG@10", ".425 (weighted; + MaxSim)"], "cranfield", _of(CHAIN, "nDCG@10"), ".4f"),
+            (
+                ["Cranfield, nDCG@10", ".425 (weighted; + MaxSim)"],
+                "cranfield",
+                _of(CHAIN, "nDCG@10"),
+                ".4f",
+            ),
             (["XQuAD en, recall@1", ".957 (+ MaxSim)"], "xquad-en", _of(CHAIN, "recall@1"), ".4f"),
             (
                 ["Cranfield, recall@5 of hybrid over vector", "+15 %"],
@@ -472,25 +687,61 @@ def targets(runs: Sequence[Run]) -> str:
                 _over(HYBRID, "recall@5"),
                 "+.1%",
             ),
-            (["the same of hybrid + feedback", "+15 %"], "cranfield", _over(FEEDBACK, "recall@5"), "+.1%"),
+            (
+                ["the same of hybrid + feedback", "+15 %"],
+                "cranfield",
+                _over(FEEDBACK, "recall@5"),
+                "+.1%",
+            ),
             (["the same of the chain", "+15 %"], "cranfield", _over(CHAIN, "recall@5"), "+.1%"),
-            (["pool, XQuAD en: recall@1 over vector", "+20 %"], "xquad-en, pool", _over(CHAIN, "recall@1"), "+.1%"),
-            (["its ceiling: every answer first", ""], "xquad-en, pool", _over(ALL_FIRST, "recall@1"), "+.1%"),
-            (["pool, Cranfield: recall@1 over vector", "+20 %"], "cranfield, pool", _over(CHAIN, "recall@1"), "+.1%"),
-            (["its ceiling for rerankers of fifty", ""], "cranfield, pool", _over(FIFTY, "recall@1"), "+.1%"),
+            (
+                ["pool, XQuAD en: recall@1 over vector", "+20 %"],
+                "xquad-en, pool",
+                _over(CHAIN, "recall@1"),
+                "+.1%",
+            ),
+            (
+                ["its ceiling: every answer first", ""],
+                "xquad-en, pool",
+                _over(ALL_FIRST, "recall@1"),
+                "+.1%",
+            ),
+            (
+                ["pool, Cranfield: recall@1 over vector", "+20 %"],
+                "cranfield, pool",
+                _over(CHAIN, "recall@1"),
+                "+.1%",
+            ),
+            (
+                ["its ceiling for rerankers of fifty", ""],
+                "cranfield, pool",
+                _over(FIFTY, "recall@1"),
+                "+.1%",
+            ),
         )
         if name in of and (reached := reach(of[name])) is not None
     ]
     if {"xquad-en", "xquad-zh"} <= of.keys():
-        apart = 100 * (of["xquad-zh"]["bm25_chinese"]["recall@1"] - of["xquad-en"]["bm25"]["recall@1"])
-        lines.append(["XQuAD, recall@1: bm25_chinese on zh less bm25 on en, points", "at least -2", f"{apart:+.1f}"])
+        apart = 100 * (
+            of["xquad-zh"]["bm25_chinese"]["recall@1"] - of["xquad-en"]["bm25"]["recall@1"]
+        )
+        lines.append(
+            [
+                "XQuAD, recall@1: bm25_chinese on zh less bm25 on en, points",
+                "at least -2",
+                f"{apart:+.1f}",
+            ]
+        )
     return markdown(["what", "required", "reached"], lines)
 
 
 def documentation(runs: Sequence[Run]) -> str:
     """Choices of chunks and fields, on the questions about documentation trees."""
     head = list(runs[0]["rows"][0])
-    lines = [[f"{one:.2f}" if isinstance(one, float) else one for one in row.values()] for row in runs[0]["rows"]]
+    lines = [
+        [f"{one:.2f}" if isinstance(one, float) else one for one in row.values()]
+        for row in runs[0]["rows"]
+    ]
     return "\n\n".join([markdown(head, lines), provenance(runs)])
 
 
@@ -514,7 +765,9 @@ def best(runs: Sequence[Run]) -> str:
 
 
 def gates(runs: Sequence[Run]) -> str:
-    """What a rule gains over the default, on the half that chose it and the other; and the same without the rule."""
+    """What a rule gains over the default, on the half that chose it and the other; and the same
+    without the rule.
+    """
     [run] = runs
     pieces = []
     for rule in dict.fromkeys(row["rule"] for row in run["rows"]):
@@ -525,7 +778,11 @@ def gates(runs: Sequence[Run]) -> str:
             for row in run["rows"]
             if row["rule"] == rule
         ]
-        pieces.append(markdown(["difference from the default", "even", "odd", "always, even", "always, odd"], lines))
+        pieces.append(
+            markdown(
+                ["difference from the default", "even", "odd", "always, even", "always, odd"], lines
+            )
+        )
     return "\n\n".join([*pieces, provenance(runs)])
 
 
@@ -542,7 +799,10 @@ def near_duplicates(runs: Sequence[Run]) -> str:
             str(row["copies"]),
             f"{row['similarity']:.3f}",
             *(f"{row[one]:.3f}" for one in found),
-            *("" if (of := row[one.replace("found", "of_due")]) is None else f"{of:.3f}" for one in found),
+            *(
+                "" if (of := row[one.replace("found", "of_due")]) is None else f"{of:.3f}"
+                for one in found
+            ),
             *(str(row[one.replace("found", "others")]) for one in found),
         ]
         for row in run["rows"]
@@ -560,7 +820,9 @@ def _of(system: str, measure: str) -> Reach:
 
 
 def _over(system: str, measure: str) -> Reach:
-    return lambda rows: rows[system][measure] / rows["vector"][measure] - 1 if system in rows else None
+    return lambda rows: (
+        rows[system][measure] / rows["vector"][measure] - 1 if system in rows else None
+    )
 
 
 def _probability(p: float | None) -> str:
@@ -627,7 +889,9 @@ def filled(page: str, tables: Mapping[str, str]) -> str:
     """
     for name, text in tables.items():
         mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        page, positions = mark.subn(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page)
+        page, positions = mark.subn(
+            lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page
+        )
         if positions != 1:
             msg = f"The page has {positions} places for {name!r}: write <!-- {name} --> and <!-- end --> once."
             raise ValueError(msg)
@@ -641,9 +905,14 @@ def main() -> int:
         runs = {table: load(SOURCES.get(table, table)) for table in tables}
         for table, own in runs.items():
             if not own:
-                print(f"{table} was not run here: no {FOLDER}/{table}*.json; its table stays as it is")
+                print(
+                    f"{table} was not run here: no {FOLDER}/{table}*.json; its table stays as it is"
+                )
         page = DOCS / name
-        text = filled(page.read_text(encoding="utf-8"), {one: tables[one](own) for one, own in runs.items() if own})
+        text = filled(
+            page.read_text(encoding="utf-8"),
+            {one: tables[one](own) for one, own in runs.items() if own},
+        )
         page.write_text(text, encoding="utf-8")
     return 0
 

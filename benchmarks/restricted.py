@@ -2,10 +2,10 @@
 
     python benchmarks/restricted.py [--nodes 100000] [--language en] [--shares 0.01 0.5] [--check]
 
-A file has a hundred nodes and the field "label"; a scope shows a share of the files. Candidates take turns. "cold_ms"
-is the slowest first query of some scopes that no query had before, in a Document whose index is loaded. With --check a
-warm restricted query that takes more than twice the unrestricted one, or a cold scope of more than a second, is an
-error. Results go to build/bench.
+A file has a hundred nodes and the field "label"; a scope shows a share of the files. Candidates
+take turns. "cold_ms" is the slowest first query of some scopes that no query had before, in a
+Document whose index is loaded. With --check a warm restricted query that takes more than twice the
+unrestricted one, or a cold scope of more than a second, is an error. Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def make_document(language: str, texts: list[str]) -> Document:
     names = range(0, len(texts), PER_FILE)
     labels = random.Random(0).sample(range(len(names)), len(names))
     files = {f"{start:08}": "\n".join(texts[start : start + PER_FILE]) for start in names}
-    docs.add_texts(files, metadata={name: {"label": label} for name, label in zip(files, labels, strict=True)})
+    docs.add_texts(
+        files, metadata={name: {"label": label} for name, label in zip(files, labels, strict=True)}
+    )
     Retriever(docs, "line", LANGUAGES[language]).build()
     return docs
 
@@ -62,28 +64,41 @@ def run(language: str, count: int, shares: list[float]) -> list[Row]:
     files = -(-count // PER_FILE)
     views = {"unrestricted": docs}
     views |= {
-        f"{share:.0%} visible": docs.restricted(Condition("label", "<", round(share * files))) for share in shares
+        f"{share:.0%} visible": docs.restricted(Condition("label", "<", round(share * files)))
+        for share in shares
     }
     candidates: dict[str, Any] = {
-        name: Retriever(view, "line", LANGUAGES[language], topk=TOPK) for name, view in views.items()
+        name: Retriever(view, "line", LANGUAGES[language], topk=TOPK)
+        for name, view in views.items()
     }
     candidates["unrestricted"](queries[0])
-    cold = {f"{share:.0%} visible": first_ms(docs, share, files, language, queries) for share in shares}
+    cold = {
+        f"{share:.0%} visible": first_ms(docs, share, files, language, queries) for share in shares
+    }
     seconds = interleaved(candidates, [dict.fromkeys(candidates, query) for query in queries])
     base = median_ms(seconds["unrestricted"])
     rows: list[Row] = []
     for name, own in seconds.items():
         median = median_ms(own)
-        row: Row = {"scope": name, "p50_ms": median, "p95_ms": quantile_ms(own, 0.95), "x_unrestricted": median / base}
+        row: Row = {
+            "scope": name,
+            "p50_ms": median,
+            "p95_ms": quantile_ms(own, 0.95),
+            "x_unrestricted": median / base,
+        }
         rows.append(row | ({"cold_ms": cold[name]} if name in cold else {}))
-    print(f"\n{language}, {count:,} nodes in {files:,} files, {QUERIES} queries\n{table(rows, COLUMNS)}")
+    print(
+        f"\n{language}, {count:,} nodes in {files:,} files, {QUERIES} queries\n{table(rows, COLUMNS)}"
+    )
     save(f"restricted-{language}-{count:08}", rows)
     return rows
 
 
 def main() -> None:
     """Measure, and check the bounds if asked to."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--language", nargs="+", choices=sorted(LANGUAGES), default=["en"])
     parser.add_argument("--shares", nargs="+", type=float, default=[0.01, 0.5])

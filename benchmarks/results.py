@@ -22,7 +22,8 @@ def save(name: str, rows: Sequence[Row], **facts: Any) -> Path:
     """Write a file; one of the same name is replaced.
 
     Args:
-        name: Of the file, without its suffix. What follows the first hyphen tells runs of one benchmark apart.
+        name: Of the file, without its suffix. What follows the first hyphen tells runs of one
+            benchmark apart.
         rows: The figures.
         facts: What else to know about them, such as the versions of the engines.
     """
@@ -42,7 +43,10 @@ def save(name: str, rows: Sequence[Row], **facts: Any) -> Path:
 
 def load(benchmark: str, folder: Path = FOLDER, *, exact: bool = False) -> list[dict[str, Any]]:
     """All files of a benchmark, sorted by name; or exactly the one of that name."""
-    paths = {*folder.glob(f"{benchmark}.json"), *(() if exact else folder.glob(f"{benchmark}-*.json"))}
+    paths = {
+        *folder.glob(f"{benchmark}.json"),
+        *(() if exact else folder.glob(f"{benchmark}-*.json")),
+    }
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(paths)]
 
 

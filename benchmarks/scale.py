@@ -1,16 +1,18 @@
-"""One big machine: a corpus ingested step by step into a store file, up to ten million nodes and beyond.
+"""One big machine: a corpus ingested step by step into a store file, up to ten million nodes and
+beyond.
 
-    python benchmarks/scale.py [--nodes 1000000] [--step 100000] [--read 1000000 ...] [--folder DIR] [--check]
-    python benchmarks/scale.py --dense --nodes 1000000
+    python benchmarks/scale.py [--nodes 1000000] [--step 100000] [--read 1000000 ...] [--folder DIR]
+    [--check] python benchmarks/scale.py --dense --nodes 1000000
 
-Nodes are lines of 6 to 18 words, 100 to a document, by Zipf's law over a million made-up words: the same on every
-machine, and generated when they are needed. Each step adds documents to a store file with `add_texts`, and its figures
-are of that step alone: seconds and CPU seconds for 1,000 nodes (flat, if nothing grows with what is there already) and
-the writer's peak memory. After the sizes of --read, a new process opens the store and answers 200 queries of 3 to 6
-words of random nodes: seconds to its first answer, p50 and p95, and its memory: "private" is what is its own, "peak"
-counts pages of the store that are mapped, too, which the system can drop at any time. With --dense each node has a
-vector of 384 numbers as well, and vector queries are timed, too. With --check a figure beyond its bound is a failure.
-A folder that has a store already is continued.
+Nodes are lines of 6 to 18 words, 100 to a document, by Zipf's law over a million made-up words: the
+same on every machine, and generated when they are needed. Each step adds documents to a store file
+with `add_texts`, and its figures are of that step alone: seconds and CPU seconds for 1,000 nodes
+(flat, if nothing grows with what is there already) and the writer's peak memory. After the sizes of
+--read, a new process opens the store and answers 200 queries of 3 to 6 words of random nodes:
+seconds to its first answer, p50 and p95, and its memory: "private" is what is its own, "peak"
+counts pages of the store that are mapped, too, which the system can drop at any time. With --dense
+each node has a vector of 384 numbers as well, and vector queries are timed, too. With --check a
+figure beyond its bound is a failure. A folder that has a store already is continued.
 """
 
 from __future__ import annotations
@@ -41,7 +43,16 @@ DIMENSION, CLUSTERS = 384, 2_000
 SYLLABLES = [first + vowel for first in "bcdfghjklmnprstvwz" for vowel in "aeiou"]
 WRITER_MB, READER_MB, FLAT = 2_048, 1_536, 1.5
 STEP_COLUMNS = ("nodes", "s_per_1000", "cpu_ms_per_1000", "writer_mb", "store_mb", "files")
-READ_COLUMNS = ("nodes", "similarity", "first_s", "p50_ms", "p95_ms", "cpu_p50_ms", "private_mb", "peak_mb")
+READ_COLUMNS = (
+    "nodes",
+    "similarity",
+    "first_s",
+    "p50_ms",
+    "p95_ms",
+    "cpu_p50_ms",
+    "private_mb",
+    "peak_mb",
+)
 
 
 @functools.cache
@@ -62,16 +73,23 @@ def block_of_lines(block: int) -> list[str]:
     """The nodes of a block."""
     chance = np.random.default_rng(block)
     lengths = chance.integers(6, 19, BLOCK)
-    words = [word(number) for number in shares().searchsorted(chance.random(int(lengths.sum()))).tolist()]
+    words = [
+        word(number) for number in shares().searchsorted(chance.random(int(lengths.sum()))).tolist()
+    ]
     ends = np.cumsum(lengths).tolist()
-    return [" ".join(words[end - size : end]) for size, end in zip(lengths.tolist(), ends, strict=True)]
+    return [
+        " ".join(words[end - size : end]) for size, end in zip(lengths.tolist(), ends, strict=True)
+    ]
 
 
 def documents(first: int, last: int) -> Iterator[dict[str, str]]:
     """The documents of some nodes, a block at a time."""
     for block in range(first // BLOCK, last // BLOCK):
         lines = block_of_lines(block)
-        yield {f"{block:05}-{at:05}": "\n".join(lines[at : at + LINES]) for at in range(0, BLOCK, LINES)}
+        yield {
+            f"{block:05}-{at:05}": "\n".join(lines[at : at + LINES])
+            for at in range(0, BLOCK, LINES)
+        }
 
 
 def queries() -> list[str]:
@@ -93,9 +111,17 @@ def centres() -> np.ndarray:
 
 
 class Embedder:
-    """Vectors that follow from a text: one of the centres, plus as much of a draw with their spectrum."""
+    """Vectors that follow from a text: one of the centres, plus as much of a draw with their
+    spectrum.
+    """
 
-    identity, dimension, batch_size, max_tokens, normalised = "benchmarks/scale.py", DIMENSION, 1_024, None, True
+    identity, dimension, batch_size, max_tokens, normalised = (
+        "benchmarks/scale.py",
+        DIMENSION,
+        1_024,
+        None,
+        True,
+    )
 
     def embed(self, texts: Sequence[str], input_type: str = "document") -> np.ndarray:
         """(n, DIMENSION) float32, of length 1."""
@@ -103,7 +129,10 @@ class Embedder:
         found = np.empty((len(texts), DIMENSION))
         for row, text in enumerate(texts):
             seed = zlib.crc32(text.encode())
-            found[row] = centres()[seed % CLUSTERS] + np.random.default_rng(seed).standard_normal(DIMENSION) * spectrum
+            found[row] = (
+                centres()[seed % CLUSTERS]
+                + np.random.default_rng(seed).standard_normal(DIMENSION) * spectrum
+            )
         return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -153,7 +182,10 @@ def ingest(folder: Path, first: int, last: int, *, dense: bool) -> Row:
         slowest = max(slowest, took)
     docs.close()
     thousands = (last - first) / 1_000
-    row["s_per_1000"], row["cpu_ms_per_1000"] = row["seconds"] / thousands, 1_000 * row["cpu_s"] / thousands
+    row["s_per_1000"], row["cpu_ms_per_1000"] = (
+        row["seconds"] / thousands,
+        1_000 * row["cpu_s"] / thousands,
+    )
     row["slowest_s_per_1000"] = slowest / (BLOCK / 1_000)
     row["writer_mb"], (row["store_mb"], row["files"]) = memory_mb("VmHWM"), stored(folder)
     return row
@@ -174,7 +206,9 @@ def read(folder: Path, nodes: int, similarity: str) -> Row:
         seconds.append(time.perf_counter() - began)
         cpu.append(time.process_time() - used)
     row["p50_ms"], row["p95_ms"] = (np.percentile(seconds, [50, 95]) * 1_000).tolist()
-    row["cpu_p50_ms"], row["cpu_ms"] = (1_000 * float(found) for found in (np.median(cpu), np.mean(cpu)))
+    row["cpu_p50_ms"], row["cpu_ms"] = (
+        1_000 * float(found) for found in (np.median(cpu), np.mean(cpu))
+    )
     row["private_mb"], row["peak_mb"] = memory_mb("RssAnon"), memory_mb("VmHWM")
     docs.close()
     return row
@@ -182,7 +216,9 @@ def read(folder: Path, nodes: int, similarity: str) -> Row:
 
 def child(*words: str) -> Row:
     """A row that another process measures."""
-    done = subprocess.run([sys.executable, __file__, *words], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__, *words], check=True, stdout=subprocess.PIPE, text=True
+    )
     row: Row = json.loads(done.stdout.splitlines()[-1])
     return row
 
@@ -196,7 +232,9 @@ def late(steps: Sequence[Row], readings: Sequence[Row]) -> list[str]:
         if row["cpu_ms_per_1000"] > FLAT * usual
     ]
     for rows, name, bound in ((steps, "writer_mb", WRITER_MB), (readings, "private_mb", READER_MB)):
-        found += [f"{row['nodes']:,} nodes: {name} {row[name]:.0f}" for row in rows if row[name] > bound]
+        found += [
+            f"{row['nodes']:,} nodes: {name} {row[name]:.0f}" for row in rows if row[name] > bound
+        ]
     return found
 
 
@@ -206,11 +244,16 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--step", type=int, default=100_000)
     parser.add_argument(
-        "--read", type=int, nargs="*", help="sizes after which it is queried; by default the powers of 10"
+        "--read",
+        type=int,
+        nargs="*",
+        help="sizes after which it is queried; by default the powers of 10",
     )
     parser.add_argument("--folder", type=Path, help="of the store, which then stays")
     parser.add_argument("--dense", action="store_true", help="with a vector for each node")
-    parser.add_argument("--check", action="store_true", help="fail where a figure is beyond its bound")
+    parser.add_argument(
+        "--check", action="store_true", help="fail where a figure is beyond its bound"
+    )
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)  # what a child process does
     options = parser.parse_args()
     if options.measure:
@@ -231,7 +274,11 @@ def main() -> int:
         done = folder / "nodes.txt"
         first = int(done.read_text(encoding="ascii")) if done.exists() else 0
         for last in range(first + options.step, options.nodes + 1, options.step):
-            steps.append(child("--measure", "ingest", str(folder), str(last - options.step), str(last), *dense))
+            steps.append(
+                child(
+                    "--measure", "ingest", str(folder), str(last - options.step), str(last), *dense
+                )
+            )
             done.write_text(str(last), encoding="ascii")
             print(table(steps[-1:], STEP_COLUMNS), flush=True)
             if last in sizes:

@@ -1,11 +1,13 @@
-"""How soon deletions, changes of labels and small uploads take effect while a large file is ingested by the service.
+"""How soon deletions, changes of labels and small uploads take effect while a large file is
+ingested by the service.
 
     python benchmarks/serve_beside.py [--mb 100] [--documents 2000] [--pause 0.5]
 
-The set has documents of one line, keyword indexes of both languages, and vectors of an embed function that takes no
-time to speak of. One file of so many megabytes is uploaded. Until it can be searched, documents are deleted, get
-another label, and are uploaded, in turn. A client that searches again and again tells the seconds from the beginning of
-each request to the first search that has the new state. Results go to build/bench.
+The set has documents of one line, keyword indexes of both languages, and vectors of an embed
+function that takes no time to speak of. One file of so many megabytes is uploaded. Until it can be
+searched, documents are deleted, get another label, and are uploaded, in turn. A client that
+searches again and again tells the seconds from the beginning of each request to the first search
+that has the new state. Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -68,7 +70,10 @@ class Client:
     def upload(self, name: str, content: bytes, labels: list[str] | None = None) -> Any:
         """Upload a file; returns its job."""
         data = {"metadata": json.dumps({name: {"labels": labels}})} if labels else None
-        file, headers = {"file": (name, content, "text/plain")}, {"Idempotency-Key": f"upload of {name}"}
+        file, headers = (
+            {"file": (name, content, "text/plain")},
+            {"Idempotency-Key": f"upload of {name}"},
+        )
         answer = self._http.post("/documents", files=file, data=data, headers=headers)
         answer.raise_for_status()
         return answer.json()["job"]
@@ -106,7 +111,9 @@ def figures(name: str, seconds: list[float]) -> Row:
 
 
 def large_text(size: int) -> bytes:
-    """A file of so many bytes: the English paragraphs again and again, each time with another number."""
+    """A file of so many bytes: the English paragraphs again and again, each time with another
+    number.
+    """
     texts, pieces, done, number = paragraphs("en"), list[str](), 0, 0
     while done < size:
         text = f"{texts[number % len(texts)]} number{number}\n\n"
@@ -116,21 +123,33 @@ def large_text(size: int) -> bytes:
     return ("".join(pieces) + "giganticword").encode()
 
 
-def changes(client: Client, number: int, documents: int) -> list[tuple[Callable[[], Any], Callable[[], bool]]]:
+def changes(
+    client: Client, number: int, documents: int
+) -> list[tuple[Callable[[], Any], Callable[[], bool]]]:
     """A deletion, a change of a label and an upload, each with whether a search shows it."""
     other, new = documents - 1 - number, word_of(documents + number)
     relabel = {f"{other}.txt": {"labels": ["closed"]}}
     text = f"A new text of {new}.".encode()
     return [
-        (lambda: client.post("/delete", documents=[f"{number}.txt"]), lambda: not client.finds(word_of(number))),
-        (lambda: client.post("/metadata", changes=relabel), lambda: not client.finds(word_of(other), labels=["open"])),
+        (
+            lambda: client.post("/delete", documents=[f"{number}.txt"]),
+            lambda: not client.finds(word_of(number)),
+        ),
+        (
+            lambda: client.post("/metadata", changes=relabel),
+            lambda: not client.finds(word_of(other), labels=["open"]),
+        ),
         (lambda: client.upload(f"new-{number}.txt", text), lambda: client.finds(new)),
     ]
 
 
 def measure(client: Client, size: int, documents: int, pause_s: float) -> tuple[list[Row], float]:
     """Upload the large file; the figures of what is changed meanwhile, and its seconds."""
-    seconds: dict[str, list[float]] = {"deletion hidden": [], "label hidden": [], "upload found": []}
+    seconds: dict[str, list[float]] = {
+        "deletion hidden": [],
+        "label hidden": [],
+        "upload found": [],
+    }
     job = client.upload("large.txt", large_text(size))
     began, number = time.perf_counter(), 0
     while client.job(job["id"])["state"] in ("WAITING", "WORKING") and number < documents // 2:
@@ -164,16 +183,26 @@ def main() -> int:
         with serving(folder / "files", config=folder / "serve.toml") as running:
             running.wait_until_ready()
             client = Client(running)
-            texts = {f"{one}.txt": f"A short text of {word_of(one)}." for one in range(given.documents)}
+            texts = {
+                f"{one}.txt": f"A short text of {word_of(one)}." for one in range(given.documents)
+            }
             labels = {name: {"labels": ["open"]} for name in texts}
             for start in range(0, given.documents, 500):
                 names = list(texts)[start : start + 500]
                 job = client.post(
-                    "/texts", texts={one: texts[one] for one in names}, metadata={one: labels[one] for one in names}
+                    "/texts",
+                    texts={one: texts[one] for one in names},
+                    metadata={one: labels[one] for one in names},
                 )["job"]
-                wait_for(lambda number=job["id"]: client.job(number)["state"] == "SUCCESS", "the documents")
+                wait_for(
+                    lambda number=job["id"]: client.job(number)["state"] == "SUCCESS",
+                    "the documents",
+                )
             rows, took = measure(client, int(given.mb * 1e6), given.documents, given.pause)
-            memory = {f"{role} MB": max(map(peak_mb, running.children(role))) for role in ("web", "writer")}
+            memory = {
+                f"{role} MB": max(map(peak_mb, running.children(role)))
+                for role in ("web", "writer")
+            }
     print(table(rows, COLUMNS))
     print(f"{given.mb:g} MB ingested in {took:.1f} s; peak memory: {memory}")
     save("serve_beside", rows, mb=given.mb, documents=given.documents, ingested_s=took, **memory)

@@ -2,10 +2,10 @@
 
     python benchmarks/serve_start.py [--nodes 100000] [--rounds 5]
 
-Nodes are those of corpus.py, lines of 100 files, in an index that an earlier run of the service has built. A client
-sends the same search until it is answered with hits; requests that come early wait in the listening socket, or are
-answered with 503. Then the supervisor is killed with SIGKILL and started again at once, which is the second figure.
-Results go to build/bench.
+Nodes are those of corpus.py, lines of 100 files, in an index that an earlier run of the service has
+built. A client sends the same search until it is answered with hits; requests that come early wait
+in the listening socket, or are answered with 503. Then the supervisor is killed with SIGKILL and
+started again at once, which is the second figure. Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -71,10 +71,14 @@ def first_answer(config: Path, query: str) -> tuple[subprocess.Popen[str], float
     """Start the service; the process, and the seconds until the first answer with hits."""
     port = read_config(config).server.port
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "lazyrag", "serve", str(config)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lazyrag", "serve", str(config)], stdout=subprocess.DEVNULL
+    )
     while True:
         try:
-            answer = httpx.post(f"http://127.0.0.1:{port}/api/v1/sets/notes/search", json=request(query), timeout=60)
+            answer = httpx.post(
+                f"http://127.0.0.1:{port}/api/v1/sets/notes/search", json=request(query), timeout=60
+            )
             if answer.status_code == 200 and "score" in answer.text:
                 return process, time.perf_counter() - began
             if answer.status_code not in (500, 503):
@@ -103,7 +107,9 @@ def main() -> None:
             children = children_of(process.pid)
             process.terminate()
             process.wait(30)
-            wait_for(lambda pids=children: not any(map(is_running, pids)), "the end of the processes")
+            wait_for(
+                lambda pids=children: not any(map(is_running, pids)), "the end of the processes"
+            )
     rows: list[Row] = [
         {
             "start": name,

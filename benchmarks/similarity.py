@@ -1,11 +1,13 @@
-"""What a registered Python similarity costs: a question over many nodes, beside the function's own calls.
+"""What a registered Python similarity costs: a question over many nodes, beside the function's own
+calls.
 
     python benchmarks/similarity.py [--nodes 100000] [--dimension 64] [--rounds 5]
 
-The functions are as cheap as can be, so that what stands around them shows: `length` is called with each node,
-`lengths` with all of them, `first` with each node and its vector. The first question reads the nodes, the others find
-them in memory; "changed" is the first question after one file of all has changed. The same function called on nodes at
-hand is the least that there is to do. The rounds take turns.
+The functions are as cheap as can be, so that what stands around them shows: `length` is called with
+each node, `lengths` with all of them, `first` with each node and its vector. The first question
+reads the nodes, the others find them in memory; "changed" is the first question after one file of
+all has changed. The same function called on nodes at hand is the least that there is to do. The
+rounds take turns.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ from pathlib import Path
 from lazyrag import DataType, DocField, DocNode, Document, Retriever, register_similarity
 
 LINES = 200  # nodes of a file
-WORDS = [a + b + c for a in "btkmsr" for b in ("al", "en", "io", "ur", "ow") for c in ("d", "mer", "tas", "nix", "lo")]
+WORDS = [
+    a + b + c
+    for a in "btkmsr"
+    for b in ("al", "en", "io", "ur", "ow")
+    for c in ("d", "mer", "tas", "nix", "lo")
+]
 
 
 def length(query: str, node: DocNode) -> int:
@@ -50,14 +57,18 @@ def seconds(function: Callable[[], object]) -> float:
 
 def write(path: Path, chance: random.Random) -> None:
     """A file of lines of forty words, an hour old."""
-    path.write_text("\n".join(" ".join(chance.choices(WORDS, k=40)) for _ in range(LINES)), encoding="utf-8")
+    path.write_text(
+        "\n".join(" ".join(chance.choices(WORDS, k=40)) for _ in range(LINES)), encoding="utf-8"
+    )
     then = time.time() - 3600 + chance.random()
     os.utime(path, (then, then))
 
 
 def main() -> None:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--dimension", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
@@ -80,7 +91,9 @@ def main() -> None:
             embed=embed,
             doc_fields={"part": DocField(DataType.INT32)},
             file_metadata=lambda path: {"part": int(path.stem) % 10},
-            store_conf={"segment_store": {"type": "map", "kwargs": {"uri": str(Path(folder, "store.db"))}}},
+            store_conf={
+                "segment_store": {"type": "map", "kwargs": {"uri": str(Path(folder, "store.db"))}}
+            },
         )
         docs.create_node_group("line", transform=str.splitlines)
         with docs:
@@ -95,7 +108,9 @@ def measure(docs: Document, changing: Path, rounds: int, chance: random.Random) 
         "length": lambda: [length("bald", node) for node in nodes],
         "lengths": lambda: lengths("bald", nodes),
     }
-    ask = {name: Retriever(docs, "line", similarity=name) for name in ("length", "lengths", "first")}
+    ask = {
+        name: Retriever(docs, "line", similarity=name) for name in ("length", "lengths", "first")
+    }
     took: dict[tuple[str, str], list[float]] = {}
     before = peak_mb()
     for name, one in ask.items():
@@ -118,7 +133,9 @@ def measure(docs: Document, changing: Path, rounds: int, chance: random.Random) 
     for (name, what), times in took.items():
         print(f"{name:8} {what:32} {1000 * statistics.median(times):9.1f} ms")
     for name in alone:
-        ratio = statistics.median(took[name, "question"]) / statistics.median(took[name, "the function alone"])
+        ratio = statistics.median(took[name, "question"]) / statistics.median(
+            took[name, "the function alone"]
+        )
         print(f"{name:8} a question takes {ratio:.1f} x the function alone")
 
 

@@ -1,15 +1,18 @@
-"""What a small write costs in a large Document: one document added, changed or deleted among 1,000 to 100,000.
+"""What a small write costs in a large Document: one document added, changed or deleted among 1,000
+to 100,000.
 
-    python benchmarks/small_writes.py [--sizes 1000 10000 100000] [--vectors] [--rounds 9] [--keep FOLDER] [--check]
-    python benchmarks/small_writes.py --touched | --space
+    python benchmarks/small_writes.py [--sizes 1000 10000 100000] [--vectors] [--rounds 9] [--keep
+    FOLDER] [--check] python benchmarks/small_writes.py --touched | --space
 
-Each document is a file of two lines, and every line is a node with a BM25 index over it; with ``--vectors`` also with
-vectors of a function. Figures are CPU milliseconds of this process (medians); beside them stand the transactions of
-SQLite that read and that write, and the flushes: of transactions that are durable, and of files. "walk + stat" is what
-the operating system takes to list the folder. With ``--keep`` the stores stay in a folder and are used again the next
-time. With ``--check`` nothing is timed: transactions and flushes are held to bounds, and calls to those at a tenth of
-the size. ``--touched`` measures a sync after the modification times of 2,000 files moved to other days. ``--space``
-measures what a store of 24,000 vectors takes after a splitter, a transform and a model changed.
+Each document is a file of two lines, and every line is a node with a BM25 index over it; with
+``--vectors`` also with vectors of a function. Figures are CPU milliseconds of this process
+(medians); beside them stand the transactions of SQLite that read and that write, and the flushes:
+of transactions that are durable, and of files. "walk + stat" is what the operating system takes to
+list the folder. With ``--keep`` the stores stay in a folder and are used again the next time. With
+``--check`` nothing is timed: transactions and flushes are held to bounds, and calls to those at a
+tenth of the size. ``--touched`` measures a sync after the modification times of 2,000 files moved
+to other days. ``--space`` measures what a store of 24,000 vectors takes after a splitter, a
+transform and a model changed.
 """
 
 from __future__ import annotations
@@ -205,9 +208,16 @@ def check(root: Path, files: int, *, vectors: bool) -> int:
                     with observed(small.docs) as did:
                         calls[size][name] = counting.count(step).calls
                     if last and name in SMALL:
-                        counted |= {f"{name}: transactions": did.reads + did.writes, f"{name}: flushes": did.flushes}
-                        more = 3 if name == "update metadata" else 0  # reads the stored text, and nodes to take over
-                        bounds |= {f"{name}: transactions": MAX_TRANSACTIONS + more, f"{name}: flushes": 1}
+                        counted |= {
+                            f"{name}: transactions": did.reads + did.writes,
+                            f"{name}: flushes": did.flushes,
+                        }
+                        # reads the stored text, and nodes to take over
+                        more = 3 if name == "update metadata" else 0
+                        bounds |= {
+                            f"{name}: transactions": MAX_TRANSACTIONS + more,
+                            f"{name}: flushes": 1,
+                        }
     counted |= {f"{name}: calls": calls[files][name] for name in SMALL}
     bounds |= {f"{name}: calls": calls[files // 10][name] + 100 for name in SMALL}
     return int(bool(counting.over(counted, bounds)))
@@ -227,7 +237,10 @@ def touched(root: Path, files: int = 2_000) -> None:
             began = time.process_time()
             report = docs.sync()
             took = time.process_time() - began
-            print(f"{len(report.touched):,} files of {10 * files:,} nodes on another day: {took:.2f} CPU s", flush=True)
+            print(
+                f"{len(report.touched):,} files of {10 * files:,} nodes on another day: {took:.2f} CPU s",
+                flush=True,
+            )
 
 
 @dataclass
@@ -243,11 +256,15 @@ class Model:
     def embed(self, texts: list[str], input_type: str = "document") -> Matrix:
         """A vector for each text."""
         seeds = [zlib.crc32(f"{self.identity} {text}".encode()) for text in texts]
-        return np.stack([np.random.default_rng(seed).random(self.dimension, np.float32) for seed in seeds])
+        return np.stack(
+            [np.random.default_rng(seed).random(self.dimension, np.float32) for seed in seeds]
+        )
 
 
 def space(root: Path, files: int = 2_400) -> None:
-    """Print the size of a store after a splitter, a transform and a model changed, beside that of a fresh build."""
+    """Print the size of a store after a splitter, a transform and a model changed, beside that of a
+    fresh build.
+    """
     dataset = root / "dataset"
     write_files(dataset, files, 10)
     sizes: dict[str, int] = {}
@@ -266,14 +283,18 @@ def space(root: Path, files: int = 2_400) -> None:
     def build(folder: Path, model: str, size: int, suffix: str) -> Document:
         folder.mkdir(exist_ok=True)
         conf = {"segment_store": {"type": "map", "kwargs": {"uri": os.fspath(folder / "store.db")}}}
-        docs = Document(dataset, store_conf={**conf, "vector_store": conf["segment_store"]}, embed=Model(model))
+        docs = Document(
+            dataset, store_conf={**conf, "vector_store": conf["segment_store"]}, embed=Model(model)
+        )
 
         def blocks(text: str) -> list[str]:
             parts = text.splitlines()
             return ["\n".join(parts[start : start + size]) for start in range(0, len(parts), size)]
 
         docs.create_node_group("block", transform=blocks, version=str(size))
-        docs.create_node_group("line", transform=lambda text: [one + suffix for one in lines(text)], parent="block")
+        docs.create_node_group(
+            "line", transform=lambda text: [one + suffix for one in lines(text)], parent="block"
+        )
         Retriever(docs, "block", similarity="bm25")(QUERY)
         Retriever(docs, "line", similarity="cosine")(QUERY)
         return docs
@@ -305,9 +326,13 @@ def main() -> int:
     parser.add_argument("--vectors", action="store_true", help="nodes have vectors as well")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--keep", type=Path, help="where stores stay for the next time")
-    parser.add_argument("--check", action="store_true", help="hold counts to bounds, and time nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="hold counts to bounds, and time nothing"
+    )
     parser.add_argument("--touched", action="store_true", help="files on other days")
-    parser.add_argument("--space", action="store_true", help="the size of a store after changes, and compacted")
+    parser.add_argument(
+        "--space", action="store_true", help="the size of a store after changes, and compacted"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = given.keep or Path(folder)
@@ -321,7 +346,9 @@ def main() -> int:
             small = Small(root, size, vectors=given.vectors)
             with small.docs:
                 for name, (milliseconds, did) in measure(small, given.rounds).items():
-                    print(f"{size:7,} documents  {name:24} {milliseconds:8.1f} ms  {did}", flush=True)
+                    print(
+                        f"{size:7,} documents  {name:24} {milliseconds:8.1f} ms  {did}", flush=True
+                    )
     return 0
 
 

@@ -1,11 +1,13 @@
-"""Sparse search beside the lexical index: one run, the same nodes and terms, interleaved, medians and ratios.
+"""Sparse search beside the lexical index: one run, the same nodes and terms, interleaved, medians
+and ratios.
 
     python benchmarks/sparse.py [--nodes 100000]
 
-The nodes and queries are those of benchmarks/lexical.py: real English paragraphs, drawn with repetition. As "words" a
-node is the weights that BM25 gives its terms, and a query is 1 for each of its terms, so that both indexes add up the
-same postings and find the same nodes, which is checked. As "expanded" it is more like what learned models make of it: a
-node has as many dimensions again, drawn by their frequency, and a query has 20 to 40 of one node with their weights.
+The nodes and queries are those of benchmarks/lexical.py: real English paragraphs, drawn with
+repetition. As "words" a node is the weights that BM25 gives its terms, and a query is 1 for each of
+its terms, so that both indexes add up the same postings and find the same nodes, which is checked.
+As "expanded" it is more like what learned models make of it: a node has as many dimensions again,
+drawn by their frequency, and a query has 20 to 40 of one node with their weights.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ def bm25_weights(terms: list[list[str]], numbers: dict[str, int]) -> list[Sparse
     """What BM25 (Lucene's, k1 1.5, b 0.75) gives each term of each node."""
     frequencies = Counter(term for own in terms for term in {*own})
     mean = sum(map(len, terms)) / len(terms)
-    idf = {term: float(np.log1p((len(terms) - df + 0.5) / (df + 0.5))) for term, df in frequencies.items()}
+    idf = {
+        term: float(np.log1p((len(terms) - df + 0.5) / (df + 0.5)))
+        for term, df in frequencies.items()
+    }
     return [
         {
             numbers[term]: idf[term] * count / (count + 1.5 * (0.25 + 0.75 * len(own) / mean))
@@ -49,7 +54,9 @@ def expanded(vectors: list[SparseVector]) -> list[SparseVector]:
     found = []
     for vector in vectors:
         added = chance.choice(common, len(vector)).tolist()
-        found.append({**dict(zip(added, (weight / 2 for weight in vector.values()), strict=True)), **vector})
+        found.append(
+            {**dict(zip(added, (weight / 2 for weight in vector.values()), strict=True)), **vector}
+        )
     return found
 
 
@@ -59,7 +66,9 @@ def made(keys: list[str], vectors: list[SparseVector]) -> SparseIndex:
     started = time.perf_counter()
     index.add(keys, vectors)
     weights = sum(map(len, vectors))
-    print(f"{len(keys)} rows with {weights} weights indexed in {time.perf_counter() - started:.1f} s")
+    print(
+        f"{len(keys)} rows with {weights} weights indexed in {time.perf_counter() - started:.1f} s"
+    )
     return index
 
 
@@ -68,7 +77,9 @@ def run(count: int) -> None:
     corpus = make_corpus("en", count)
     terms = [english_terms(text) for text in corpus.texts()]
     keys = [f"{number:08d}" for number in range(count)]
-    numbers = {term: number for number, term in enumerate(sorted({term for own in terms for term in own}))}
+    numbers = {
+        term: number for number, term in enumerate(sorted({term for own in terms for term in own}))
+    }
     lexical = LexicalIndex()
     lexical.add(keys, terms)
     plain = bm25_weights(terms, numbers)
@@ -88,7 +99,9 @@ def run(count: int) -> None:
         )
     for query in queries[:20]:
         best = lexical.state.search(query["LexicalIndex"], TOPK)
-        same = sparse.state.search({key: float(value) for key, value in query["SparseIndex, words"].items()}, TOPK)
+        same = sparse.state.search(
+            {key: float(value) for key, value in query["SparseIndex, words"].items()}, TOPK
+        )
         assert np.allclose([score for _, score in best], [score for _, score in same], rtol=1e-5)
     seconds = interleaved(
         {
@@ -101,10 +114,14 @@ def run(count: int) -> None:
     base = median_ms(seconds["LexicalIndex"])
     for name, found in seconds.items():
         p95 = 1000 * float(np.quantile(found, 0.95))
-        print(f"{name:20} p50 {median_ms(found):7.3f} ms   p95 {p95:7.3f} ms   {median_ms(found) / base:5.2f} x")
+        print(
+            f"{name:20} p50 {median_ms(found):7.3f} ms   p95 {p95:7.3f} ms   {median_ms(found) / base:5.2f} x"
+        )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--nodes", type=int, default=100_000)
     run(parser.parse_args().nodes)

@@ -1,10 +1,12 @@
-"""Splitting by a token counter of the user's own: our SentenceSplitter beside llama-index's with the same function.
+"""Splitting by a token counter of the user's own: our SentenceSplitter beside llama-index's with
+the same function.
 
     python benchmarks/splitting.py [--rounds 5]
 
-The counter is a regular expression that finds words and signs, the limit 256 of them with an overlap of 25. The texts
-are paragraphs of Cranfield, XQuAD and CMRC 2018, joined to about 5,000 characters, as in ingest.py. Each has a
-process of its own; they take turns, and processor seconds are compared. Results go to build/bench.
+The counter is a regular expression that finds words and signs, the limit 256 of them with an
+overlap of 25. The texts are paragraphs of Cranfield, XQuAD and CMRC 2018, joined to about 5,000
+characters, as in ingest.py. Each has a process of its own; they take turns, and processor seconds
+are compared. Results go to build/bench.
 """
 
 from __future__ import annotations
@@ -50,13 +52,20 @@ def main() -> int:
                 took = statistics.median(run["cpu_s"] for run in runs)
                 characters = sum(map(len, texts))
                 rows.append(
-                    {"engine": f"{name}, {language}", **runs[0], "cpu_s": took, "characters_s": characters / took}
+                    {
+                        "engine": f"{name}, {language}",
+                        **runs[0],
+                        "cpu_s": took,
+                        "characters_s": characters / took,
+                    }
                 )
             if "llama-index" in found:
                 taken = [[run["cpu_s"] for run in found[name]] for name in ENGINES]
                 goals[language] = spread([a / b for a, b in zip(*taken, strict=True)])
     print(table(rows, ("engine", "cpu_s", "characters_s", "chunks", "largest")))
-    save("splitting", rows, goals=goals, versions=versions, left_out=left_out, rounds=options.rounds)
+    save(
+        "splitting", rows, goals=goals, versions=versions, left_out=left_out, rounds=options.rounds
+    )
     return 0
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/start.py
 
-The figures include the interpreter's own start, which stands first. Processor time depends less on what else runs.
-Results go to build/bench.
+The figures include the interpreter's own start, which stands first. Processor time depends less on
+what else runs. Results go to build/bench.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Our stores beside their bare clients: the same rows, queries, index, batches and consistency; medians and ratios.
+"""Our stores beside their bare clients: the same rows, queries, index, batches and consistency;
+medians and ratios.
 
     python benchmarks/stores.py [--rows 10000] [--rounds 5] [store ...]
 
-Rows are real MiniLM vectors with three fields, in OpenSearch texts with three fields; they are written in batches, of
-which ours and the bare client's take turns, and then both are asked the same. ``search`` is the backend's own search on
-both sides; ``exact`` is ours alone, beside the bare client's search: what it costs to fetch beyond ties and to score
-again, and in a Chroma of at most 10,000 rows to ask for all of them. Each side has a process of its own, and both the
-same server. `tests/live/install.py` installs the stores; servers run in a network of their own, see tests/live/run.py.
-Results go to build/bench, a file for each store.
+Rows are real MiniLM vectors with three fields, in OpenSearch texts with three fields; they are
+written in batches, of which ours and the bare client's take turns, and then both are asked the
+same. ``search`` is the backend's own search on both sides; ``exact`` is ours alone, beside the bare
+client's search: what it costs to fetch beyond ties and to score again, and in a Chroma of at most
+10,000 rows to ask for all of them. Each side has a process of its own, and both the same server.
+`tests/live/install.py` installs the stores; servers run in a network of their own, see
+tests/live/run.py. Results go to build/bench, a file for each store.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ ROWS = {OURS: "LazyragOpenSearchRows", BARE: "BareOpenSearchRows"}
 STORES = {
     "chroma": Beside(CHROMA, RESCORED),
     "chroma-server": Beside(CHROMA, RESCORED, chroma_server),
-    "milvus-lite": Beside(MILVUS, EXACT, most=2_000),  # it takes 0.1 s to read as many, until they are flushed
+    # it takes 0.1 s to read as many, until they are flushed
+    "milvus-lite": Beside(MILVUS, EXACT, most=2_000),
     "milvus-server": Beside(MILVUS, EXACT, milvus_server),
     "opensearch": Beside(ROWS, {"get": "get"}, opensearch_server, texts=True),
     "opensearch-text": Beside(TEXTS, PLAIN, opensearch_server, texts=True),
@@ -93,7 +96,9 @@ def run(name: str, count: int, rounds: int) -> list[Row]:
         if left_out:
             return []
         for side, engine in engines.items():
-            engine.call("load", position=server.address if server else str(folder / f"{side}.db"), **paths)
+            engine.call(
+                "load", position=server.address if server else str(folder / f"{side}.db"), **paths
+            )
         ingested = ingest(engines, count)
         jobs = list(range(QUERIES))
         rows = [row("upsert", ingested, batch=min(BATCH, count))]
@@ -124,7 +129,9 @@ def save_texts(folder: Path, count: int) -> dict[str, str]:
     paths = {}
     for name, some in told.items():
         paths[name] = str(folder / f"{name}.txt")
-        Path(paths[name]).write_text("\n".join(" ".join(text.split()) for text in some), encoding="utf-8")
+        Path(paths[name]).write_text(
+            "\n".join(" ".join(text.split()) for text in some), encoding="utf-8"
+        )
     return paths
 
 
@@ -134,11 +141,15 @@ def ingest(engines: dict[str, Engine], count: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {side: [] for side in engines}
     for first in range(0, count, BATCH):
         for side in chance.sample([*engines], len(engines)):
-            seconds[side].append(engines[side].call("ingest", first=first, behind=min(first + BATCH, count)))
+            seconds[side].append(
+                engines[side].call("ingest", first=first, behind=min(first + BATCH, count))
+            )
     return seconds
 
 
-def asked(engines: dict[str, Engine], methods: dict[str, str], jobs: list[int], rounds: int) -> dict[str, list[float]]:
+def asked(
+    engines: dict[str, Engine], methods: dict[str, str], jobs: list[int], rounds: int
+) -> dict[str, list[float]]:
     """Seconds of each query, by side."""
     candidates = {
         side: lambda some, side=side, method=method: engines[side].times(method, some)
@@ -149,9 +160,14 @@ def asked(engines: dict[str, Engine], methods: dict[str, str], jobs: list[int], 
 
 def agreement(engines: dict[str, Engine], methods: dict[str, str], jobs: list[int]) -> float:
     """The mean share of our keys that the bare client finds, too."""
-    found = {side: engines[side].call("answers", of=method, jobs=jobs) for side, method in methods.items()}
+    found = {
+        side: engines[side].call("answers", of=method, jobs=jobs)
+        for side, method in methods.items()
+    }
     contributions = [
-        len({*ours} & {*bare}) / len(ours) for ours, bare in zip(found[OURS], found[BARE], strict=True) if ours
+        len({*ours} & {*bare}) / len(ours)
+        for ours, bare in zip(found[OURS], found[BARE], strict=True)
+        if ours
     ]
     return sum(contributions) / len(contributions)
 
@@ -172,10 +188,16 @@ def row(what: str, seconds: dict[str, list[float]], **facts: Any) -> Row:
 def main() -> int:
     """Measure those that were asked for; with --check 1 if one of them takes too long."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("stores", nargs="*", metavar="store", help=f"some of: {' '.join(STORES)}; all without")
+    parser.add_argument(
+        "stores", nargs="*", metavar="store", help=f"some of: {' '.join(STORES)}; all without"
+    )
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--check", action="store_true", help=f"fail where ours without rescoring takes over {MOST} x")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"fail where ours without rescoring takes over {MOST} x",
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.stores if name not in STORES]:
         parser.error(f"{unknown[0]!r} is none of: {' '.join(STORES)}")

@@ -2,11 +2,12 @@
 
     python benchmarks/sync.py [--files 10000] [--lines 10] [--profile] [--check] [--watch]
 
-Every file has so many lines, and every line is a node with a BM25 index over it. Beside the whole stand its pieces: the
-listing of the folder and the reading of the files, so that one sees where the time goes. With ``--profile`` the
-steps are run under cProfile, which makes them slower, and the functions that took most of the time are printed. With
-``--check`` nothing is timed: what a sync and a restart call and open is held to bounds. With ``--watch`` a program
-watches the files instead: the time from a saved file to the first query that finds it, and the syncs of 200 files.
+Every file has so many lines, and every line is a node with a BM25 index over it. Beside the whole
+stand its pieces: the listing of the folder and the reading of the files, so that one sees where the
+time goes. With ``--profile`` the steps are run under cProfile, which makes them slower, and the
+functions that took most of the time are printed. With ``--check`` nothing is timed: what a sync and
+a restart call and open is held to bounds. With ``--watch`` a program watches the files instead: the
+time from a saved file to the first query that finds it, and the syncs of 200 files.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ from lazyrag import Document, Retriever
 from lazyrag.ingest.sync import compare_files
 from lazyrag.loaders.directory import find_files
 
-WORDS = [a + b + c for a in "btkmsr" for b in ("al", "en", "io", "ur", "ow") for c in ("d", "mer", "tas", "nix", "lo")]
+WORDS = [
+    a + b + c
+    for a in "btkmsr"
+    for b in ("al", "en", "io", "ur", "ow")
+    for c in ("d", "mer", "tas", "nix", "lo")
+]
 QUERY = "bald kenmer"
 RESTART = """
 import json, sys, time
@@ -84,7 +90,8 @@ def write_files(folder: Path, files: int, line_count: int) -> int:
 def file_text(chance: random.Random, line_count: int) -> str:
     """Lines of eight words, some of them common, most rare."""
     return "\n".join(
-        " ".join(WORDS[int(len(WORDS) * chance.random() ** 2)] for _ in range(8)) for _ in range(line_count)
+        " ".join(WORDS[int(len(WORDS) * chance.random() ** 2)] for _ in range(8))
+        for _ in range(line_count)
     )
 
 
@@ -122,12 +129,19 @@ class Clock:
 def ingest(clock: Clock, dataset: Path, store: Path, files: int) -> Document:
     """The first ingest, beside reading the same files."""
     clock.time("list the folder", lambda: find_files(dataset), 3)
-    clock.time("... and read every file", lambda: [one.path.read_bytes() for one in find_files(dataset).found], 3)
+    clock.time(
+        "... and read every file",
+        lambda: [one.path.read_bytes() for one in find_files(dataset).found],
+        3,
+    )
     docs = open_document(os.fspath(dataset), os.fspath(store))
     steps: list[tuple[str, Callable[[], object]]] = [
         ("ingest: read and load", docs.sync),
         ("ingest: group 'line'", lambda: docs.activate_group("line")),
-        ("ingest: BM25 index, first hit", lambda: Retriever(docs, "line", similarity="bm25")(QUERY)),
+        (
+            "ingest: BM25 index, first hit",
+            lambda: Retriever(docs, "line", similarity="bm25")(QUERY),
+        ),
     ]
     total = sum(clock.time(name, step) for name, step in steps)
     clock.tell("ingest: together", total, f"{1e6 * total / files:.0f} us a file")
@@ -135,7 +149,9 @@ def ingest(clock: Clock, dataset: Path, store: Path, files: int) -> Document:
     return docs
 
 
-def sync_changes(clock: Clock, docs: Document, dataset: Path, root: Path, line_count: int) -> tuple[float, float]:
+def sync_changes(
+    clock: Clock, docs: Document, dataset: Path, root: Path, line_count: int
+) -> tuple[float, float]:
     """Nothing changed; one file changed, beside that file alone in a store of its own; in turns.
 
     Returns:
@@ -150,7 +166,8 @@ def sync_changes(clock: Clock, docs: Document, dataset: Path, root: Path, line_c
         os.utime(changed, (then, then))
 
     def seconds(step: Callable[[], object]) -> float:
-        gc.collect()  # else one of the steps pays for the objects of the one before: 60 ms for 5,000 files
+        # else one of the steps pays for the objects of the one before: 60 ms for 5,000 files
+        gc.collect()
         began = time.perf_counter()
         step()
         return time.perf_counter() - began
@@ -161,12 +178,18 @@ def sync_changes(clock: Clock, docs: Document, dataset: Path, root: Path, line_c
         took: dict[str, list[float]] = {}
         for _ in range(15):
             took.setdefault("sync: nothing changed, warm", []).append(seconds(docs.sync))
-            took.setdefault("... of which: list and compare", []).append(seconds(lambda: compare_files(docs._indexer)))
+            took.setdefault("... of which: list and compare", []).append(
+                seconds(lambda: compare_files(docs._indexer))
+            )
             change()
             took.setdefault("sync: one file of all changed", []).append(seconds(docs.sync))
             took.setdefault("... the first question after", []).append(seconds(lambda: ask(QUERY)))
-            took.setdefault("sync: that file alone, in a store of its own", []).append(seconds(alone.sync))
-            took.setdefault("... the first question after it", []).append(seconds(lambda: ask_alone(QUERY)))
+            took.setdefault("sync: that file alone, in a store of its own", []).append(
+                seconds(alone.sync)
+            )
+            took.setdefault("... the first question after it", []).append(
+                seconds(lambda: ask_alone(QUERY))
+            )
         if clock.profiling:
             change()
             clock.profile(docs.sync)
@@ -174,14 +197,19 @@ def sync_changes(clock: Clock, docs: Document, dataset: Path, root: Path, line_c
     for name, median in medians.items():
         clock.tell(name, median)
     nothing, _, one, _, lone, _ = took.values()
-    more = statistics.median(b - a for a, b in zip(nothing, one, strict=True))  # what else runs here hits both
+    # what else runs here hits both
+    more = statistics.median(b - a for a, b in zip(nothing, one, strict=True))
     ratio = more / statistics.median(lone)
-    print(f"one of all: the scan and {1000 * more:.1f} ms, {ratio:.1f} x that file alone (target: 2 x)")
+    print(
+        f"one of all: the scan and {1000 * more:.1f} ms, {ratio:.1f} x that file alone (target: 2 x)"
+    )
     return statistics.median(nothing), ratio
 
 
 def watch(clock: Clock, dataset: Path, store: Path, files: int) -> None:
-    """The time from a lone save to the first query that finds it, and the syncs that 200 files written at once take."""
+    """The time from a lone save to the first query that finds it, and the syncs that 200 files
+    written at once take.
+    """
     saved, burst = dataset / "000" / "00042.txt", dataset / "burst"
     burst.mkdir()
     with open_document(os.fspath(dataset), os.fspath(store)) as docs, docs.watch() as watcher:
@@ -215,7 +243,15 @@ def watch(clock: Clock, dataset: Path, store: Path, files: int) -> None:
         time.sleep(5.0)
         idle = (time.process_time() - cpu) / 5
         clock.tell("watch: processor time of a second without changes", idle)
-    rows: list[Row] = [{"files": files, "lone_s": goals["lone_s"][0], "burst_s": found, "syncs": syncs, "idle_s": idle}]
+    rows: list[Row] = [
+        {
+            "files": files,
+            "lone_s": goals["lone_s"][0],
+            "burst_s": found,
+            "syncs": syncs,
+            "idle_s": idle,
+        }
+    ]
     results.save("watch", rows, goals={**goals, "syncs": [syncs] * 3})
 
 
@@ -243,8 +279,9 @@ def restart(clock: Clock, dataset: Path, store: Path, mode: str) -> float:
 def check(dataset: Path, root: Path, files: int, line_count: int) -> int:
     """Hold what syncs and a restart call and read to bounds; 1 where one is over.
 
-    Where nothing changed, a file costs a look and a comparison. Where one file changed, a sync costs that and what the
-    file alone would, a few times, and reads nothing else. A restart reads no file of the dataset.
+    Where nothing changed, a file costs a look and a comparison. Where one file changed, a sync
+    costs that and what the file alone would, a few times, and reads nothing else. A restart reads
+    no file of the dataset.
     """
     chance = random.Random(1)
     changed, store = dataset / "000" / "00042.txt", root / "store.db"
@@ -255,7 +292,10 @@ def check(dataset: Path, root: Path, files: int, line_count: int) -> int:
         os.utime(changed, (then, then))
 
     def of_dataset(counted: counting.Counts) -> int:
-        return sum(name.startswith(os.fspath(dataset)) and not Path(name).is_dir() for name in counted.opened)
+        return sum(
+            name.startswith(os.fspath(dataset)) and not Path(name).is_dir()
+            for name in counted.opened
+        )
 
     with open_document(os.fspath(dataset), os.fspath(store)) as docs:
         Retriever(docs, "line", similarity="bm25")(QUERY)
@@ -300,7 +340,9 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--lines", type=int, default=10)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--check", action="store_true", help="hold calls and files read to bounds, and time nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="hold calls and files read to bounds, and time nothing"
+    )
     parser.add_argument("--watch", action="store_true", help="time the watching of the files alone")
     given = parser.parse_args()
     clock = Clock(profile=given.profile)

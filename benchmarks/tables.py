@@ -1,12 +1,13 @@
-"""How many cells of tables with merged cells stand under the name of their column, beside markitdown.
+"""How many cells of tables with merged cells stand under the name of their column, beside
+markitdown.
 
     python benchmarks/tables.py [--grids 40]
 
-For each format, random grids with merged cells are written with python-docx, python-pptx, openpyxl or as markup. A cell
-counts if an engine's text has its value in its row, under the name of its column: rows with ``|`` between the cells, or
-``name: value``. An engine may repeat a merged value in each cell that it covers, or not: ``first`` counts the cells
-where merged cells begin, ``all`` every cell; both are 0 for a format that an engine does not read. Figures go to
-build/bench.
+For each format, random grids with merged cells are written with python-docx, python-pptx, openpyxl
+or as markup. A cell counts if an engine's text has its value in its row, under the name of its
+column: rows with ``|`` between the cells, or ``name: value``. An engine may repeat a merged value
+in each cell that it covers, or not: ``first`` counts the cells where merged cells begin, ``all``
+every cell; both are 0 for a format that an engine does not read. Figures go to build/bench.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def parsed(text: str) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     names: list[str] = []
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+        cells = [
+            cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")
+        ]
         if line.startswith("h") and ": " in line:
             rows.append(dict(pair.split(": ", 1) for pair in line.split("; ")))
         elif not set(line) - set("|-: "):  # Markdown's rule, or an empty header
@@ -63,7 +66,9 @@ def main() -> int:
                 path = folder / f"{number}.{suffix}"
                 names, *body = write(path, blocks)
                 cells = [
-                    (at, name, value) for at, row in enumerate(body) for name, value in zip(names, row, strict=True)
+                    (at, name, value)
+                    for at, row in enumerate(body)
+                    for name, value in zip(names, row, strict=True)
                 ]
                 begun = {name_of(block): f"h0x{block[1]}" for block in blocks}
                 first = {

@@ -1,4 +1,6 @@
-"""Interleaved timing: the same queries for every candidate, in short blocks that take turns; medians."""
+"""Interleaved timing: the same queries for every candidate, in short blocks that take turns;
+medians.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ def interleaved(
     rounds: int = 3,
     block: int = 10,
 ) -> dict[str, list[float]]:
-    """Seconds of each candidate for each query and round; the machine's moods hit all of them alike.
+    """Seconds of each candidate for each query and round; the machine's moods hit all of them
+    alike.
 
     Args:
         candidates: By name, a function of a query.
@@ -28,15 +31,21 @@ def interleaved(
     """
     for name, function in candidates.items():
         function(queries[0][name])  # warm
-    return take_turns({name: timed(function) for name, function in candidates.items()}, queries, rounds, block)
+    return take_turns(
+        {name: timed(function) for name, function in candidates.items()}, queries, rounds, block
+    )
 
 
 def take_turns(
-    candidates: Mapping[str, Timed], queries: Sequence[Mapping[str, Any]], rounds: int = 3, block: int = 10
+    candidates: Mapping[str, Timed],
+    queries: Sequence[Mapping[str, Any]],
+    rounds: int = 3,
+    block: int = 10,
 ) -> dict[str, list[float]]:
     """As `interleaved`, for candidates that measure themselves: engines in processes of their own.
 
-    Blocks, because a candidate that is asked after another's long scan finds the processor's caches full of it.
+    Blocks, because a candidate that is asked after another's long scan finds the processor's caches
+    full of it.
 
     Returns:
         By name ``rounds * len(queries)`` seconds, those of a round in the order of the queries.
@@ -46,12 +55,16 @@ def take_turns(
     for _ in range(rounds):
         for start in range(0, len(queries), block):
             for name in chance.sample(list(candidates), len(candidates)):
-                seconds[name] += candidates[name]([query[name] for query in queries[start : start + block]])
+                seconds[name] += candidates[name](
+                    [query[name] for query in queries[start : start + block]]
+                )
     return seconds
 
 
 def timed(function: Callable[[Any], object]) -> Timed:
-    """A function of one query, without threads, as one of a block. Its seconds are those of the processor."""
+    """A function of one query, without threads, as one of a block. Its seconds are those of the
+    processor.
+    """
 
     def answer(queries: Sequence[Any]) -> list[float]:
         seconds = []
@@ -88,6 +101,8 @@ def ratios(own: Sequence[float], other: Sequence[float], rounds: int) -> list[fl
 
 
 def quantile_ms(seconds: Sequence[float], share: float) -> float:
-    """The time in milliseconds that so large a share of the queries stays within, a share in (0, 1]."""
+    """The time in milliseconds that so large a share of the queries stays within, a share in (0,
+    1].
+    """
     ordered = sorted(seconds)
     return 1000 * ordered[max(0, -int(-share * len(ordered) // 1) - 1)]

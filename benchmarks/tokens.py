@@ -1,11 +1,12 @@
-"""Compare the counter ``"estimate"`` with tiktoken's cl100k_base, on prose, documentation, code and emoji.
+"""Compare the counter ``"estimate"`` with tiktoken's cl100k_base, on prose, documentation, code and
+emoji.
 
     TIKTOKEN_CACHE_DIR=FOLDER python benchmarks/tokens.py [--check] [--table] [--record]
 
-It needs tiktoken and the vocabulary in that folder, and the shared data. Each text is a window of 2,500 to 9,000
-characters. With --check an estimate below the true number, or so high that less than 75 % of a budget would be used, is
-a failure. --table prints the table of `lazyrag.text.tokens`; --record writes the true numbers of the sample corpus for
-the tests.
+It needs tiktoken and the vocabulary in that folder, and the shared data. Each text is a window of
+2,500 to 9,000 characters. With --check an estimate below the true number, or so high that less than
+75 % of a budget would be used, is a failure. --table prints the table of `lazyrag.text.tokens`;
+--record writes the true numbers of the sample corpus for the tests.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests" / "unit" / "cl100k_tokens.json"
 SIZES = (2500, 5000, 9000)
 AT_MOST = 60  # windows of each size and set
-EMOJI = "".join(map(chr, [*range(0x1F300, 0x1F650), *range(0x1F680, 0x1F6FF), *range(0x1F900, 0x1F9FF)]))
+EMOJI = "".join(
+    map(chr, [*range(0x1F300, 0x1F650), *range(0x1F680, 0x1F6FF), *range(0x1F900, 0x1F9FF)])
+)
 
 
 def texts() -> Iterator[tuple[str, list[str]]]:
@@ -42,10 +45,19 @@ def texts() -> Iterator[tuple[str, list[str]]]:
     yield "CMRC zh", read_squad(retrieval / "cmrc2018" / "cmrc2018_dev_half0.json")[0]
     for tree in sorted(path for path in trees.iterdir() if path.is_dir()):
         files = sorted(path for path in tree.rglob("*") if path.suffix in {".md", ".rst", ".txt"})
-        yield f"documentation {tree.name}", [path.read_text(encoding="utf-8", errors="replace") for path in files]
-    yield "Python", [path.read_text(encoding="utf-8") for path in sorted((ROOT / "lazyrag").rglob("*.py"))]
+        yield (
+            f"documentation {tree.name}",
+            [path.read_text(encoding="utf-8", errors="replace") for path in files],
+        )
+    yield (
+        "Python",
+        [path.read_text(encoding="utf-8") for path in sorted((ROOT / "lazyrag").rglob("*.py"))],
+    )
     draw = random.Random(1)
-    yield "emoji in English", [" ".join(word + _emoji(draw, 0.3) for word in text.split()) for text in english]
+    yield (
+        "emoji in English",
+        [" ".join(word + _emoji(draw, 0.3) for word in text.split()) for text in english],
+    )
     yield "emoji in Chinese", ["".join(one + _emoji(draw, 0.1) for one in text) for text in chinese]
 
 
@@ -61,7 +73,9 @@ def windows(found: list[str], size: int) -> list[str]:
 
 def table(exact: TiktokenCounter) -> str:
     """The packed number of tokens of each code point from 0x80 to 0xffff."""
-    counts = [3 if 0xD800 <= code < 0xE000 else exact.count(chr(code)) for code in range(0x80, 0x10000)]
+    counts = [
+        3 if 0xD800 <= code < 0xE000 else exact.count(chr(code)) for code in range(0x80, 0x10000)
+    ]
     packed = bytes(
         sum(count - 1 << 2 * place for place, count in enumerate(counts[at : at + 4]))
         for at in range(0, len(counts), 4)
@@ -71,7 +85,9 @@ def table(exact: TiktokenCounter) -> str:
 
 def main() -> int:
     """Print a row for each set."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--record", action="store_true")
@@ -92,9 +108,13 @@ def main() -> int:
     failed = False
     print(f"{'set':24}{'windows':>8}{'least':>8}{'median':>8}{'most':>8}  estimate / cl100k_base")
     for name, found in texts():
-        ratios = [estimate.count(one) / exact.count(one) for size in SIZES for one in windows(found, size)]
+        ratios = [
+            estimate.count(one) / exact.count(one) for size in SIZES for one in windows(found, size)
+        ]
         failed |= min(ratios) < 1 or max(ratios) > 1 / 0.75
-        print(f"{name:24}{len(ratios):8}{min(ratios):8.3f}{statistics.median(ratios):8.3f}{max(ratios):8.3f}")
+        print(
+            f"{name:24}{len(ratios):8}{min(ratios):8.3f}{statistics.median(ratios):8.3f}{max(ratios):8.3f}"
+        )
     return int(options.check and failed)
 
 

@@ -2,10 +2,10 @@
 
     python benchmarks/upload.py [--megabytes 5000] [--part-megabytes 8] [--json]
 
-A service runs in a process of its own, on a free port. The file is made up while it is sent. After half of the parts
-the service is killed, and another one continues. Printed are, for each way, the seconds, MB per second, and by how many
-MB the memory of the service rose above that of the idle one (``VmHWM`` of /proc, so on Linux only). The disk needs room
-for the file; nothing of it is ingested.
+A service runs in a process of its own, on a free port. The file is made up while it is sent. After
+half of the parts the service is killed, and another one continues. Printed are, for each way, the
+seconds, MB per second, and by how many MB the memory of the service rose above that of the idle one
+(``VmHWM`` of /proc, so on Linux only). The disk needs room for the file; nothing of it is ingested.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def send_parts(state: Path, size: int, part_size: int) -> dict[str, float]:
         with service(state) as (port, process):
             idle = memory_mb(process, "VmRSS")
             if upload is None:
-                upload = request(port, "POST", f"{SET}/uploads", body, **{"Content-Type": "application/json"})
+                upload = request(
+                    port, "POST", f"{SET}/uploads", body, **{"Content-Type": "application/json"}
+                )
             url = f"{SET}/uploads/{upload['id']}"
             present = set(request(port, "GET", url)["received"])
             for number in range(1, round(share * upload["parts"]) + 1):
@@ -110,7 +112,9 @@ def send_parts(state: Path, size: int, part_size: int) -> dict[str, float]:
                     start = (number - 1) * part_size
                     part = b"".join(content(start, min(part_size, size - start)))
                     digest = hashlib.sha256(part).hexdigest()
-                    request(port, "PUT", f"{url}/parts/{number}", part, **{"X-Content-SHA256": digest})
+                    request(
+                        port, "PUT", f"{url}/parts/{number}", part, **{"X-Content-SHA256": digest}
+                    )
             if share == 1:
                 request(port, "POST", f"{url}/complete")
             peaks.append(memory_mb(process, "VmHWM") - idle)
@@ -121,7 +125,10 @@ def send_form(state: Path, size: int) -> dict[str, float]:
     """Send the file as a form."""
     head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="large.bin"\r\n\r\n'
     tail = b"\r\n--x--\r\n"
-    headers = {"Content-Type": "multipart/form-data; boundary=x", "Content-Length": str(len(head) + size + len(tail))}
+    headers = {
+        "Content-Type": "multipart/form-data; boundary=x",
+        "Content-Length": str(len(head) + size + len(tail)),
+    }
     with service(state) as (port, process):
         idle, began = memory_mb(process, "VmRSS"), time.perf_counter()
         body = itertools.chain([head], content(0, size), [tail])
@@ -132,7 +139,11 @@ def send_form(state: Path, size: int) -> dict[str, float]:
 def figures(size: int, began: float, memory: float) -> dict[str, float]:
     """What is printed of a way."""
     took = time.perf_counter() - began
-    return {"seconds": round(took, 1), "mb_per_second": round(size / MB / took), "memory_mb": round(memory, 1)}
+    return {
+        "seconds": round(took, 1),
+        "mb_per_second": round(size / MB / took),
+        "memory_mb": round(memory, 1),
+    }
 
 
 def main() -> None:
@@ -155,7 +166,10 @@ def main() -> None:
         print(json.dumps(found))
         return
     for way, one in found.items():
-        print(f"{way:6}" + "".join(f"{name.replace('_', ' ')} {value:<10}" for name, value in one.items()))
+        print(
+            f"{way:6}"
+            + "".join(f"{name.replace('_', ' ')} {value:<10}" for name, value in one.items())
+        )
 
 
 if __name__ == "__main__":

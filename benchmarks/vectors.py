@@ -1,9 +1,9 @@
 """Real sentence embeddings, made once, and as many more as a benchmark needs.
 
-The real ones are all-MiniLM-L6-v2's of about 20,000 stretches of 20 words of the English texts, and of the questions of
-XQuAD and Cranfield as queries; they are kept in build/bench/cache. Beyond that number each further vector is a real
-one, drawn at random, plus half of a random draw that has the real ones' covariance, of length 1 again: clusters, and
-a spectrum as the real ones have it.
+The real ones are all-MiniLM-L6-v2's of about 20,000 stretches of 20 words of the English texts, and
+of the questions of XQuAD and Cranfield as queries; they are kept in build/bench/cache. Beyond that
+number each further vector is a real one, drawn at random, plus half of a random draw that has the
+real ones' covariance, of length 1 again: clusters, and a spectrum as the real ones have it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ HOW = f"each a real one plus {NOISE:g} of a draw with their covariance, normalis
 def real_texts() -> list[str]:
     """Stretches of 20 words, one every 12."""
     words = [text.split() for text in paragraphs("en")]
-    return [" ".join(own[at : at + WORDS]) for own in words for at in range(0, len(own) - WORDS // 2, STEP)]
+    return [
+        " ".join(own[at : at + WORDS])
+        for own in words
+        for at in range(0, len(own) - WORDS // 2, STEP)
+    ]
 
 
 def questions() -> list[str]:
@@ -43,7 +47,9 @@ def embedded(name: str, texts: list[str]) -> np.ndarray:
     path = CACHE / f"{name}-{len(texts)}.npy"
     if not path.exists():
         print(f"embedding {len(texts):,} texts, once", flush=True)
-        found = np.asarray(OnnxEmbedder(MODEL, batch_size=32, too_long="cut").embed(texts), np.float32)
+        found = np.asarray(
+            OnnxEmbedder(MODEL, batch_size=32, too_long="cut").embed(texts), np.float32
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part.npy")
         np.save(part, found)

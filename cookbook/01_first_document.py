@@ -1,7 +1,8 @@
-"""A first Document: load a folder, search it in English and in Chinese, see the location of each hit.
+"""A first Document: load a folder, search it in English and in Chinese, see the location of each
+hit.
 
-The folder is cookbook/corpus: 20 files of a fictional tea cooperative, txt, md, html, docx and pdf, in Chinese and
-English. Nothing is configured, no model is needed, nothing is downloaded.
+The folder is cookbook/corpus: 20 files of a fictional tea cooperative, txt, md, html, docx and pdf,
+in Chinese and English. Nothing is configured, no model is needed, nothing is downloaded.
 """
 
 import json
@@ -16,10 +17,13 @@ def show(title: str, nodes: list[DocNode]) -> None:
     """Print ranked nodes: score, file, location, first words."""
     print(f"\n{title}")
     for rank, node in enumerate(nodes, start=1):
-        print(f"  {rank}. {node.score:5.2f}  {node.path}  [{node.location}]  {' '.join(node.text.split())[:60]}...")
+        print(
+            f"  {rank}. {node.score:5.2f}  {node.path}  [{node.location}]  {' '.join(node.text.split())[:60]}..."
+        )
 
 
-# A Document reads nothing yet. The first query loads the files and builds the group that it searches.
+# A Document reads nothing yet. The first query loads the files and builds the group that it
+# searches.
 docs = Document(HERE / "corpus")
 assert docs.last_report is None
 
@@ -40,7 +44,9 @@ print(f"\nReport: {report}")
 # A hit knows its location: its characters in the text of the file, which is the root of its tree.
 best = snake[0]
 start, end = best.span
-print(f"\nThe best hit is chunk {best.number} of {best.path}, characters {start} to {end} of {len(best.root.text)}.")
+print(
+    f"\nThe best hit is chunk {best.number} of {best.path}, characters {start} to {end} of {len(best.root.text)}."
+)
 
 # Filters narrow the search. A mapping lists the allowed values of a field, a Condition compares.
 in_pdf = english("cleaned every week", filters={"file_type": [".pdf"]})
@@ -52,7 +58,10 @@ show("tea, only in files of more than 30,000 bytes", large)
 candidates = english("damage to the spring buds", topk=10)
 with_frost = Reranker("KeywordFilter", required_keys=["frost"])
 frosty = with_frost(candidates, query="damage to the spring buds")
-show(f"damage to the spring buds: the {len(frosty)} of {len(candidates)} hits that contain frost", frosty)
+show(
+    f"damage to the spring buds: the {len(frosty)} of {len(candidates)} hits that contain frost",
+    frosty,
+)
 
 # How good is keyword search? 24 questions have known answers. Large chunks contain them more often.
 questions = json.loads((HERE / "questions.json").read_text(encoding="utf-8"))
@@ -67,11 +76,20 @@ for one in questions:
 print(f"\n{answered} of {len(questions)} known answers are in the top 5 chunks.")
 
 assert (len(report.added), report.failed) == (20, ())
-assert (chimney[0].path, chimney[0].location) == ("workshop/machine-maintenance-manual.pdf", "pages 2-3")
-assert (best.path, best.location) == ("handbook/员工安全手册.docx", "四、野外作业 > 4.2 蛇与马蜂, line 24")
+assert (chimney[0].path, chimney[0].location) == (
+    "workshop/machine-maintenance-manual.pdf",
+    "pages 2-3",
+)
+assert (best.path, best.location) == (
+    "handbook/员工安全手册.docx",
+    "四、野外作业 > 4.2 蛇与马蜂, line 24",
+)
 assert best.root.text[start:end] == best.text
 assert "35分钟" in best.text
 assert {Path(node.path).suffix for node in in_pdf} == {".pdf"}
 assert {node.path for node in large} == {"reports/2024-annual-report.docx"}
-assert {node.path for node in frosty} >= {"reports/2024-annual-report.docx", "garden/weather-log-2024.txt"}
+assert {node.path for node in frosty} >= {
+    "reports/2024-annual-report.docx",
+    "garden/weather-log-2024.txt",
+}
 assert answered >= 22

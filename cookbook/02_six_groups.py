@@ -1,8 +1,10 @@
-"""Six node groups over one folder: paragraphs, sentences, summaries, keywords and numbers, all in one tree.
+"""Six node groups over one folder: paragraphs, sentences, summaries, keywords and numbers, all in
+one tree.
 
-The six groups of the specification's example, line by line. Two of them call a large language model there; a few lines
-take its place here, so that the script runs offline: `summary_llm` returns the first sentence,
-`keyword_llm` the most frequent terms. With a real model only those two functions change.
+The six groups of the specification's example, line by line. Two of them call a large language model
+there; a few lines take its place here, so that the script runs offline: `summary_llm` returns the
+first sentence, `keyword_llm` the most frequent terms. With a real model only those two functions
+change.
 """
 
 # ruff: noqa: PLW0108  the specification writes its lambdas out
@@ -24,7 +26,9 @@ def summary_llm(text: str) -> str:
 
 
 def keyword_llm(text: str) -> list[str]:
-    """Takes the place of a model that extracts keywords: the three most frequent terms of two or more characters."""
+    """Takes the place of a model that extracts keywords: the three most frequent terms of two or
+    more characters.
+    """
     counts = Counter(term for term in chinese_terms(text) if len(term) > 1 and not term.isdigit())
     return [term for term, _ in counts.most_common(3)]
 
@@ -39,7 +43,10 @@ docs.create_node_group(name="sentence-len", transform=lambda s: len(s), parent="
 
 # A group is built when it is first used; build all six now.
 docs.activate_group("block", "doc-summary", "sentence", "block-summary", "keyword", "sentence-len")
-sizes = {name: len(docs.get_nodes(name)) for name in ("block", "doc-summary", "sentence", "block-summary", "keyword")}
+sizes = {
+    name: len(docs.get_nodes(name))
+    for name in ("block", "doc-summary", "sentence", "block-summary", "keyword")
+}
 lengths = [node.content for node in docs.get_nodes("sentence-len")]
 print(sizes, f"sentence-len: {len(lengths)}, from {min(lengths)} to {max(lengths)} characters")
 
@@ -73,8 +80,11 @@ print(f"\nThe {len(sentences)} sentences are in {len(blocks)} blocks:")
 for node in blocks:
     print(f"  {node.score:5.2f}  {node.path}  [{node.location}]  {node.text[:30]}...")
 
-# Sentences and summaries are on different branches: target= goes through their common ancestor group.
-summaries = Retriever(docs, "sentence", similarity="bm25_chinese", topk=1, target="doc-summary")(question)
+# Sentences and summaries are on different branches: target= goes through their common ancestor
+# group.
+summaries = Retriever(docs, "sentence", similarity="bm25_chinese", topk=1, target="doc-summary")(
+    question
+)
 
 assert sizes["doc-summary"] == 20  # one per file, also for a PDF with several pages
 assert all(isinstance(length, int) for length in lengths)

@@ -1,7 +1,8 @@
 """Your own similarity and embedding: each is a plain function.
 
-The four prototypes of a similarity, and a Document with two embeddings whose rankings are fused. `hashed` is no model:
-it counts letters. Replace it with a real one. 19_own_reranker.py has rerankers.
+The four prototypes of a similarity, and a Document with two embeddings whose rankings are fused.
+`hashed` is no model: it counts letters. Replace it with a real one. 19_own_reranker.py has
+rerankers.
 """
 
 import functools
@@ -39,7 +40,9 @@ def longest_run(query: str, node: DocNode, **kwargs) -> float:
 
 
 @register_similarity(mode="embedding", batch=True)
-def inner_product(query: list[float], nodes: list[DocNode], **kwargs) -> list[tuple[DocNode, float]]:
+def inner_product(
+    query: list[float], nodes: list[DocNode], **kwargs
+) -> list[tuple[DocNode, float]]:
     return list(zip(nodes, np.stack([node.embedding for node in nodes]) @ query, strict=True))
 
 
@@ -53,16 +56,26 @@ docs = Document(Path(__file__).resolve().parent / "corpus", embed=embed)
 question = "How often is the chimney of the dryer cleaned?"
 ask = functools.partial(Retriever, docs, "FineChunk", topk=5)
 found = {name: ask(name)(question) for name in ("shared_pairs", "longest_run")}
-found |= {name: ask(name, embed_keys=["triples"])(question) for name in ("inner_product", "distance")}
+found |= {
+    name: ask(name, embed_keys=["triples"])(question) for name in ("inner_product", "distance")
+}
 found["cosine of pairs"] = ask(embed_keys=["pairs"])(question)  # cosine is the default similarity
 found["cosine of both"] = ask()(question)  # all embed keys, their rankings fused
 found["cosine, cut off"] = ask(embed_keys=["triples"], similarity_cut_off=0.275)(question)
 
 for name, nodes in found.items():
-    print(f"{name:16}{len(nodes):3} nodes  " + "  ".join(f"{n.score:.3f} {n.path.split('/')[-1]}" for n in nodes[:3]))
+    print(
+        f"{name:16}{len(nodes):3} nodes  "
+        + "  ".join(f"{n.score:.3f} {n.path.split('/')[-1]}" for n in nodes[:3])
+    )
 
 first = found["inner_product"][0]
-assert (first.path, "every 300 hours" in first.text) == ("workshop/machine-maintenance-manual.pdf", True)
-assert found["inner_product"] == found["distance"] == ask(embed_keys=["triples"])(question)  # vectors of length 1
-assert 1 / 61 < found["cosine of both"][0].score <= 2 / 61  # from both rankings; rank 1 gives 1 / (60 + 1)
+assert (first.path, "every 300 hours" in first.text) == (
+    "workshop/machine-maintenance-manual.pdf",
+    True,
+)
+# vectors of length 1
+assert found["inner_product"] == found["distance"] == ask(embed_keys=["triples"])(question)
+# from both rankings; rank 1 gives 1 / (60 + 1)
+assert 1 / 61 < found["cosine of both"][0].score <= 2 / 61
 assert 0 < len(found["cosine, cut off"]) < 5

@@ -1,10 +1,12 @@
-"""One Document three times: keyword search, vector search with a local model, and with a model behind an endpoint.
+"""One Document three times: keyword search, vector search with a local model, and with a model
+behind an endpoint.
 
     python cookbook/04_models.py [FOLDER]
 
-FOLDER contains an ONNX embedding model, such as all-MiniLM-L6-v2; you can also set LAZYRAG_EMBED_MODEL. Without it the
-second part is skipped. The endpoint speaks OpenAI's protocol and is served by this script, with the same model or,
-without one, pairs of letters: nothing is downloaded, nothing leaves the machine. Needs the extras onnx and openai.
+FOLDER contains an ONNX embedding model, such as all-MiniLM-L6-v2; you can also set
+LAZYRAG_EMBED_MODEL. Without it the second part is skipped. The endpoint speaks OpenAI's protocol
+and is served by this script, with the same model or, without one, pairs of letters: nothing is
+downloaded, nothing leaves the machine. Needs the extras onnx and openai.
 """
 
 import json
@@ -35,7 +37,9 @@ class Endpoint(BaseHTTPRequestHandler):
         Endpoint.calls += 1
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
         vectors = local.embed(texts) if local else map(letter_pairs, texts)
-        rows = [{"index": index, "embedding": vector.tolist()} for index, vector in enumerate(vectors)]
+        rows = [
+            {"index": index, "embedding": vector.tolist()} for index, vector in enumerate(vectors)
+        ]
         body = json.dumps({"data": rows, "model": "small"}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -50,10 +54,14 @@ class Endpoint(BaseHTTPRequestHandler):
 def ask(title, embed=None):
     """Print the top 3 chunks: vector search with an embedder, keyword search without."""
     docs = Document(CORPUS, embed=embed)
-    nodes = Retriever(docs, "MediumChunk", similarity="cosine" if embed else "bm25", topk=3)(QUESTION)
+    nodes = Retriever(docs, "MediumChunk", similarity="cosine" if embed else "bm25", topk=3)(
+        QUESTION
+    )
     print(f"\n{title}: {QUESTION}")
     for node in nodes:
-        print(f"  {node.score:6.3f}  {node.path}  [{node.location}]  {' '.join(node.text.split())[:60]}...")
+        print(
+            f"  {node.score:6.3f}  {node.path}  [{node.location}]  {' '.join(node.text.split())[:60]}..."
+        )
     return [node.uid for node in nodes]
 
 
@@ -67,7 +75,8 @@ with tempfile.TemporaryDirectory() as temporary:
     else:
         print("\nONNX: skipped, pass a folder with a model.")
 
-    # 3. A model behind an endpoint: vLLM, Ollama, text-embeddings-inference or a provider; here the class above.
+    # 3. A model behind an endpoint: vLLM, Ollama, text-embeddings-inference or a provider; here the
+    # class above.
     server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
     threading.Thread(target=server.serve_forever).start()
     with HttpEmbedder(f"http://127.0.0.1:{server.server_port}/v1", "small") as embedder:

@@ -1,7 +1,8 @@
-"""A Document on disk: query it, exit, query it again; then edit, add, move and delete files, and sync.
+"""A Document on disk: query it, exit, query it again; then edit, add, move and delete files, and
+sync.
 
-Counters show the work: none at a restart, only the changes after an edit. The path of the store is the only
-configuration.
+Counters show the work: none at a restart, only the changes after an edit. The path of the store is
+the only configuration.
 """
 
 import shutil
@@ -47,16 +48,28 @@ embed.probe = False  # else a start embeds a text, to see whether the model is s
 
 
 def ask(title):
-    """Act like a separate program: open the Document, sync, run a keyword and a vector search, close."""
+    """Act like a separate program: open the Document, sync, run a keyword and a vector search,
+    close.
+    """
     work.clear()
-    with Document(notes, embed=embed, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}}) as docs:
+    with Document(
+        notes, embed=embed, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}}
+    ) as docs:
         docs.create_node_group("paragraph", transform=paragraphs)
-        hits = Retriever(docs, "paragraph", similarity="bm25", topk=3)("millimetres of rain in April")
+        hits = Retriever(docs, "paragraph", similarity="bm25", topk=3)(
+            "millimetres of rain in April"
+        )
         nearest = Retriever(docs, "paragraph", similarity="cosine", topk=3)("tea")
         work["texts embedded"] -= 1  # the query
-        counts = ", ".join(f"{work[name]} {name}" for name in ("files read", "texts split", "texts embedded"))
+        counts = ", ".join(
+            f"{work[name]} {name}" for name in ("files read", "texts split", "texts embedded")
+        )
         print(f"\n{title}\n  {docs.last_report}\n  {counts}")
-        return [(node.path, node.uid, node.score) for node in (*hits, *nearest)], docs.last_report, Counter(work)
+        return (
+            [(node.path, node.uid, node.score) for node in (*hits, *nearest)],
+            docs.last_report,
+            Counter(work),
+        )
 
 
 with tempfile.TemporaryDirectory() as temporary:
@@ -69,11 +82,15 @@ with tempfile.TemporaryDirectory() as temporary:
     again, nothing_new, free = ask("The second program opens the store and answers.")
 
     weather, tools = notes / FILES[0], notes / FILES[1]
-    weather.write_text("An umbrella hangs in the hut.\n\n" + weather.read_text(encoding="utf-8"), encoding="utf-8")
+    weather.write_text(
+        "An umbrella hangs in the hut.\n\n" + weather.read_text(encoding="utf-8"), encoding="utf-8"
+    )
     (notes / "new.txt").write_text("Rain in April 2025: 166 mm.", encoding="utf-8")
     tools.rename(notes / "tools.txt")
     (notes / FILES[2]).unlink()
-    changed, report, cost = ask("One file edited, one added, one moved, one deleted: only the new texts are embedded.")
+    changed, report, cost = ask(
+        "One file edited, one added, one moved, one deleted: only the new texts are embedded."
+    )
 
 assert (paid["files read"], paid["texts split"]) == (4, 4)
 assert free == Counter()

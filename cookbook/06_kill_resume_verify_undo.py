@@ -1,7 +1,8 @@
-"""Kill a program during ingestion, resume, damage the store on purpose, repair it, roll back an edit.
+"""Kill a program during ingestion, resume, damage the store on purpose, repair it, roll back an
+edit.
 
-A child process ingests cookbook/corpus and is killed while it embeds. Finished work is not repeated, and in the end
-the dump of the store equals that of an uninterrupted run, line by line.
+A child process ingests cookbook/corpus and is killed while it embeds. Finished work is not
+repeated, and in the end the dump of the store equals that of an uninterrupted run, line by line.
 """
 
 import shutil
@@ -42,8 +43,12 @@ def opened(dataset, store):
 
 
 def ask(docs):
-    """Run a keyword and a vector search. The first time this loads, splits, indexes and embeds everything."""
-    retrievers = [Retriever(docs, "FineChunk", similarity=name, topk=3) for name in ("bm25", "cosine")]
+    """Run a keyword and a vector search. The first time this loads, splits, indexes and embeds
+    everything.
+    """
+    retrievers = [
+        Retriever(docs, "FineChunk", similarity=name, topk=3) for name in ("bm25", "cosine")
+    ]
     return [node.uid for retriever in retrievers for node in retriever(QUESTION)]
 
 
@@ -52,7 +57,9 @@ if sys.argv[1:]:  # the child
     sys.exit("not killed")
 
 with tempfile.TemporaryDirectory() as temporary:
-    dataset, store, undisturbed = (Path(temporary, name) for name in ("notes", "store.db", "undisturbed.db"))
+    dataset, store, undisturbed = (
+        Path(temporary, name) for name in ("notes", "store.db", "undisturbed.db")
+    )
     shutil.copytree(CORPUS, dataset)
     with opened(dataset, undisturbed) as docs:
         answers, dump, texts = ask(docs), list(docs.dump()), len(embedded)
@@ -66,11 +73,16 @@ with tempfile.TemporaryDirectory() as temporary:
     embedded.clear()
     with opened(dataset, store) as docs:
         assert (ask(docs), list(docs.dump())) == (answers, dump)
-    print(f"resumed: the dumps are equal, all {len(dump):,} lines; {len(embedded)} texts were embedded")
-    assert len(embedded) <= texts - KILLED_AT + 32  # vectors are stored 32 at a time, or once a second
+    print(
+        f"resumed: the dumps are equal, all {len(dump):,} lines; {len(embedded)} texts were embedded"
+    )
+    # vectors are stored 32 at a time, or once a second
+    assert len(embedded) <= texts - KILLED_AT + 32
 
     with sqlite3.connect(store) as connection:  # delete nodes,
-        connection.execute("DELETE FROM segment WHERE content LIKE '%petrol%' AND parent IS NOT NULL")
+        connection.execute(
+            "DELETE FROM segment WHERE content LIKE '%petrol%' AND parent IS NOT NULL"
+        )
     connection.close()
     arrays = max(Path(f"{store}.d").iterdir(), key=lambda file: file.stat().st_size)
     content = bytearray(arrays.read_bytes())

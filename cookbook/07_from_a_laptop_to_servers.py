@@ -1,12 +1,14 @@
-"""One program, several stores: only ``store_conf`` changes between a laptop and servers, the results do not.
+"""One program, several stores: only ``store_conf`` changes between a laptop and servers, the
+results do not.
 
-Without arguments it needs nothing; LAZYRAG_EMBED_MODEL names a folder with a real model. With a package and an option
-it also uses another store:
+Without arguments it needs nothing; LAZYRAG_EMBED_MODEL names a folder with a real model. With a
+package and an option it also uses another store:
 
     --chroma vectors                                a folder, after pip install "lazyrag[chroma]"
     --milvus vectors.db                             a file, after pip install "lazyrag[milvus]"
     --milvus localhost:19530 --ledger tea.db        a server
-    --opensearch localhost:9200 --ledger tea.db     a server, after pip install "lazyrag[opensearch]"
+    --opensearch localhost:9200 --ledger tea.db     a server, after pip install
+    "lazyrag[opensearch]"
 
 These stores persist: the next run opens them, and nothing is read or embedded again.
 """
@@ -38,7 +40,12 @@ def answers(title, store_conf):
         found = [ask(question) for ask in (by_words, by_vectors) for question in QUESTIONS]
         found.append(by_vectors(QUESTIONS[0], filters={"file_type": [".pdf"]}))
         print(f"{title}: {docs.last_report}")
-        print("".join(f"  {nodes[0].score:6.3f}  {nodes[0].path}, {nodes[0].location}\n" for nodes in found))
+        print(
+            "".join(
+                f"  {nodes[0].score:6.3f}  {nodes[0].path}, {nodes[0].location}\n"
+                for nodes in found
+            )
+        )
         return [(node.uid, node.score) for nodes in found for node in nodes]
 
 
@@ -55,15 +62,23 @@ def chosen(given):
     if given.milvus:
         conf["vector_store"] = {"type": "milvus", "kwargs": {"uri": given.milvus}}
     if given.opensearch:
-        conf["segment_store"] = {"type": "opensearch", "kwargs": {"uris": given.opensearch, "client_kwargs": {}}}
-        conf.setdefault("vector_store", in_a_file(given.ledger))  # it stores nodes; vectors go to the ledger file
+        conf["segment_store"] = {
+            "type": "opensearch",
+            "kwargs": {"uris": given.opensearch, "client_kwargs": {}},
+        }
+        # it stores nodes; vectors go to the ledger file
+        conf.setdefault("vector_store", in_a_file(given.ledger))
     return conf or None
 
 
 parser = argparse.ArgumentParser(description="Run the same queries on another store.")
 parser.add_argument("--chroma", metavar="DIR", help="vectors in a folder of Chroma")
-parser.add_argument("--milvus", metavar="FILE_OR_URL", help="vectors in a file of Milvus Lite, or on a server")
-parser.add_argument("--opensearch", metavar="URL", help="nodes in an OpenSearch cluster; needs --ledger")
+parser.add_argument(
+    "--milvus", metavar="FILE_OR_URL", help="vectors in a file of Milvus Lite, or on a server"
+)
+parser.add_argument(
+    "--opensearch", metavar="URL", help="nodes in an OpenSearch cluster; needs --ledger"
+)
 parser.add_argument("--ledger", metavar="FILE", help="file of the ledger; required for servers")
 arguments = parser.parse_args()
 if arguments.opensearch and not arguments.ledger:
@@ -76,4 +91,6 @@ if conf := chosen(arguments):
     elsewhere.append(answers(f"On {conf}", conf))
 
 assert len(in_memory) > 30
-assert all(answer == in_memory for answer in elsewhere), "the same nodes, in the same order, with the same scores"
+assert all(answer == in_memory for answer in elsewhere), (
+    "the same nodes, in the same order, with the same scores"
+)

@@ -1,8 +1,9 @@
 """Vectors in Chroma: in a folder or on a server, ranked exactly or by Chroma's own search.
 
-It needs ``pip install "lazyrag[chroma]"``; LAZYRAG_EMBED_MODEL names a folder with a real model. Without arguments it
-uses a temporary folder. With the address of a server (``chroma run --path data`` starts one) and a ledger file it also
-uses that, and its data stay there:
+It needs ``pip install "lazyrag[chroma]"``; LAZYRAG_EMBED_MODEL names a folder with a real model.
+Without arguments it uses a temporary folder. With the address of a server
+(``chroma run --path data`` starts one) and a ledger file it also uses that, and its data stay
+there:
 
     python cookbook/08_chroma.py localhost:8000 tea.db
 """
@@ -39,12 +40,18 @@ def ask(title, store_conf):
             "its own search in PDFs": own(QUESTION, filters={"file_type": [".pdf"]}),
         }
         print(f"{title}: {docs.last_report}, {len(embedded)} texts embedded")
-        print("".join(f"  {nodes[0].score:.3f}  {way}: {nodes[0].path}\n" for way, nodes in found.items()))
+        print(
+            "".join(
+                f"  {nodes[0].score:.3f}  {way}: {nodes[0].path}\n" for way, nodes in found.items()
+            )
+        )
         return found, len(embedded)
 
 
 def in_chroma(ledger=None, **kwargs):
-    """Return a ``store_conf``. The ledger of a folder is beside it; a server needs a ledger file."""
+    """Return a ``store_conf``. The ledger of a folder is beside it; a server needs a ledger
+    file.
+    """
     conf = {"vector_store": {"type": "chroma", "kwargs": kwargs}}
     return conf | {"ledger": ledger} if ledger else conf
 
@@ -57,9 +64,12 @@ def scored(nodes):
 in_memory, _ = ask("In memory", None)
 with tempfile.TemporaryDirectory() as temporary:
     folder = str(Path(temporary, "vectors"))
-    first, texts = ask("In a folder", in_chroma(dir=folder, index_kwargs={"hnsw": {"ef_construction": 200}}))
+    first, texts = ask(
+        "In a folder", in_chroma(dir=folder, index_kwargs={"hnsw": {"ef_construction": 200}})
+    )
     again, queries = ask("The next day", in_chroma(dir=folder))
-    # Up to exact_rows (default 10,000) nodes of a group are searched exactly. Beyond, near ones may be missing.
+    # Up to exact_rows (default 10,000) nodes of a group are searched exactly. Beyond, near ones may
+    # be missing.
     large, _ = ask("As if there were many nodes", in_chroma(dir=folder, exact_rows=20))
     assert Path(f"{folder}.lazyrag.db").exists()  # the ledger, and the nodes
 answers = [first, again]
@@ -71,4 +81,7 @@ if len(sys.argv) == 3:
 assert queries < 5 < texts  # the next day only queries were embedded
 assert all(scored(found["exact"]) == scored(in_memory["exact"]) for found in answers)
 assert len({*scored(large["exact"])} & {*scored(in_memory["exact"])}) >= 4  # hits have exact scores
-assert all({node.path[-4:] for node in found["its own search in PDFs"]} == {".pdf"} for found in [*answers, large])
+assert all(
+    {node.path[-4:] for node in found["its own search in PDFs"]} == {".pdf"}
+    for found in [*answers, large]
+)

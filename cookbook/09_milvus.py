@@ -1,7 +1,8 @@
 """Vectors in Milvus: in a file or on a server, dense and sparse, with an index per embed key.
 
-It needs ``pip install "lazyrag[milvus]"``. Without arguments it uses temporary files of Milvus Lite. With the address
-of a server and a ledger file it also uses that, and its data stay in the database ``lazyrag``:
+It needs ``pip install "lazyrag[milvus]"``. Without arguments it uses temporary files of Milvus
+Lite. With the address of a server and a ledger file it also uses that, and its data stay in the
+database ``lazyrag``:
 
     python cookbook/09_milvus.py localhost:19530 tea.db
 """
@@ -37,8 +38,13 @@ def pairs(text):
 
 
 def words(text):
-    """Return a sparse vector: a dict from dimension to weight, here by words. Replace it with SPLADE."""
-    return {zlib.crc32(word.encode()): 1.0 + 0.1 * len(word) for word in Counter(re.findall(r"\w+", text.casefold()))}
+    """Return a sparse vector: a dict from dimension to weight, here by words. Replace it with
+    SPLADE.
+    """
+    return {
+        zlib.crc32(word.encode()): 1.0 + 0.1 * len(word)
+        for word in Counter(re.findall(r"\w+", text.casefold()))
+    }
 
 
 def ask(title, embed, **store_conf):
@@ -46,7 +52,9 @@ def ask(title, embed, **store_conf):
     with Document(CORPUS, embed=embed, name="tea", store_conf=store_conf or None) as docs:
         found = {}
         for key in embed:
-            nodes = Retriever(docs, "FineChunk", similarity=METRICS[key], embed_keys=[key], topk=5)(QUESTION)
+            nodes = Retriever(docs, "FineChunk", similarity=METRICS[key], embed_keys=[key], topk=5)(
+                QUESTION
+            )
             found[key] = [(node.uid, node.score) for node in nodes]
             print(f"{nodes[0].score:7.3f}  {key}: {nodes[0].path}")
         print(f"{title}: {docs.last_report}\n")

@@ -2,9 +2,9 @@
 
     python cookbook/11_llm_parser.py [URL MODEL]
 
-URL and MODEL name an endpoint that speaks OpenAI's protocol, http://localhost:11434/v1 qwen3 for example; that needs
-the extra openai. Without them a function takes the place of the model, so that nothing leaves the machine: it
-summarises by first sentences and asks about the longest words.
+URL and MODEL name an endpoint that speaks OpenAI's protocol, http://localhost:11434/v1 qwen3 for
+example; that needs the extra openai. Without them a function takes the place of the model, so that
+nothing leaves the machine: it summarises by first sentences and asks about the longest words.
 """
 
 import json
@@ -30,11 +30,14 @@ def words_and_sentences(prompt):
         calls["questions"] += 1
         topics = [(max(re.findall(r"\w+", one), key=len), one.strip()) for one in sentences[:3]]
         pairs = [{"question": f"What about {word}?", "answer": one} for word, one in topics]
-        return "<think>Three will do.</think>\n" + json.dumps({"questions": pairs}, ensure_ascii=False)
+        return "<think>Three will do.</think>\n" + json.dumps(
+            {"questions": pairs}, ensure_ascii=False
+        )
     if '"keywords"' in prompt:
         calls["keywords"] += 1
         rare = sorted({*map(str.lower, words)}, key=lambda word: (-len(word), word))[:4]
-        return f"Here they are:\n```json\n{rare or ['nothing']}\n```"  # single quotes, as some models write them
+        # single quotes, as some models write them
+        return f"Here they are:\n```json\n{rare or ['nothing']}\n```"
     calls["summaries"] += 1
     return f"**Summary:** {sentences[0].strip()}"
 
@@ -44,8 +47,12 @@ model = HttpChatModel(*sys.argv[1:3]) if len(sys.argv) == 3 else words_and_sente
 
 
 def opened(dataset, store):
-    """Open a Document with three generated groups; equal settings give equal groups in every program."""
-    docs = Document(dataset, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}})
+    """Open a Document with three generated groups; equal settings give equal groups in every
+    program.
+    """
+    docs = Document(
+        dataset, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}}
+    )
     for name, task in (("summary", "summary"), ("keyword", "keywords"), ("qa", "qa")):
         docs.create_node_group(name, transform=LLMParser(model, "en", task), parent="MediumChunk")
     docs.activate_group("summary", "keyword", "qa")
@@ -71,13 +78,17 @@ with tempfile.TemporaryDirectory() as temporary:
     opened(dataset, store).close()
     restarted = dict(calls)
     with Path(dataset, FILES[0].name).open("a", encoding="utf-8") as file:
-        file.write("\n\nThe kettle in the office belongs to everybody. Descale it monthly with vinegar.\n")
+        file.write(
+            "\n\nThe kettle in the office belongs to everybody. Descale it monthly with vinegar.\n"
+        )
     with opened(dataset, store) as docs:
         print(docs.last_report)
         kettle = [node.text for node in docs.get_nodes("summary")]
     after = dict(calls)
 
-print(f"calls at first {first}, after a restart {restarted}, after an edit {after}, of {len(chunks)} chunks")
+print(
+    f"calls at first {first}, after a restart {restarted}, after an edit {after}, of {len(chunks)} chunks"
+)
 assert question.metadata["answer"] in hit.get_content()
 assert len(kettle) >= len(chunks)
 assert restarted == first

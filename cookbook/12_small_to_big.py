@@ -1,7 +1,9 @@
-"""Small to big: search small chunks, return large ones. Parents and children, auto-merge, windows of neighbours.
+"""Small to big: search small chunks, return large ones. Parents and children, auto-merge, windows
+of neighbours.
 
-A small chunk is found precisely and says too little; a large one says enough and is found badly. The tree of node
-groups has both, and four methods lead from one to the other. No configuration, no model.
+A small chunk is found precisely and says too little; a large one says enough and is found badly.
+The tree of node groups has both, and four methods lead from one to the other. No configuration, no
+model.
 """
 
 from pathlib import Path
@@ -20,12 +22,15 @@ def show(title, nodes):
     for node in nodes:
         score = "     " if node.score is None else f"{node.score:5.2f}"
         text = " ".join(node.text.split())
-        print(f"  {score}  {node.path} [{node.location}] {len(node.text)} characters: {text[:40]}...")
+        print(
+            f"  {score}  {node.path} [{node.location}] {len(node.text)} characters: {text[:40]}..."
+        )
 
 
 docs = Document(CORPUS)
 
-# A rule makes two groups: paragraphs packed into parents of up to 300 tokens, each split into children of up to 60.
+# A rule makes two groups: paragraphs packed into parents of up to 300 tokens, each split into
+# children of up to 60.
 rule = Rule(
     Segmentation(300, 0, "\n\n"),
     pre_processing_rules=["remove_extra_spaces"],
@@ -40,10 +45,13 @@ parents = Retriever(docs, part.child, similarity="bm25_chinese", topk=3, target=
 show(f"{SNAKE} Children found:", children)
 show("... and their parents:", parents)
 
-# 2. The same with the complete document as parent: for short documents that only make sense as a whole.
+# 2. The same with the complete document as parent: for short documents that only make sense as a
+# whole.
 whole_rule = Rule(parent_mode="full-doc", subchunk_segmentation=Segmentation(60, 0, "。"))
 whole = whole_rule.create_groups(docs, "whole")
-documents = Retriever(docs, whole.child, similarity="bm25_chinese", topk=3, target=whole.parent)(SNAKE)
+documents = Retriever(docs, whole.child, similarity="bm25_chinese", topk=3, target=whole.parent)(
+    SNAKE
+)
 show("... or the complete document:", documents)
 
 # 3. Auto-merge: a parent if half of its children were found, otherwise single children.
@@ -57,7 +65,9 @@ show("The best child with its neighbours:", [window])
 
 assert "抗蛇毒血清" in parents[0].text
 assert all(child.parent in parents for child in children)
-assert [parent.score for parent in parents] == sorted({*[node.score for node in parents]}, reverse=True)
+assert [parent.score for parent in parents] == sorted(
+    {*[node.score for node in parents]}, reverse=True
+)
 assert documents[0].text == documents[0].root.text
 assert documents[0].path == parents[0].path
 

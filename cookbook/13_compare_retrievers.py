@@ -1,7 +1,9 @@
-"""Compare retrievers on your own questions: which one is better, by how much, and is the difference significant?
+"""Compare retrievers on your own questions: which one is better, by how much, and is the difference
+significant?
 
-You need a list of questions, each with the file that answers it; here those of the demo. LAZYRAG_EMBED_MODEL names a
-folder with an ONNX embedding model. Without it vectors are pairs of letters, which shows what a weak model is worth.
+You need a list of questions, each with the file that answers it; here those of the demo.
+LAZYRAG_EMBED_MODEL names a folder with an ONNX embedding model. Without it vectors are pairs of
+letters, which shows what a weak model is worth.
 """
 
 import json
@@ -37,7 +39,10 @@ evaluations = {}
 with warnings.catch_warnings(record=True) as noted:  # such as a model that knows no Chinese
     warnings.simplefilter("default")
     for name, retriever in retrievers.items():
-        run = {question: [(node.path, node.score) for node in retriever(question, topk=10)] for question in judgements}
+        run = {
+            question: [(node.path, node.score) for node in retriever(question, topk=10)]
+            for question in judgements
+        }
         evaluations[name] = evaluate(run, judgements, MEASURES)
 print(*sorted({f"Note: {one.message}" for one in noted}), sep="\n")
 
@@ -47,7 +52,9 @@ print(f"{'':28} {'  '.join(MEASURES)}   MRR@10 against bm25")
 for name, evaluation in evaluations.items():
     means = "     ".join(f"{evaluation.means[measure]:.3f}" for measure in MEASURES)
     beside = compare(base, evaluation.values["MRR@10"])
-    print(f"{name:28} {means}    {beside.difference:+.3f} (p {beside.p:.2f}; {beside.wins} won, {beside.losses} lost)")
+    print(
+        f"{name:28} {means}    {beside.difference:+.3f} (p {beside.p:.2f}; {beside.wins} won, {beside.losses} lost)"
+    )
 
 # 4. Look at the misses: a mean says that something is wrong, a question says what.
 found = evaluations["hybrid"].values["recall@5"]
@@ -55,6 +62,9 @@ for question in [question for question, value in found.items() if not value]:
     print(f"not in the top 5: {question}  ({', '.join(judgements[question])})")
 
 assert len(judgements) == len(QUESTIONS)
-assert all(evaluation.means["recall@5"] >= evaluation.means["recall@1"] for evaluation in evaluations.values())
+assert all(
+    evaluation.means["recall@5"] >= evaluation.means["recall@1"]
+    for evaluation in evaluations.values()
+)
 assert evaluations["bm25_chinese"].means["recall@5"] > 0.9
 assert evaluations["hybrid"].means["MRR@10"] > evaluations["vectors"].means["MRR@10"]

@@ -1,8 +1,9 @@
 """Explain a rank: why is this passage first, and where is the one that should be?
 
-A visitor asks how hot the water should be. The answer is in a table of the shop's brewing guide, but not ranked first.
-So look at the stages, find the missing passage by its uid, improve the retrieval step by step, and see what each step
-did. LAZYRAG_EMBED_MODEL names a folder with a real embedding model.
+A visitor asks how hot the water should be. The answer is in a table of the shop's brewing guide,
+but not ranked first. So look at the stages, find the missing passage by its uid, improve the
+retrieval step by step, and see what each step did. LAZYRAG_EMBED_MODEL names a folder with a real
+embedding model.
 """
 
 import json

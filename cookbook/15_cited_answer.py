@@ -1,7 +1,7 @@
 """A cited answer: retrieval, context, a chat model, and the file and location of each cited source.
 
-The model is served by this script and can only quote (quoting_model.py): nothing is downloaded, nothing leaves the
-machine. 16_real_answer.py uses a real one. Needs the extra openai.
+The model is served by this script and can only quote (quoting_model.py): nothing is downloaded,
+nothing leaves the machine. 16_real_answer.py uses a real one. Needs the extra openai.
 """
 
 import asyncio
@@ -12,14 +12,19 @@ from quoting_model import served
 from lazyrag import CitationManager, Document, HttpChatModel, RAGPipeline
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
-QUESTIONS = ["采摘工采一公斤单芽能拿多少钱？", "What ratio of petrol and oil goes into a brush cutter?"]
+QUESTIONS = [
+    "采摘工采一公斤单芽能拿多少钱？",
+    "What ratio of petrol and oil goes into a brush cutter?",
+]
 
 
 def show(answer):
     """Print the answer and its sources."""
     print(f"\n{answer.query}\n  {answer.text}")
     for citation in answer.citations:
-        print(f"  [{citation.index}] {citation.source}, {citation.location}: {citation.text_snippet}")
+        print(
+            f"  [{citation.index}] {citation.source}, {citation.location}: {citation.text_snippet}"
+        )
 
 
 async def ask(pipeline):
@@ -44,7 +49,9 @@ with served() as url, HttpChatModel(url, "quoting") as model, Document(CORPUS) a
 
     # The blocking interface works in scripts, in notebooks, and inside running event loops.
     context = pipeline.sync.retrieve_with_context(QUESTIONS[1], top_k=3, max_tokens=400)
-    print(f"\n\nContext of the model, {context.total_tokens} of at most 400 tokens:\n{context.context}")
+    print(
+        f"\n\nContext of the model, {context.total_tokens} of at most 400 tokens:\n{context.context}"
+    )
 
     seconds = {stage: f"{took:.4f}" for stage, took in answers[0].metadata["seconds"].items()}
     print(f"\nSeconds: {seconds}")

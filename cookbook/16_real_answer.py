@@ -1,9 +1,10 @@
 """A cited answer from a real model, behind any endpoint that speaks OpenAI's protocol.
 
-    LAZYRAG_CHAT_URL=http://localhost:8000/v1 LAZYRAG_CHAT_MODEL=qwen3 python cookbook/16_real_answer.py
+    LAZYRAG_CHAT_URL=http://localhost:8000/v1 LAZYRAG_CHAT_MODEL=qwen3 python
+    cookbook/16_real_answer.py
 
-Set LAZYRAG_API_KEY or OPENAI_API_KEY if a key is needed. Pass questions as arguments. Without an endpoint a model that
-can only quote takes its place (quoting_model.py). Needs the extra openai.
+Set LAZYRAG_API_KEY or OPENAI_API_KEY if a key is needed. Pass questions as arguments. Without an
+endpoint a model that can only quote takes its place (quoting_model.py). Needs the extra openai.
 """
 
 import contextlib
@@ -17,7 +18,10 @@ from lazyrag import Document, Generator, HttpChatModel, RAGPipeline
 from lazyrag.models import ChatOptions
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
-QUESTIONS = sys.argv[1:] or ["采摘工采一公斤单芽能拿多少钱？", "How hot should water for green tea be?"]
+QUESTIONS = sys.argv[1:] or [
+    "采摘工采一公斤单芽能拿多少钱？",
+    "How hot should water for green tea be?",
+]
 
 url, name = os.environ.get("LAZYRAG_CHAT_URL"), os.environ.get("LAZYRAG_CHAT_MODEL", "quoting")
 if not url:
@@ -35,9 +39,17 @@ with (
 for answer in answers:
     print(f"\n{answer.query}\n  {answer.text}")
     for citation in answer.citations:
-        print(f"  [{citation.index}] {citation.source}, {citation.location}: {citation.text_snippet}")
+        print(
+            f"  [{citation.index}] {citation.source}, {citation.location}: {citation.text_snippet}"
+        )
     if answer.confidence is not None:
-        print(f"  {answer.confidence:.0%} agreement of {len(answer.generation.multi_responses)} candidates")
+        print(
+            f"  {answer.confidence:.0%} agreement of {len(answer.generation.multi_responses)} candidates"
+        )
     print(*(f"  Note: {problem}" for problem in answer.problems), sep="\n")
 
-assert all(1 <= citation.index <= len(answer.context.sources) for answer in answers for citation in answer.citations)
+assert all(
+    1 <= citation.index <= len(answer.context.sources)
+    for answer in answers
+    for citation in answer.citations
+)

@@ -1,7 +1,9 @@
-"""Tables as data: find a table by a cell, and compute over tables of several files with SQL. No model.
+"""Tables as data: find a table by a cell, and compute over tables of several files with SQL. No
+model.
 
-A workbook has the harvest of two years, a page the towns of the gardens. Their merged cells and titles are read as a
-person reads them; each row of a result names the cells that it was computed from.
+A workbook has the harvest of two years, a page the towns of the gardens. Their merged cells and
+titles are read as a person reads them; each row of a result names the cells that it was computed
+from.
 """
 
 import tempfile
@@ -44,7 +46,13 @@ with tempfile.TemporaryDirectory() as folder:
         # 2. The tables, with the names that SQL uses: two header rows make one name of a column.
         for table in docs.tables():
             print(f"{table.name}({', '.join(table.columns)}): {table.caption}, {table.location}")
-        assert docs.tables()[1].columns == ("garden", "_2023_kg", "_2023_eur", "_2024_kg", "_2024_eur")
+        assert docs.tables()[1].columns == (
+            "garden",
+            "_2023_kg",
+            "_2023_eur",
+            "_2024_kg",
+            "_2024_eur",
+        )
 
         # 3. Read-only SQL over both files; each row says which cells and rows it was made of.
         query = """

@@ -1,7 +1,9 @@
-"""Pictures of documents: find one by its caption, read its bytes, and ask a vision model about each. No model.
+"""Pictures of documents: find one by its caption, read its bytes, and ask a vision model about
+each. No model.
 
-A page has a photograph with a caption. A stand-in for a vision model answers with the size of the picture that it gets;
-with `HttpChatModel("http://localhost:8000/v1", "a-vision-model")` in its place the questions are about what is seen.
+A page has a photograph with a caption. A stand-in for a vision model answers with the size of the
+picture that it gets; with `HttpChatModel("http://localhost:8000/v1", "a-vision-model")` in its
+place the questions are about what is seen.
 """
 
 import base64
@@ -12,7 +14,9 @@ from pathlib import Path
 from lazyrag import Document, LLMParser, Retriever
 from lazyrag.models import ChatChoice, ChatCompletion
 
-PICTURE = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000140000000f00802000000fe4f2a3c0000000049454e44ae426082")
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000140000000f00802000000fe4f2a3c0000000049454e44ae426082"
+)
 PAGE = f"""<h1>Gardens</h1><figure>
 <img alt="Rows of bushes in fog" src="data:image/png;base64,{base64.b64encode(PICTURE).decode()}">
 <figcaption>The north slope in April</figcaption></figure>"""
@@ -28,7 +32,10 @@ class Viewer:
         [message] = prompt
         address = message.content[1]["image_url"]["url"]
         seen = base64.b64decode(address.partition(",")[2])
-        asked = {"question": "What grows on the north slope?", "answer": f"Tea, in {len(seen)} bytes."}
+        asked = {
+            "question": "What grows on the north slope?",
+            "answer": f"Tea, in {len(seen)} bytes.",
+        }
         return ChatCompletion((ChatChoice(json.dumps({"questions": [asked]})),))
 
     def stream(self, prompt, options=None):

@@ -1,7 +1,8 @@
-"""Your own reranker: reorder or drop hits by a plain function, by a rerank model, or by both in a chain.
+"""Your own reranker: reorder or drop hits by a plain function, by a rerank model, or by both in a
+chain.
 
-A reranker gets the best hits of a retriever. The two prototypes of a function, a model of your own, the built-in
-keyword filter, and a chain that explains what each step did.
+A reranker gets the best hits of a retriever. The two prototypes of a function, a model of your own,
+the built-in keyword filter, and a chain that explains what each step did.
 """
 
 from pathlib import Path
@@ -30,7 +31,9 @@ def runs(text: str) -> set[str]:
 
 
 def overlap(query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
-    """A rerank model: pairs of a document's index and its score. OnnxCrossEncoder and HttpRerankModel are others."""
+    """A rerank model: pairs of a document's index and its score. OnnxCrossEncoder and
+    HttpRerankModel are others.
+    """
     return [(index, len(runs(query) & runs(text))) for index, text in enumerate(documents)]
 
 
@@ -42,13 +45,20 @@ found = {
     "best_of_each_file": Reranker("best_of_each_file")(candidates, query=QUESTION),
     "at_most": Reranker("at_most", characters=400)(candidates, query=QUESTION),
     "ModuleReranker": Reranker("ModuleReranker", model=overlap, topk=3)(candidates, query=QUESTION),
-    "KeywordFilter": Reranker("KeywordFilter", required_keys=["chimney"])(candidates, query=QUESTION),
+    "KeywordFilter": Reranker("KeywordFilter", required_keys=["chimney"])(
+        candidates, query=QUESTION
+    ),
 }
 for name, nodes in found.items():
-    print(f"{name:18}{len(nodes):3} nodes  " + "  ".join(f"{n.score:.2f} {n.path.split('/')[-1]}" for n in nodes[:3]))
+    print(
+        f"{name:18}{len(nodes):3} nodes  "
+        + "  ".join(f"{n.score:.2f} {n.path.split('/')[-1]}" for n in nodes[:3])
+    )
 
 # A chain retrieves and reranks in one call, and explains the result.
-chain = RetrievalChain(retriever, Reranker("best_of_each_file"), Reranker("ModuleReranker", model=overlap), topk=3)
+chain = RetrievalChain(
+    retriever, Reranker("best_of_each_file"), Reranker("ModuleReranker", model=overlap), topk=3
+)
 print(f"\n{chain.explain(QUESTION)}")
 dropped = next(node for node in candidates if node not in found["best_of_each_file"])
 reason = chain.why_not(dropped.uid, QUESTION)

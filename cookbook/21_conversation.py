@@ -1,9 +1,11 @@
-"""A conversation: follow-up questions are understood, answers are streamed, and each cites its own sources.
+"""A conversation: follow-up questions are understood, answers are streamed, and each cites its own
+sources.
 
-    LAZYRAG_CHAT_URL=http://localhost:8000/v1 LAZYRAG_CHAT_MODEL=qwen3 python cookbook/21_conversation.py --chat
+    LAZYRAG_CHAT_URL=http://localhost:8000/v1 LAZYRAG_CHAT_MODEL=qwen3 python
+    cookbook/21_conversation.py --chat
 
-With ``--chat`` it reads your questions from the terminal. Without an endpoint a model takes its place that rewrites one
-follow-up from a table and can only quote.
+With ``--chat`` it reads your questions from the terminal. Without an endpoint a model takes its
+place that rewrites one follow-up from a table and can only quote.
 """
 
 import os
@@ -15,7 +17,11 @@ from quoting_model import quote
 from lazyrag import Document, HttpChatModel, RAGPipeline
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
-QUESTIONS = ["What goes into a brush cutter?", "And how often is it sharpened?", "采摘工采一公斤单芽能拿多少钱？"]
+QUESTIONS = [
+    "What goes into a brush cutter?",
+    "And how often is it sharpened?",
+    "采摘工采一公斤单芽能拿多少钱？",
+]
 REWRITTEN = {QUESTIONS[1]: "How often are shears and brush cutters sharpened?"}
 
 
@@ -47,7 +53,10 @@ class Conversation:
         for citation in answer.citations:
             print(f"\n  [{citation.index}] {citation.source}, {citation.location}", end="")
         print()
-        self.messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer.text}]
+        self.messages += [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer.text},
+        ]
         return answer
 
 
@@ -61,11 +70,15 @@ url = os.environ.get("LAZYRAG_CHAT_URL")
 model = HttpChatModel(url, os.environ["LAZYRAG_CHAT_MODEL"], timeout_s=120) if url else stand_in
 with Document(CORPUS) as docs:
     conversation = Conversation(RAGPipeline.over(docs, "FineChunk", generator=model))
-    answers = [conversation.ask(question) for question in (typed() if "--chat" in sys.argv else QUESTIONS)]
+    answers = [
+        conversation.ask(question) for question in (typed() if "--chat" in sys.argv else QUESTIONS)
+    ]
 
 assert len(conversation.messages) == 2 * len(answers)
 assert all(citation.source for answer in answers for citation in answer.citations)
 if not url and "--chat" not in sys.argv:
-    assert [answer.context.metadata.get("search_query") for answer in answers][1] == REWRITTEN[QUESTIONS[1]]
+    assert [answer.context.metadata.get("search_query") for answer in answers][1] == REWRITTEN[
+        QUESTIONS[1]
+    ]
     assert answers[1].citations[0].source == "handbook/tools-and-vehicles.txt"
 assert all(answer.text for answer in answers)

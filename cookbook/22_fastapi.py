@@ -1,10 +1,12 @@
-"""Search and cited answers in an application of your own, by FastAPI: typed results, streaming, one Document for all.
+"""Search and cited answers in an application of your own, by FastAPI: typed results, streaming, one
+Document for all.
 
 It calls its own routes once, without a server. To serve it, with the extra server:
 
     uvicorn --app-dir cookbook --factory 22_fastapi:create_app
 
-`lazyrag serve` has all of this already, with tokens, uploads and a page; write a service where you need other routes.
+`lazyrag serve` has all of this already, with tokens, uploads and a page; write a service where you
+need other routes.
 """
 
 import asyncio
@@ -43,20 +45,32 @@ def create_app() -> FastAPI:
     """Open the Document once; its searches may run in any number of threads."""
     docs = Document(CORPUS)
     docs.activate_group("MediumChunk", analysers=["zh"])  # so that the first request is fast
-    pipeline = RAGPipeline.over(docs, "MediumChunk", generator=quote)  # HttpChatModel("http://localhost:8000/v1", ...)
+    # HttpChatModel("http://localhost:8000/v1", ...)
+    pipeline = RAGPipeline.over(docs, "MediumChunk", generator=quote)
     app = FastAPI(title="Tea")
 
     @app.get("/search")
-    def search(q: Annotated[str, Query(max_length=500)], topk: Annotated[int, Query(ge=1, le=50)] = 5) -> list[Found]:
-        """Search. FastAPI runs plain functions in threads, so that the event loop stays responsive."""
+    def search(
+        q: Annotated[str, Query(max_length=500)], topk: Annotated[int, Query(ge=1, le=50)] = 5
+    ) -> list[Found]:
+        """Search. FastAPI runs plain functions in threads, so that the event loop stays
+        responsive.
+        """
         hits = docs.search(q, topk=topk)
-        return [Found(path=hit.path, location=hit.location, score=hit.score, text=hit.text) for hit in hits]
+        return [
+            Found(path=hit.path, location=hit.location, score=hit.score, text=hit.text)
+            for hit in hits
+        ]
 
     @app.get("/answer")
     async def answer(q: str) -> Answered:
         """Answer. A client that disconnects cancels the request."""
         found = await pipeline.answer(q)
-        return Answered(text=found.text, sources=[one.label for one in found.citations], problems=[*found.problems])
+        return Answered(
+            text=found.text,
+            sources=[one.label for one in found.citations],
+            problems=[*found.problems],
+        )
 
     @app.get("/stream")
     def stream(q: str) -> StreamingResponse:

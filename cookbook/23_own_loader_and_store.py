@@ -1,8 +1,8 @@
 """Your own file format and your own store: both are classes that you register by name.
 
-The loader reads the log of a tea dryer, with a location for each line. The store is the built-in one with a journal of
-every write, as an auditor may want it. docs/write-a-loader.md and docs/write-a-store.md have both contracts, and a test
-suite that a store has to pass.
+The loader reads the log of a tea dryer, with a location for each line. The store is the built-in
+one with a journal of every write, as an auditor may want it. docs/write-a-loader.md and
+docs/write-a-store.md have both contracts, and a test suite that a store has to pass.
 """
 
 import json
@@ -21,7 +21,9 @@ LOG = "2024-04-05T08:10 CD-10 start 25\n2024-04-05T09:40 CD-10 alarm 131\n2024-0
 
 @register_loader(".dryer")
 class DryerLoader:
-    """Reads `time machine event degrees`, a line each; every line is a location, alarms are metadata of the file."""
+    """Reads `time machine event degrees`, a line each; every line is a location, alarms are
+    metadata of the file.
+    """
 
     def load(self, path):
         """Return the text as sentences, so that a search for words finds them."""
@@ -31,8 +33,12 @@ class DryerLoader:
                 time, machine, event, degrees = line.split()
                 hottest = max(hottest, int(degrees))
             except ValueError as error:
-                raise LoadError(f"Line {number} is not 'time machine event degrees': {line[:40]!r}.") from error
-            sentence = f"{time.replace('T', ' ')}: {event} of dryer {machine} at {degrees} degrees.\n"
+                raise LoadError(
+                    f"Line {number} is not 'time machine event degrees': {line[:40]!r}."
+                ) from error
+            sentence = (
+                f"{time.replace('T', ' ')}: {event} of dryer {machine} at {degrees} degrees.\n"
+            )
             locations.append(Location(len(text), len(text) + len(sentence), "row", str(number)))
             text += sentence
         return LoadedFile(text, tuple(locations), {"hottest": hottest})
@@ -68,15 +74,26 @@ with tempfile.TemporaryDirectory() as temporary:
     folder.mkdir()
     (folder / "2024-04-05.dryer").write_text(LOG, encoding="utf-8")
     conf = {"segment_store": {"type": "journal", "kwargs": {"journal": str(journal)}}}
-    with Document(folder, doc_fields={"hottest": DocField(DataType.INT32)}, store_conf=conf) as docs:
+    with Document(
+        folder, doc_fields={"hottest": DocField(DataType.INT32)}, store_conf=conf
+    ) as docs:
         docs.create_node_group("event", transform=lambda text: text.splitlines())
-        [hit] = Retriever(docs, "event", similarity="bm25", topk=1)("alarm of the dryer", filters={"hottest": 131})
+        [hit] = Retriever(docs, "event", similarity="bm25", topk=1)(
+            "alarm of the dryer", filters={"hottest": 131}
+        )
         print(f"{hit.path}, {hit.location}: {hit.text}")
         docs.delete_files(["2024-04-05.dryer"])
         left = docs.get_nodes("event")
     entries = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
-    print(*(f"{entry['event']} {entry['collection']}: {len(entry['keys'])} rows" for entry in entries), sep="\n")
+    print(
+        *(
+            f"{entry['event']} {entry['collection']}: {len(entry['keys'])} rows"
+            for entry in entries
+        ),
+        sep="\n",
+    )
 
 assert (hit.location, "131 degrees" in hit.text) == ("row 2", True)
 assert left == []
-assert sum(len(entry["keys"]) for entry in entries if entry["event"] == "write") >= 4  # the document and its events
+# the document and its events
+assert sum(len(entry["keys"]) for entry in entries if entry["event"] == "write") >= 4

@@ -1,8 +1,9 @@
 """中文知识库：自定义词典与同义词、混合检索、带引用的回答，并用已知答案的问题比较改动前后。
 
-A Chinese knowledge base: words of the trade and synonyms, hybrid search, cited answers, and questions with known
-answers that show what a change does. LAZYRAG_EMBED_MODEL names a folder with an embedding model that reads Chinese,
-such as multilingual-e5-small; without it, pairs of letters take its place.
+A Chinese knowledge base: words of the trade and synonyms, hybrid search, cited answers, and
+questions with known answers that show what a change does. LAZYRAG_EMBED_MODEL names a folder with
+an embedding model that reads Chinese, such as multilingual-e5-small; without it, pairs of letters
+take its place.
 """
 
 import json
@@ -17,7 +18,9 @@ from lazyrag.text.analyzers import chinese_terms
 
 HERE = Path(__file__).resolve().parent
 QUESTIONS = [
-    one for one in json.loads((HERE / "questions.json").read_text(encoding="utf-8")) if one["language"] == "zh"
+    one
+    for one in json.loads((HERE / "questions.json").read_text(encoding="utf-8"))
+    if one["language"] == "zh"
 ]
 
 # 1. 词典：默认分词不认识的行业术语；同义词：用户的说法与文件的说法不同。
@@ -36,7 +39,9 @@ hybrid = HybridRetriever(Retriever(docs, "MediumChunk", topk=50), tea, topk=5, w
 
 def hits_of(retriever):
     """已知答案的问题中，有多少个在前五条结果里找到了正确的文件。"""
-    return sum(one["file"] in [node.path for node in retriever(one["question"])] for one in QUESTIONS)
+    return sum(
+        one["file"] in [node.path for node in retriever(one["question"])] for one in QUESTIONS
+    )
 
 
 for name, retriever in (("关键词，默认", plain), ("关键词，词典", tea), ("混合检索", hybrid)):

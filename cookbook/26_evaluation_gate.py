@@ -1,9 +1,12 @@
-"""An evaluation gate in CI: golden questions, a threshold, an exit status, and a comparison with the last good run.
+"""An evaluation gate in CI: golden questions, a threshold, an exit status, and a comparison with
+the last good run.
 
-    lazyrag eval golden.json --output report.json            in CI: exit status 1 if a threshold is not reached
-    lazyrag eval golden.json --against last-good.json        what has changed, and whether that is certain
+    lazyrag eval golden.json --output report.json            in CI: exit status 1 if a threshold is
+    not reached lazyrag eval golden.json --against last-good.json        what has changed, and
+    whether that is certain
 
-This script does both with the questions of the demo, and shows that the gate closes when somebody breaks the retrieval.
+This script does both with the questions of the demo, and shows that the gate closes when somebody
+breaks the retrieval.
 """
 
 import json
@@ -24,7 +27,11 @@ def golden(retriever):
         "documents": str(HERE / "corpus"),
         "retriever": retriever,
         "questions": [
-            {"question": one["question"], "references": [one["answer"]], "spans": [{"path": one["file"]}]}
+            {
+                "question": one["question"],
+                "references": [one["answer"]],
+                "spans": [{"path": one["file"]}],
+            }
             for one in QUESTIONS
         ],
         "thresholds": {"answer@5": 0.9, "span_MRR": 0.8},
@@ -35,15 +42,23 @@ def evaluate(*arguments):
     """Run `lazyrag eval` as a CI job does; return its exit status and what it prints."""
     command = [sys.executable, "-m", "lazyrag", "eval", *map(str, arguments)]
     done = subprocess.run(
-        command, text=True, encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        command,
+        text=True,
+        encoding="utf-8",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
     )
     return done.returncode, done.stdout
 
 
 with tempfile.TemporaryDirectory() as temporary:
-    file, last_good, report = (Path(temporary, name) for name in ("golden.json", "last-good.json", "report.json"))
+    file, last_good, report = (
+        Path(temporary, name) for name in ("golden.json", "last-good.json", "report.json")
+    )
 
-    # 1. The gate as it is: keep the report of a good run, for instance as an artifact of the main branch.
+    # 1. The gate as it is: keep the report of a good run, for instance as an artifact of the main
+    # branch.
     file.write_text(json.dumps(golden(GOOD), ensure_ascii=False), encoding="utf-8")
     good, table = evaluate(file, "--output", last_good)
     print(f"{table}exit status {good}\n")

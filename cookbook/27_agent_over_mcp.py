@@ -1,7 +1,9 @@
-"""An agent over MCP: it searches a folder, reads around the passage, searches again, and cites what it read.
+"""An agent over MCP: it searches a folder, reads around the passage, searches again, and cites what
+it read.
 
-`lazyrag mcp FOLDER` serves the tools, as for Claude, an IDE or any client of the Model Context Protocol. Here the
-client is a loop of thirty lines; `decide` takes the place of a chat model that calls tools. Needs the extra mcp.
+`lazyrag mcp FOLDER` serves the tools, as for Claude, an IDE or any client of the Model Context
+Protocol. Here the client is a loop of thirty lines; `decide` takes the place of a chat model that
+calls tools. Needs the extra mcp.
 """
 
 import asyncio
@@ -20,7 +22,9 @@ QUESTION = "How often is the chimney of the dryer swept?"
 
 
 def decide(question, steps):
-    """The next tool with its arguments, or the answer. A chat model gets the tools and the steps so far."""
+    """The next tool with its arguments, or the answer. A chat model gets the tools and the steps so
+    far.
+    """
     if not steps:
         return "search", {"query": "dryer chimney", "limit": 3}
     if len(steps) == 1:  # a passage says something; what stands around it?
@@ -30,7 +34,10 @@ def decide(question, steps):
         return "grep", {"text": "Wei Guoqiang", "limit": 5}
     best, around = steps[0][2]["results"][0], steps[1][2]["text"]
     line = next(line for line in re.split(r"\.\s", around) if "chimney" in line)
-    return "answer", {"text": f"{' '.join(line.split())} [1].", "sources": [f"{best['path']}, {best['location']}"]}
+    return "answer", {
+        "text": f"{' '.join(line.split())} [1].",
+        "sources": [f"{best['path']}, {best['location']}"],
+    }
 
 
 async def ask(client, question, max_steps=8):
@@ -50,21 +57,35 @@ async def ask(client, question, max_steps=8):
 
 async def main(folder):
     """Start the server as a command, list its tools, ask."""
-    command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(folder)])
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "lazyrag", "mcp", str(folder)]
+    )
     async with Client(command) as client:
         tools = {tool.name: tool.description for tool in (await client.list_tools()).tools}
-        print(*(f"{name}: {(description or '').splitlines()[0]}" for name, description in tools.items()), sep="\n")
+        print(
+            *(
+                f"{name}: {(description or '').splitlines()[0]}"
+                for name, description in tools.items()
+            ),
+            sep="\n",
+        )
         print(f"\n{QUESTION}")
         answer, steps = await ask(client, QUESTION)
         unknown = await client.call_tool("fetch", {"id": "nothing"})
-        print(f"\n{answer['text']}\n[1] {answer['sources'][0]}\n\nA mistake: {unknown.content[0].text}")
+        print(
+            f"\n{answer['text']}\n[1] {answer['sources'][0]}\n\nA mistake: {unknown.content[0].text}"
+        )
         return tools, answer, steps, unknown
 
 
 with tempfile.TemporaryDirectory() as temporary:
     folder = Path(shutil.copytree(CORPUS, Path(temporary, "tea")))
     # The server only reads.
-    subprocess.run([sys.executable, "-m", "lazyrag", "index", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "lazyrag", "index", str(folder)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     tools, answer, steps, unknown = asyncio.run(main(folder))
 
 assert {"search", "fetch", "grep", "outline", "read"} <= set(tools)

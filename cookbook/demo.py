@@ -1,7 +1,9 @@
-"""`make demo`: index a small bilingual folder, search it, and answer with citations. No configuration.
+"""`make demo`: index a small bilingual folder, search it, and answer with citations. No
+configuration.
 
-Keyword search without a model; hybrid search if LAZYRAG_EMBED_MODEL, or one of `MODELS`, is on this machine. The index
-is stored in build/demo below the current folder: the next run opens it and answers at once.
+Keyword search without a model; hybrid search if LAZYRAG_EMBED_MODEL, or one of `MODELS`, is on this
+machine. The index is stored in build/demo below the current folder: the next run opens it and
+answers at once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 began = time.perf_counter()
-print("Searching the 20 files of cookbook/corpus, in English and Chinese ...", flush=True)  # imports take a while
+# imports take a while
+print("Searching the 20 files of cookbook/corpus, in English and Chinese ...", flush=True)
 
 from lazyrag import DocNode, Document, OnnxEmbedder, RAGPipeline, Retriever  # noqa: E402
 from lazyrag.errors import ConfigError, MissingDependencyError  # noqa: E402
@@ -31,7 +34,9 @@ QUESTION = re.compile(r"^(?:Question: |问题：)(.*)", re.MULTILINE)
 
 
 def best_sentence(query: str, texts: Sequence[str]) -> tuple[int, str]:
-    """The number of a text, from 0, and its sentence with most terms of the query; rare terms count more."""
+    """The number of a text, from 0, and its sentence with most terms of the query; rare terms count
+    more.
+    """
     terms = set(chinese_terms(query))
     rarity = {term: 1 / (1 + sum(term in text.casefold() for text in texts)) for term in terms}
     sentences = [
@@ -39,7 +44,9 @@ def best_sentence(query: str, texts: Sequence[str]) -> tuple[int, str]:
         for number, text in enumerate(texts)
         for start, end in sentence_spans(text)
     ]
-    return max(sentences, key=lambda one: sum(rarity[term] for term in terms & set(chinese_terms(one[1]))))
+    return max(
+        sentences, key=lambda one: sum(rarity[term] for term in terms & set(chinese_terms(one[1])))
+    )
 
 
 def show(query: str, nodes: Iterable[DocNode], how: str) -> None:
@@ -52,7 +59,9 @@ def show(query: str, nodes: Iterable[DocNode], how: str) -> None:
 
 
 def quote(prompt: str) -> str:
-    """Answer by the best sentence of the sources in a prompt. A chat model would write one: HttpChatModel(...)."""
+    """Answer by the best sentence of the sources in a prompt. A chat model would write one:
+    HttpChatModel(...).
+    """
     query = QUESTION.findall(prompt)[-1]
     _, *parts = SOURCE.split(prompt[: prompt.rindex(query)])
     at, sentence = best_sentence(query, parts[1::2])
@@ -78,24 +87,37 @@ def main() -> None:
         print(f"{docs.sync()} ({time.perf_counter() - began:.1f} s)")
         if model is None:
             print("Keyword search. For hybrid search, fetch a model and run this again:")
-            print(f'  .venv/bin/pip install ".[onnx]" && .venv/bin/lazyrag model fetch {next(iter(MODELS))}')
+            print(
+                f'  .venv/bin/pip install ".[onnx]" && .venv/bin/lazyrag model fetch {next(iter(MODELS))}'
+            )
         else:
-            print(f"Hybrid search with {model.name}. The first search embeds the chunks, once ...", flush=True)
+            print(
+                f"Hybrid search with {model.name}. The first search embeds the chunks, once ...",
+                flush=True,
+            )
         search(docs, "keyword search" if model is None else "hybrid search")
-        answer(docs, "FineChunk" if model is None else "MediumChunk")  # one group with embeddings is enough
+        # one group with embeddings is enough
+        answer(docs, "FineChunk" if model is None else "MediumChunk")
     print(f"\nThe index is in {STORE}; a second run only opens it. Now your own folder:")
     print("  .venv/bin/lazyrag index FOLDER")
 
 
 def search(docs: Document, how: str) -> None:
     """Search chunks in two languages, single sentences, and PDF files only."""
-    for query in ("What ratio of petrol and oil goes into a brush cutter?", "采摘工采一公斤单芽能拿多少钱？"):
+    for query in (
+        "What ratio of petrol and oil goes into a brush cutter?",
+        "采摘工采一公斤单芽能拿多少钱？",
+    ):
         show(query, docs.search(query, topk=2), how)
     query = "dryer temperature"
-    show(query, docs.search(query, topk=2, filters={"file_type": [".pdf"]}), f"{how}, only PDF files")
+    show(
+        query, docs.search(query, topk=2, filters={"file_type": [".pdf"]}), f"{how}, only PDF files"
+    )
 
     docs.create_node_group("section", transform=lambda text: text.split("\n\n"))
-    docs.create_node_group("sentence", transform="SentenceSplitter", parent="section", chunk_size=60, chunk_overlap=0)
+    docs.create_node_group(
+        "sentence", transform="SentenceSplitter", parent="section", chunk_size=60, chunk_overlap=0
+    )
     query = "How much water fits into the reservoir above the terraces?"
     hits = Retriever(docs, "sentence", similarity="bm25", topk=1)(query)
     show(query, hits, "single sentences")
@@ -106,7 +128,10 @@ def search(docs: Document, how: str) -> None:
 def answer(docs: Document, group: str) -> None:
     """Answer with citations. Without a chat model an answer is a quotation."""
     pipeline = RAGPipeline.over(docs, group, generator=quote)
-    for query in ("What ratio of petrol and oil goes into a brush cutter?", "茶园里的杀虫灯一个晚上应该开多久？"):
+    for query in (
+        "What ratio of petrol and oil goes into a brush cutter?",
+        "茶园里的杀虫灯一个晚上应该开多久？",
+    ):
         print(f"\n{query}   (answer with citations)")
         found = pipeline.sync.answer(query)
         print(textwrap.indent(textwrap.fill(found.text, 76), "  "))

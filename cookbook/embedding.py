@@ -1,7 +1,8 @@
 """The embedding model of these scripts: a real one where there is one, else pairs of letters.
 
-Set LAZYRAG_EMBED_MODEL to a folder with an ONNX model, such as all-MiniLM-L6-v2 (needs the extra onnx). Pairs of
-letters compare spelling, not meaning: enough to see how a script works, offline and without a download.
+Set LAZYRAG_EMBED_MODEL to a folder with an ONNX model, such as all-MiniLM-L6-v2 (needs the extra
+onnx). Pairs of letters compare spelling, not meaning: enough to see how a script works, offline and
+without a download.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A chat model that can only quote, behind an endpoint that speaks OpenAI's protocol, for offline scripts.
+"""A chat model that can only quote, behind an endpoint that speaks OpenAI's protocol, for offline
+scripts.
 
-It reads a context of `lazyrag.ContextBuilder` and answers with the sentences that share most terms with the question,
-each with the number of its source. A real model works the same way.
+It reads a context of `lazyrag.ContextBuilder` and answers with the sentences that share most terms
+with the question, each with the number of its source. A real model works the same way.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ def quote(prompt: str) -> str:
             if shared and sentence.endswith((".", "。", "；")):  # no heading
                 stop = ". " if sentence.endswith(".") else "。"
                 found.append((-shared, len(found), f"{sentence.rstrip('.。；')} [{number}]{stop}"))
-    return "".join(sentence for *_, sentence in sorted(found)[:SENTENCES]).strip() or "The sources do not say."
+    return (
+        "".join(sentence for *_, sentence in sorted(found)[:SENTENCES]).strip()
+        or "The sources do not say."
+    )
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -48,10 +52,18 @@ class Endpoint(BaseHTTPRequestHandler):
             pieces = [{"delta": {"content": piece}} for piece in re.findall(r"\s*\S{1,8}", text)]
             events = [*pieces, {"delta": {}, "finish_reason": "stop"}]
             lines = [json.dumps({"choices": [{"index": 0, **event}]}) for event in events]
-            self._send("text/event-stream", "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]))
+            self._send(
+                "text/event-stream", "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"])
+            )
         else:
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-            self._send("application/json", json.dumps({"model": request["model"], "choices": [choice]}))
+            choice = {
+                "index": 0,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": "stop",
+            }
+            self._send(
+                "application/json", json.dumps({"model": request["model"], "choices": [choice]})
+            )
 
     def _send(self, kind: str, body: str) -> None:
         data = body.encode()

@@ -7,9 +7,9 @@ retriever = Retriever(docs, "FineChunk", similarity="bm25")
 for node in retriever("How long does opened tea keep?"):
     print(node.score, node.path, node.location, node.text)
 
-The names of everyday use are here; the rest is in the subpackages `loaders`, `transforms`, `models`, `retrieval`,
-`ranking`, `text`, `generation`, `pipeline`, `evaluation`, `operators`, `sources`,
-`interop` and `testing`.
+The names of everyday use are here; the rest is in the subpackages `loaders`, `transforms`,
+`models`, `retrieval`, `ranking`, `text`, `generation`, `pipeline`, `evaluation`, `operators`,
+`sources`, `interop` and `testing`.
 """
 
 from __future__ import annotations
@@ -33,15 +33,21 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.evaluation.interface": "RAGInterface",
         "lazyrag.generation": "CitationManager ContextBuilder Generator",
         "lazyrag.loaders": "register_loader",
-        "lazyrag.models": "CachedEmbedder EmbeddingCache HttpChatModel HttpEmbedder HttpRerankModel OnnxEmbedder",
+        "lazyrag.models": (
+            "CachedEmbedder EmbeddingCache HttpChatModel HttpEmbedder HttpRerankModel OnnxEmbedder"
+        ),
         "lazyrag.pipeline": "RAGPipeline",
         "lazyrag.ranking": "register_fusion",
-        "lazyrag.retrieval": "BM25Retriever HybridRetriever Reranker RetrievalChain Retriever "
-        "register_reranker register_similarity",
+        "lazyrag.retrieval": (
+            "BM25Retriever HybridRetriever Reranker RetrievalChain Retriever "
+            "register_reranker register_similarity"
+        ),
         "lazyrag.retrieval.base": "explain why_not",
         "lazyrag.transforms": "NodeTransform SentenceSplitter register_transform",
         "lazyrag.transforms.llm": "LLMParser",
     },
-    packages="data document errors evaluation generation interop loaders models operators pipeline ranking retrieval "
-    "server sources stores text transforms",
+    packages=(
+        "data document errors evaluation generation interop loaders models operators pipeline"
+        " ranking retrieval server sources stores text transforms"
+    ),
 )

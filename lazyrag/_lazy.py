@@ -10,7 +10,8 @@ from typing import Any
 def lazy_names(
     package: str, homes: Mapping[str, str], *, packages: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """The functions `__getattr__` and `__dir__`, and the list `__all__`, of a package with lazy names.
+    """The functions `__getattr__` and `__dir__`, and the list `__all__`, of a package with lazy
+    names.
 
     Args:
         package: Dotted name of the package.
@@ -29,11 +30,17 @@ def lazy_names(
 
             for one in [] if name.startswith("_") else subpackages:
                 if name in getattr(importlib.import_module(f"{package}.{one}"), "__all__", ()):
-                    msg = f"{name!r} is not in {package!r}. Write: from {package}.{one} import {name}"
+                    msg = (
+                        f"{name!r} is not in {package!r}. Write: from {package}.{one} import {name}"
+                    )
                     raise AttributeError(msg)
             folded = {one.casefold(): one for one in public}
             near = difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)
-            hint = f" Did you mean {' or '.join(folded[one] for one in near)}?" if near else f" See dir({package})."
+            hint = (
+                f" Did you mean {' or '.join(folded[one] for one in near)}?"
+                if near
+                else f" See dir({package})."
+            )
             msg = f"module {package!r} has no attribute {name!r}.{hint}"
             raise AttributeError(msg)
         value = getattr(importlib.import_module(modules[name]), name)

@@ -1,6 +1,7 @@
 """`connect`: use a set of a service (`lazyrag serve`) from another program, over its HTTP API.
 
-`Client` and `AsyncClient` have the same methods. Each makes a `Call`, a request with a function that reads the answer.
+`Client` and `AsyncClient` have the same methods. Each makes a `Call`, a request with a function
+that reads the answer.
 """
 
 from __future__ import annotations
@@ -74,18 +75,24 @@ class Call(Generic[R]):
 
 
 def as_error(status: int, answer: Any, url: str) -> LazyRAGError:
-    """The exception for a problem (RFC 9457) that a service returned, of the same class as there."""
+    """The exception for a problem (RFC 9457) that a service returned, of the same class as
+    there.
+    """
     problem = answer if isinstance(answer, dict) else {}
     parts = [problem.get("detail"), problem.get("remedy")]
     text = " ".join(str(part) for part in parts if part)
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         text = problem.get("detail") or f"The service refuses the request ({status})."
-        return AccessError(f"{text} Pass a token that allows it: token='lrg_...'. (service at {url})")
+        return AccessError(
+            f"{text} Pass a token that allows it: token='lrg_...'. (service at {url})"
+        )
     kind = getattr(all_errors, str(problem.get("error")), None)
     if isinstance(kind, type) and issubclass(kind, LazyRAGError):
         return kind(text)
     if not text:
-        return StoreConnectionError(f"{url} is not a lazyrag service: it responds with status {status}.")
+        return StoreConnectionError(
+            f"{url} is not a lazyrag service: it responds with status {status}."
+        )
     return StoreError(text) if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError(text)
 
 
@@ -93,7 +100,9 @@ def files_of(files: Files) -> list[tuple[str, tuple[str, bytes, str]]]:
     """The parts of a multipart request for paths, or for names with paths or bytes."""
     is_valid = not isinstance(files, (str, bytes, Path))
     require(is_valid, "files", files, "a list of paths, or a mapping of names to paths or bytes")
-    pairs = files.items() if isinstance(files, Mapping) else [(Path(path).name, path) for path in files]
+    pairs = (
+        files.items() if isinstance(files, Mapping) else [(Path(path).name, path) for path in files]
+    )
     parts: list[tuple[str, tuple[str, bytes, str]]] = []
     for name, content in pairs:
         data = content if isinstance(content, bytes) else Path(content).read_bytes()
@@ -219,22 +228,27 @@ class _Service:
         """
         names = [entry["name"] for entry in answer["sets"]]
         if len(names) != 1:
-            raise ConfigError(f"name must be a set of {self.url}; got None. {known_names('', names)}")
+            raise ConfigError(
+                f"name must be a set of {self.url}; got None. {known_names('', names)}"
+            )
         return str(names[0])
 
     def as_connection_error(self, exc: Exception) -> StoreConnectionError:
         """The error of a service that does not answer."""
         reason = str(exc) or type(exc).__name__
         advice = "Check the address, and that `lazyrag serve` runs."
-        return StoreConnectionError(f"The service at {self.url} does not answer: {reason}. {advice}")
+        return StoreConnectionError(
+            f"The service at {self.url} does not answer: {reason}. {advice}"
+        )
 
 
 class Client:
     """A set of a service. Threads may share it; `connect` makes one.
 
-    Results are plain objects of the HTTP API: dicts whose entries are attributes, too, such as ``hit.path`` and
-    ``hit["score"]``. All methods raise `AccessError` for a token that does not allow the call, `StoreConnectionError`
-    if the service does not answer, and the error that the service reports, of its class.
+    Results are plain objects of the HTTP API: dicts whose entries are attributes, too, such as
+    ``hit.path`` and ``hit["score"]``. All methods raise `AccessError` for a token that does not
+    allow the call, `StoreConnectionError` if the service does not answer, and the error that the
+    service reports, of its class.
 
     Args:
         url: Of the service: ``"http://127.0.0.1:8400"``.
@@ -264,7 +278,12 @@ class Client:
         return self._send(_search(query, {"topk": topk, "filters": filters, **options}))
 
     def answer(
-        self, question: str, *, topk: int = 6, filters: Mapping[str, Any] | None = None, **options: Any
+        self,
+        question: str,
+        *,
+        topk: int = 6,
+        filters: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> Record:
         """Answer a question: ``text`` with ``citations``, and the ``hits`` that it was made from.
 
@@ -276,7 +295,9 @@ class Client:
         """
         return self._send(_answer(question, {"topk": topk, "filters": filters, **options}))
 
-    def grep(self, text: str, *, filters: Mapping[str, Any] | None = None, limit: int = 100) -> list[Record]:
+    def grep(
+        self, text: str, *, filters: Mapping[str, Any] | None = None, limit: int = 100
+    ) -> list[Record]:
         """Find a literal text: ``path``, ``span``, ``line`` and ``location`` of each match."""
         return self._send(_grep(text, {"filters": filters, "limit": limit}))
 
@@ -374,12 +395,19 @@ class AsyncClient:
         return await self._send(_search(query, {"topk": topk, "filters": filters, **options}))
 
     async def answer(
-        self, question: str, *, topk: int = 6, filters: Mapping[str, Any] | None = None, **options: Any
+        self,
+        question: str,
+        *,
+        topk: int = 6,
+        filters: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> Record:
         """See `Client.answer`."""
         return await self._send(_answer(question, {"topk": topk, "filters": filters, **options}))
 
-    async def grep(self, text: str, *, filters: Mapping[str, Any] | None = None, limit: int = 100) -> list[Record]:
+    async def grep(
+        self, text: str, *, filters: Mapping[str, Any] | None = None, limit: int = 100
+    ) -> list[Record]:
         """See `Client.grep`."""
         return await self._send(_grep(text, {"filters": filters, "limit": limit}))
 

@@ -7,13 +7,13 @@
     ├── NotRegisteredError(KeyError)
     ├── AlreadyRegisteredError(ValueError)
     ├── MissingDependencyError(ImportError)
-    ├── StaleNodeError(LookupError)          the node's tree has changed, or is out of the reader's scope
-    ├── IngestionError                       every file failed in a step
+    ├── StaleNodeError(LookupError)          the node's tree has changed, or is out of the reader's
+    scope ├── IngestionError                       every file failed in a step
     ├── CanceledError                        the caller's `cancel` event was set
     ├── LoadError                            .path .loader
-    │   ├── NoReaderError                    .reason; a file without text, or that nothing reads: a folder skips it
-    │   └── LoaderEndedError                 its process crashed, or exceeded its memory or time
-    ├── TransformError                       .group .uid
+    │   ├── NoReaderError                    .reason; a file without text, or that nothing reads: a
+    folder skips it │   └── LoaderEndedError                 its process crashed, or exceeded its
+    memory or time ├── TransformError                       .group .uid
     ├── EmbeddingError                       .embed_key
     ├── RetrievalError                       a similarity or reranker function broke its contract
     ├── StoreError                           .store .collection
@@ -28,7 +28,8 @@
     └── EvaluationError
         └── InterfaceError(TypeError)        a class lacks a method, or one returns something else
 
-Each error is also the builtin a caller would expect. A message says what was given, what is allowed and what to do.
+Each error is also the builtin a caller would expect. A message says what was given, what is allowed
+and what to do.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class IngestionError(LazyRAGError):
 
 
 class CanceledError(LazyRAGError):
-    """A call was stopped by its ``cancel`` event. What was finished is stored, and the next call does the rest."""
+    """A call was stopped by its ``cancel`` event. What was finished is stored, and the next call
+    does the rest.
+    """
 
 
 class LoadError(LazyRAGError):
@@ -101,7 +104,8 @@ class LoadError(LazyRAGError):
 
 
 class NoReaderError(LoadError):
-    """A file has no text, or is of a kind that nothing reads. In a folder it is skipped; it has not failed.
+    """A file has no text, or is of a kind that nothing reads. In a folder it is skipped; it has not
+    failed.
 
     Args:
         message: As of `LoadError`.
@@ -169,7 +173,9 @@ class StoreBusyError(StoreError):
 
 
 class StoreDamagedError(StoreError):
-    """A store on this machine cannot read its own data, or has lost it. A sync rebuilds what the ledger knows."""
+    """A store on this machine cannot read its own data, or has lost it. A sync rebuilds what the
+    ledger knows.
+    """
 
 
 class ReadOnlyError(StoreError):
@@ -183,8 +189,8 @@ class UnsupportedError(StoreError, NotImplementedError):
 class GenerationError(LazyRAGError):
     """A chat model failed or answered with something unusable.
 
-    From a pipeline, ``context`` is the `lazyrag.RAGContext` that the model was given, so that what was found is not
-    lost; else it is None.
+    From a pipeline, ``context`` is the `lazyrag.RAGContext` that the model was given, so that what
+    was found is not lost; else it is None.
     """
 
     context: Any = None
@@ -195,7 +201,9 @@ class EvaluationError(LazyRAGError):
 
 
 class InterfaceError(EvaluationError, TypeError):
-    """A class under evaluation lacks a method that it needs, or one of its methods returns something else."""
+    """A class under evaluation lacks a method that it needs, or one of its methods returns
+    something else.
+    """
 
 
 class IngestionWarning(UserWarning):
@@ -203,11 +211,15 @@ class IngestionWarning(UserWarning):
 
 
 class CacheWarning(UserWarning):
-    """Vectors or graphs could not be written to a cache; they are in use, and will have to be computed again."""
+    """Vectors or graphs could not be written to a cache; they are in use, and will have to be
+    computed again.
+    """
 
 
 class AnswerWarning(UserWarning):
-    """Some of a model's answers could not be read, or are missing; the message says how many and what was done."""
+    """Some of a model's answers could not be read, or are missing; the message says how many and
+    what was done.
+    """
 
 
 def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> MissingDependencyError:
@@ -216,22 +228,33 @@ def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> Miss
     Args:
         what: What needs it: ``"OnnxEmbedder"``.
         missing: What the import raised.
-        extra: The extra of this package that brings it; "" for a package that every installation has.
+        extra: The extra of this package that brings it; "" for a package that every installation
+            has.
 
     Example:
         >>> print(str(missing_package("This", ModuleNotFoundError(name="httpx"), "openai")).replace(". ", ".\n"))
         This needs the package 'httpx', which is not installed.
         Install it with: pip install "lazyrag[openai]" (in a checkout: ".[openai]")
     """
-    command = f'pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")' if extra else "pip install lazyrag"
-    msg = f"{what} needs the package {missing.name!r}, which is not installed. Install it with: {command}"
+    command = (
+        f'pip install "lazyrag[{extra}]" (in a checkout: ".[{extra}]")'
+        if extra
+        else "pip install lazyrag"
+    )
+    msg = (
+        f"{what} needs the package {missing.name!r}, which is not installed. Install it with:"
+        f" {command}"
+    )
     return MissingDependencyError(msg, name=missing.name)
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the user's own line: the nearest caller outside of this package."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lazyrag":
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] == "lazyrag"
+    ):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 
@@ -249,7 +272,8 @@ def sentence(text: object) -> str:
 
 @contextmanager
 def errors_of(who: str, error: type[LazyRAGError]) -> Iterator[None]:
-    """Replace errors of user code by one that names its origin; errors of this package pass unchanged.
+    """Replace errors of user code by one that names its origin; errors of this package pass
+    unchanged.
 
     Args:
         who: What runs: ``"The step 'shorten'"``.
@@ -260,7 +284,8 @@ def errors_of(who: str, error: type[LazyRAGError]) -> Iterator[None]:
         ...     _ = 1 / 0
         Traceback (most recent call last):
         ...
-        lazyrag.errors.RetrievalError: The step 'shorten' raised ZeroDivisionError: division by zero.
+        lazyrag.errors.RetrievalError: The step 'shorten' raised ZeroDivisionError: division by
+        zero.
     """
     try:
         yield
@@ -291,7 +316,8 @@ def known_names(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that a misspelt one most likely meant, or None; it is as similar as the cutoff, at most 1.
+    """The known name that a misspelt one most likely meant, or None; it is as similar as the
+    cutoff, at most 1.
 
     Example:
         >>> nearest("topK", ["topk", "target"])
@@ -304,8 +330,8 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     return by_folded[matches[0]] if matches else None
 
 
-# Interrupts of worker threads. Ctrl-C reaches the main thread alone: code that starts worker threads gives each an
-# event and sets it on Ctrl-C; a worker checks it while it waits.
+# Interrupts of worker threads. Ctrl-C reaches the main thread alone: code that starts worker
+# threads gives each an event and sets it on Ctrl-C; a worker checks it while it waits.
 
 _of_this_thread = threading.local()
 
@@ -348,7 +374,8 @@ def preview(text: str, length: int = 60) -> str:
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-_CARRIED = ("path", "loader", "reason", "uid", "group", "embed_key")  # attributes that pass between processes
+# attributes that pass between processes
+_CARRIED = ("path", "loader", "reason", "uid", "group", "embed_key")
 
 
 def describe_error(error: Exception, **more: str) -> dict[str, Any]:
@@ -358,7 +385,9 @@ def describe_error(error: Exception, **more: str) -> dict[str, Any]:
 
 
 def remade_error(stored: dict[str, Any]) -> Exception:
-    """The error that `describe_error` described; one of another package has its name and message."""
+    """The error that `describe_error` described; one of another package has its name and
+    message.
+    """
     known = globals().get(stored["type"])
     is_known = isinstance(known, type) and issubclass(known, LazyRAGError)
     kind: Any = known if is_known else type(stored["type"], (Exception,), {})

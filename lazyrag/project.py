@@ -30,10 +30,12 @@ class Project:
         store: The folder with the store: ``.lazyrag``.
         folder: The folder with the files.
         group: The node group to search.
-        embed: The embedding model: a folder or a name, or ``"openai:NAME"`` at an endpoint; "" for none.
+        embed: The embedding model: a folder or a name, or ``"openai:NAME"`` at an endpoint; "" for
+            none.
         url: The endpoint of an ``"openai:NAME"``; "" in the settings of earlier releases.
         ocr: ``"rapidocr"`` if scanned pages and images are read by OCR; else "".
-        fields: ``"labels"`` once `lazyrag serve` has declared the field, which tokens with labels need; else "".
+        fields: ``"labels"`` once `lazyrag serve` has declared the field, which tokens with labels
+            need; else "".
     """
 
     store: Path
@@ -55,10 +57,14 @@ class Project:
         return (self.store / "store.db").exists()
 
     def with_options(self, **options: Any) -> Project:
-        """The project with other settings; None leaves one as it is. A new model comes from OPENAI_BASE_URL."""
+        """The project with other settings; None leaves one as it is. A new model comes from
+        OPENAI_BASE_URL.
+        """
         if options.get("embed") is not None:
             options["url"] = base_url() if options["embed"].startswith("openai:") else ""
-        return replace(self, **{name: value for name, value in options.items() if value is not None})
+        return replace(
+            self, **{name: value for name, value in options.items() if value is not None}
+        )
 
     def open(
         self,
@@ -76,33 +82,52 @@ class Project:
             files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
             loading: See `lazyrag.ingest.load_files.parse_loading`.
-            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps, and ``launcher``.
+            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps,
+                and ``launcher``.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
-            ConfigError: If the embedding model is not on this machine, or its endpoint is not that of the environment.
+            ConfigError: If the embedding model is not on this machine, or its endpoint is not that
+                of the environment.
         """
         from lazyrag.document import Document
         from lazyrag.ingest.load_files import parse_loading
 
         if embeds and self.url and self.url != base_url():
-            msg = f"The index was made with {self.embed} at {self.url}, but OPENAI_BASE_URL is {base_url()}. Set "
-            msg += f"OPENAI_BASE_URL={self.url}, or move the index: lazyrag index {self.folder} --embed {self.embed}"
+            msg = (
+                f"The index was made with {self.embed} at {self.url}, but OPENAI_BASE_URL is"
+                f" {base_url()}. Set "
+            )
+            msg += (
+                f"OPENAI_BASE_URL={self.url}, or move the index: lazyrag index {self.folder}"
+                f" --embed {self.embed}"
+            )
             raise ConfigError(msg)
         embed = make_embedder(self.embed) if self.embed and embeds else None
         files = write if files is None else files
         if files and not self.folder.is_dir():
             msg = f"The indexed folder {self.folder} does not exist."
-            raise DatasetPathError(f"{msg} If it was moved: lazyrag index FOLDER --store {self.store}")
+            raise DatasetPathError(
+                f"{msg} If it was moved: lazyrag index FOLDER --store {self.store}"
+            )
         if write and not (self.store / ".gitignore").exists():
             self._write(".gitignore", "*\n")
         if not write and not self.exists:
-            msg = f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag index"
+            msg = (
+                f"{self.folder} has no index yet: an earlier run was interrupted. Run: lazyrag"
+                " index"
+            )
             raise StoreError(msg)
         chosen |= parse_loading(loading) if files else {}
         chosen["doc_fields"] = label_fields() if self.fields else None
         return self.with_readers(
-            Document(self.folder if files else None, embed, store_conf=self.store_conf, read_only=not write, **chosen),
+            Document(
+                self.folder if files else None,
+                embed,
+                store_conf=self.store_conf,
+                read_only=not write,
+                **chosen,
+            ),
             required=write,
         )
 
@@ -111,7 +136,8 @@ class Project:
 
         Args:
             docs: The Document.
-            required: Raise if the OCR is not installed; else marks of words in scans are not available.
+            required: Raise if the OCR is not installed; else marks of words in scans are not
+                available.
         """
         if self.ocr and (required or importlib.util.find_spec("rapidocr")):
             from lazyrag.loaders.scans import add_ocr
@@ -125,7 +151,9 @@ class Project:
         Raises:
             StoreError: If they cannot be written.
         """
-        settings = {name: value for name, value in asdict(self).items() if name not in ("store", "folder")}
+        settings = {
+            name: value for name, value in asdict(self).items() if name not in ("store", "folder")
+        }
         stored = {"format": _FORMAT, "folder": os.path.relpath(self.folder, self.store), **settings}
         self._write(_CONFIG, json.dumps(stored, ensure_ascii=False, indent=1) + "\n")
 
@@ -138,7 +166,10 @@ class Project:
         except OSError as exc:
             with suppress(OSError):
                 draft.unlink()
-            msg = f"{self.store} cannot be written ({exc.strerror}). Free disk space or make it writable,"
+            msg = (
+                f"{self.store} cannot be written ({exc.strerror}). Free disk space or make it"
+                " writable,"
+            )
             raise StoreError(f"{msg} or pass another folder: --store PATH") from exc
 
 
@@ -161,7 +192,9 @@ def find_project(store: Path | None = None, start: Path | None = None) -> Projec
     for folder in (first, *first.parents):
         if (folder / STORE_FOLDER / _CONFIG).is_file():
             return _read(folder / STORE_FOLDER)
-    raise ConfigError(f"There is no index in {first}, nor in a folder above it. Make one: lazyrag index PATH")
+    raise ConfigError(
+        f"There is no index in {first}, nor in a folder above it. Make one: lazyrag index PATH"
+    )
 
 
 def new_project(path: Path, store: Path | None = None) -> Project:
@@ -173,7 +206,10 @@ def new_project(path: Path, store: Path | None = None) -> Project:
     """
     folder = path.expanduser().absolute()
     if folder.is_file():
-        msg = f"PATH must be a folder; got the file {path}. Index its folder: lazyrag index {path.parent} --include "
+        msg = (
+            f"PATH must be a folder; got the file {path}. Index its folder: lazyrag index"
+            f" {path.parent} --include "
+        )
         raise DatasetPathError(f"{msg}/{path.name}")
     if not folder.is_dir():
         hint = ""
@@ -187,7 +223,10 @@ def new_project(path: Path, store: Path | None = None) -> Project:
     if (place / _CONFIG).is_file():
         project = _read(place)
         if project.folder.exists() and not project.folder.samefile(folder):
-            msg = f"{place} has the index of {project.folder}; got the folder {folder}. One store is for one folder: "
+            msg = (
+                f"{place} has the index of {project.folder}; got the folder {folder}. One store is"
+                " for one folder: "
+            )
             raise ConfigError(f"{msg}pass another one with --store, or delete {place}.")
         return replace(project, folder=folder)
     return Project(place, folder)
@@ -197,31 +236,50 @@ def _read(store: Path) -> Project:
     """Read the settings of a store.
 
     Raises:
-        ConfigError: If the store belongs to another user, or its settings are damaged or of a newer release.
+        ConfigError: If the store belongs to another user, or its settings are damaged or of a newer
+            release.
     """
     path = store / _CONFIG
     user = os.geteuid() if hasattr(os, "geteuid") else None
     for own in (store, path):
         owner = own.stat().st_uid
         if user is not None and owner != user:
-            msg = f"{own} belongs to another user (uid {owner}, you are {user}): what is in it is not trusted."
-            raise ConfigError(f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE")
+            msg = (
+                f"{own} belongs to another user (uid {owner}, you are {user}): what is in it is not"
+                " trusted."
+            )
+            raise ConfigError(
+                f"{msg} Index the folder into a store of your own: lazyrag index PATH --store STORE"
+            )
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except OSError as exc:
-        raise ConfigError(f"{path} cannot be read ({exc.strerror}). Make it readable for you.") from exc
+        raise ConfigError(
+            f"{path} cannot be read ({exc.strerror}). Make it readable for you."
+        ) from exc
     except ValueError as exc:
-        raise ConfigError(f"{path} is damaged ({exc}). Delete it, and run: lazyrag index PATH") from exc
+        raise ConfigError(
+            f"{path} is damaged ({exc}). Delete it, and run: lazyrag index PATH"
+        ) from exc
     number = stored.get("format") if isinstance(stored, Mapping) else None
     if isinstance(number, int) and number > _FORMAT:
-        msg = f"{path} has format {number}, written by a newer release; this one reads up to format {_FORMAT}."
+        msg = (
+            f"{path} has format {number}, written by a newer release; this one reads up to format"
+            f" {_FORMAT}."
+        )
         raise ConfigError(f"{msg} Install the newer release.")
     names = {field.name for field in fields(Project)} - {"store", "folder"}
     stored = {"url": "", "fields": "", "ocr": "", **stored} if isinstance(stored, Mapping) else {}
-    is_valid = number == _FORMAT and all(isinstance(stored.get(name), str) for name in ("folder", *names))
+    is_valid = number == _FORMAT and all(
+        isinstance(stored.get(name), str) for name in ("folder", *names)
+    )
     if not is_valid:
         raise ConfigError(f"{path} is damaged. Delete it, and run: lazyrag index PATH")
-    return Project(store, Path(os.path.normpath(store / stored["folder"])), **{name: stored[name] for name in names})
+    return Project(
+        store,
+        Path(os.path.normpath(store / stored["folder"])),
+        **{name: stored[name] for name in names},
+    )
 
 
 def make_embedder(model: str) -> Any:
@@ -242,7 +300,9 @@ def make_embedder(model: str) -> Any:
 
 
 def label_fields() -> dict[str, DocField]:
-    """The fields of a document's labels, by which tokens are restricted, and of its attributes in OpenAI's API."""
+    """The fields of a document's labels, by which tokens are restricted, and of its attributes in
+    OpenAI's API.
+    """
     from lazyrag.data.fields import DataType, DocField
 
     return dict.fromkeys(("labels", "attributes"), DocField(DataType.ARRAY, DataType.VARCHAR))

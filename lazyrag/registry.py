@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, missing_package
+from lazyrag.errors import (
+    AlreadyRegisteredError,
+    ConfigError,
+    NotRegisteredError,
+    known_names,
+    missing_package,
+)
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -25,14 +31,18 @@ _NOT_LOADED: Any = object()
 
 @dataclass(slots=True, eq=False)
 class LazyTarget:
-    """Where an entry can be imported from, which extra installs what it needs, and what it is once it is imported."""
+    """Where an entry can be imported from, which extra installs what it needs, and what it is once
+    it is imported.
+    """
 
     target: str
     extra: str | None = None
     loaded: Any = field(default=_NOT_LOADED, repr=False)
 
     def load(self, kind: str, name: str) -> Any:
-        """Import the target; MissingDependencyError, with the install command, if a package is missing."""
+        """Import the target; MissingDependencyError, with the install command, if a package is
+        missing.
+        """
         module_name, _, attribute = self.target.partition(":")
         try:
             return operator.attrgetter(attribute)(importlib.import_module(module_name))
@@ -46,13 +56,15 @@ class LazyTarget:
 class Registry(Generic[T]):
     """Names to objects, some of them imported only when they are asked for.
 
-    It is no Mapping on purpose: ``items()`` would import every backend. Several threads may use it at once; nothing is
-    imported while its lock is held, as a module's body may use the registry itself.
+    It is no Mapping on purpose: ``items()`` would import every backend. Several threads may use it
+    at once; nothing is imported while its lock is held, as a module's body may use the registry
+    itself.
 
     Args:
         kind: What is registered, for messages: ``"vector store"``.
-        entry_point_group: Installed packages may add entries under this entry point group; they are listed by name
-            and loaded on first use. A built-in name wins over an entry point of the same name.
+        entry_point_group: Installed packages may add entries under this entry point group; they are
+            listed by name and loaded on first use. A built-in name wins over an entry point of the
+            same name.
 
     Example:
         >>> colours: Registry[int] = Registry("colour")
@@ -77,11 +89,14 @@ class Registry(Generic[T]):
     def register(self, name: str, obj: T, *, replace: bool = False) -> T: ...
     @overload
     def register(self, name: str, *, replace: bool = False) -> Callable[[T], T]: ...
-    def register(self, name: str, obj: T | None = None, *, replace: bool = False) -> T | Callable[[T], T]:
+    def register(
+        self, name: str, obj: T | None = None, *, replace: bool = False
+    ) -> T | Callable[[T], T]:
         """Enter an object under a name, as a call or as a decorator.
 
-        A definition that is run again, such as a notebook's cell, takes its earlier self's place, as ``def`` does: a
-        function or class of the same module and qualified name, which is none inside a function.
+        A definition that is run again, such as a notebook's cell, takes its earlier self's place,
+        as ``def`` does: a function or class of the same module and qualified name, which is none
+        inside a function.
 
         Args:
             name: A non-empty name.
@@ -112,8 +127,11 @@ class Registry(Generic[T]):
                     self.revision += 1
                     return obj
 
-    def declare(self, name: str, target: str, *, extra: str | None = None, replace: bool = False) -> None:
-        """Enter a name whose object is imported on first use. The same target again changes nothing.
+    def declare(
+        self, name: str, target: str, *, extra: str | None = None, replace: bool = False
+    ) -> None:
+        """Enter a name whose object is imported on first use. The same target again changes
+        nothing.
 
         Args:
             name: A non-empty name.
@@ -122,18 +140,25 @@ class Registry(Generic[T]):
             replace: Take the name over from another target or object.
 
         Raises:
-            AlreadyRegisteredError: If another target or object has the name and ``replace`` is false.
-            ConfigError: If the name is not a non-empty string, or the target names no attribute of a module.
+            AlreadyRegisteredError: If another target or object has the name and ``replace`` is
+                false.
+            ConfigError: If the name is not a non-empty string, or the target names no attribute of
+                a module.
         """
         self._check_name(name)
         if not all(target.partition(":")):
-            raise ConfigError(f"The {self.kind} {name!r} is declared as {target!r}; give 'package.module:attribute'.")
+            raise ConfigError(
+                f"The {self.kind} {name!r} is declared as {target!r}; give"
+                " 'package.module:attribute'."
+            )
         with self._lock:
             present = self._entries.get(name)
             if present is None or replace:
                 self._entries[name] = LazyTarget(target, extra)
                 self.revision += 1
-            elif target != (present.target if isinstance(present, LazyTarget) else _definition(present)):
+            elif target != (
+                present.target if isinstance(present, LazyTarget) else _definition(present)
+            ):
                 raise self._taken(name, present)
 
     def __getitem__(self, name: str) -> T:
@@ -141,7 +166,9 @@ class Registry(Generic[T]):
         if entry is None:
             point = self._third_party().get(name) if isinstance(name, str) else None
             if point is None:
-                raise NotRegisteredError(f"No {self.kind} is registered as {name!r}. {known_names(str(name), self)}")
+                raise NotRegisteredError(
+                    f"No {self.kind} is registered as {name!r}. {known_names(str(name), self)}"
+                )
             loaded = LazyTarget(point.value, loaded=point.load())
             with self._lock:  # its module, or another thread, may have entered the name meanwhile
                 self._entries.setdefault(name, loaded)
@@ -158,7 +185,8 @@ class Registry(Generic[T]):
         return cast("T", entry.loaded)
 
     def target(self, name: str) -> str | None:
-        """Where a declared entry is imported from, without importing it; None for no entry, and for an object.
+        """Where a declared entry is imported from, without importing it; None for no entry, and for
+        an object.
 
         Example:
             >>> colours: Registry[type] = Registry("colour")
@@ -204,7 +232,7 @@ class Registry(Generic[T]):
     def _taken(self, name: str, present: object) -> AlreadyRegisteredError:
         msg = (
             f"{self._a_kind} named {name!r} is registered already ({_said_of(present)}). "
-            f"Choose another name, or pass replace=True to take this one over."
+            "Choose another name, or pass replace=True to take this one over."
         )
         return AlreadyRegisteredError(msg)
 
@@ -212,7 +240,8 @@ class Registry(Generic[T]):
         if self._entry_points is None:
             found: dict[str, EntryPoint] = {}
             if self._entry_point_group is not None:
-                from importlib.metadata import entry_points  # costs as much to import as all of this package's values
+                # costs as much to import as all of this package's values
+                from importlib.metadata import entry_points
 
                 found = {point.name: point for point in entry_points(group=self._entry_point_group)}
             self._entry_points = found
@@ -220,7 +249,9 @@ class Registry(Generic[T]):
 
 
 def _same_object(kind: str, name: str, present: object, new: object) -> bool:
-    """Whether an entry is a new object, the target that leads to it, or what the same definition made earlier."""
+    """Whether an entry is a new object, the target that leads to it, or what the same definition
+    made earlier.
+    """
     definition = _definition(new)
     if isinstance(present, LazyTarget):
         if present.target == definition:
@@ -229,20 +260,29 @@ def _same_object(kind: str, name: str, present: object, new: object) -> bool:
             present = present.load(kind, name) if present.loaded is _NOT_LOADED else present.loaded
         except (ImportError, AttributeError):
             return False
-    return present is new or present == new or (definition is not None and _definition(present) == definition)
+    return (
+        present is new
+        or present == new
+        or (definition is not None and _definition(present) == definition)
+    )
 
 
 def _definition(obj: object) -> str | None:
-    """``"module:qualified.name"`` of a function or class, or of the one that an object wraps as its ``func``.
+    """``"module:qualified.name"`` of a function or class, or of the one that an object wraps as its
+    ``func``.
 
-    None where that does not tell definitions apart: for other objects, partial functions, methods of an instance, and
-    what was defined inside of a function.
+    None where that does not tell definitions apart: for other objects, partial functions, methods
+    of an instance, and what was defined inside of a function.
     """
     obj = _unwrapped(obj)
     if isinstance(obj, MethodType) and not isinstance(obj.__self__, type):
         return None
     module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
-    return f"{module}:{name}" if isinstance(module, str) and isinstance(name, str) and "<" not in name else None
+    return (
+        f"{module}:{name}"
+        if isinstance(module, str) and isinstance(name, str) and "<" not in name
+        else None
+    )
 
 
 def _unwrapped(obj: object) -> object:
@@ -251,7 +291,9 @@ def _unwrapped(obj: object) -> object:
 
 
 def _said_of(entry: object) -> str:
-    """An entry in the words of an error message: where it was defined, and for other objects their class."""
+    """An entry in the words of an error message: where it was defined, and for other objects their
+    class.
+    """
     if isinstance(entry, LazyTarget):
         return entry.target
     inner = _unwrapped(entry)

@@ -17,7 +17,8 @@ Matrix: TypeAlias = "NDArray[np.float32]"
 """Dense embeddings, one per row: shape (n, dim), float32."""
 
 SparseVector: TypeAlias = "dict[int, float]"
-"""One sparse embedding: dimensions, from 0 to 2**64 - 1, to weights: float32 numbers, finite and not 0."""
+"""One sparse embedding: dimensions, from 0 to 2**64 - 1, to weights: float32 numbers, finite and
+not 0."""
 
 Embedding: TypeAlias = "Vector | SparseVector"
 """One embedding of either kind."""
@@ -44,7 +45,11 @@ Ranking: TypeAlias = "list[tuple[str, float]]"
 """Uids (or a store's keys) with their scores, best first."""
 
 Metric: TypeAlias = Literal["cosine", "ip", "l2"]
-"""How close two vectors are: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Higher is closer."""
+"""How close two vectors are: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Higher is
+closer."""
 
-State: TypeAlias = Literal["WAITING", "WORKING", "SUCCESS", "FAILED", "CANCELED", "DELETING", "DELETED"]
-"""State of a job or a document. Jobs that delete documents are DELETING while they run, and DELETED at the end."""
+State: TypeAlias = Literal[
+    "WAITING", "WORKING", "SUCCESS", "FAILED", "CANCELED", "DELETING", "DELETED"
+]
+"""State of a job or a document. Jobs that delete documents are DELETING while they run, and DELETED
+at the end."""

@@ -18,7 +18,9 @@ C = TypeVar("C", bound=type)
 T = TypeVar("T")
 
 
-def validate_integer(name: str, value: Any, least: int, most: int | None = None, expected: str = "") -> int:
+def validate_integer(
+    name: str, value: Any, least: int, most: int | None = None, expected: str = ""
+) -> int:
     """Return an integer within bounds; numpy's integers are integers, booleans are not.
 
     Args:
@@ -36,8 +38,12 @@ def validate_integer(name: str, value: Any, least: int, most: int | None = None,
         3
     """
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    expected = expected or (f"an integer >= {least}" if most is None else f"an integer from {least} to {most}")
-    require(is_integer and least <= value and (most is None or value <= most), name, value, expected)
+    expected = expected or (
+        f"an integer >= {least}" if most is None else f"an integer from {least} to {most}"
+    )
+    require(
+        is_integer and least <= value and (most is None or value <= most), name, value, expected
+    )
     return int(value)
 
 
@@ -51,12 +57,15 @@ def validate_boolean(name: str, value: Any) -> bool:
         >>> validate_boolean("normalise", True)
         True
     """
-    require(str(value) in ("True", "False") and not isinstance(value, str), name, value, "True or False")
+    require(
+        str(value) in ("True", "False") and not isinstance(value, str), name, value, "True or False"
+    )
     return bool(value)
 
 
 def validate_texts(name: str, value: Any) -> tuple[str, ...]:
-    """Return the strings of a list or tuple, none of them blank; other iterables could be read only once.
+    """Return the strings of a list or tuple, none of them blank; other iterables could be read only
+    once.
 
     Raises:
         ConfigError: If it is something else.
@@ -89,12 +98,15 @@ def function_name(what: str, function: Any, name: str | None) -> str:
         raise ConfigError(f"{what} got {function!r}; give a function or a class.")
     named = name or getattr(function, "__name__", None)
     if not isinstance(named, str) or named == "<lambda>":
-        raise ConfigError(f"{what} got {function!r}, which has no name of its own. Pass name='...'.")
+        raise ConfigError(
+            f"{what} got {function!r}, which has no name of its own. Pass name='...'."
+        )
     return named
 
 
 def keyword_names(function: Callable[..., Any], *, skip: int) -> tuple[list[str], bool]:
-    """Names that can be passed to a function by keyword, but for its first parameters, and whether it takes any.
+    """Names that can be passed to a function by keyword, but for its first parameters, and whether
+    it takes any.
 
     Example:
         >>> keyword_names(lambda query, node, *, boost=1, **kw: 0, skip=2)
@@ -119,7 +131,8 @@ def required_names(function: Callable[..., Any], *, skip: int) -> list[str]:
 
 
 def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str, str]]:
-    """Names and annotations of a function's first parameters, as they are written; "" where there is none.
+    """Names and annotations of a function's first parameters, as they are written; "" where there
+    is none.
 
     Example:
         >>> def score(query: list[float], node) -> float: ...
@@ -127,7 +140,14 @@ def first_parameters(function: Callable[..., Any], count: int) -> list[tuple[str
         [('query', 'list[float]'), ('node', '')]
     """
     found = [
-        (one.name, "" if one.annotation is one.empty else inspect.formatannotation(one.annotation).strip("'"))
+        (
+            one.name,
+            (
+                ""
+                if one.annotation is one.empty
+                else inspect.formatannotation(one.annotation).strip("'")
+            ),
+        )
         for one in (_parameters(function) or [])[:count]
     ]
     return found + [("", "")] * (count - len(found))
@@ -151,7 +171,8 @@ def check_keywords(
     skip: int,
     also_known: Sequence[str] = (),
 ) -> None:
-    """Refuse a keyword that a function does not take, or takes only as one of any and that looks misspelt.
+    """Refuse a keyword that a function does not take, or takes only as one of any and that looks
+    misspelt.
 
     Args:
         what: What takes them, for the message: ``"The similarity 'bm25'"``.
@@ -165,12 +186,16 @@ def check_keywords(
     """
     named, takes_any = keyword_names(function, skip=skip)
     for keyword in kwargs:
-        if keyword not in named and not (takes_any and nearest(keyword, [*named, *also_known]) is None):
+        if keyword not in named and not (
+            takes_any and nearest(keyword, [*named, *also_known]) is None
+        ):
             raise _unknown(what, "keyword", keyword, {*named, *also_known})
 
 
 def check_call(what: str, called: Any, *args: Any, **kwargs: Any) -> None:
-    """Raise a ConfigError, which begins with ``what``, if a callable does not take these arguments."""
+    """Raise a ConfigError, which begins with ``what``, if a callable does not take these
+    arguments.
+    """
     try:
         inspect.signature(called).bind(*args, **kwargs)
     except TypeError as exc:
@@ -194,12 +219,15 @@ def named_filters(arguments: Mapping[str, Any], *, has_filters: bool = False) ->
         {'filters': {'year': 1999}}
     """
     if "where" in arguments and (has_filters or "filters" in arguments):
-        raise ConfigError("filters and where must not both be passed: they are one argument. Pass filters=.")
+        raise ConfigError(
+            "filters and where must not both be passed: they are one argument. Pass filters=."
+        )
     return {"filters" if name == "where" else name: value for name, value in arguments.items()}
 
 
 def known_keywords(function: F) -> F:
-    """Decorator: an unknown keyword names the known ones and the nearest, instead of Python's bare TypeError.
+    """Decorator: an unknown keyword names the known ones and the nearest, instead of Python's bare
+    TypeError.
 
     Where ``filters`` is known, ``where`` is an alias of it.
 
@@ -209,18 +237,23 @@ def known_keywords(function: F) -> F:
         >>> search("tea", top_k=3)
         Traceback (most recent call last):
         ...
-        lazyrag.errors.UnknownKeywordError: search takes no argument 'top_k'. Known: query, topk. Did you mean 'topk'?
+        lazyrag.errors.UnknownKeywordError: search takes no argument 'top_k'. Known: query, topk.
+        Did you mean 'topk'?
     """
     # inspect.signature takes a tenth of a millisecond, for each of dozens of functions at import.
     code: CodeType = cast("Any", inspect.unwrap(function)).__code__
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     known = [name for name in parameters if name not in ("self", "self_or_class")]
     names = frozenset(known)
-    what, name = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__"), function.__name__
+    what, name = (
+        function.__qualname__.removesuffix(".__init__").removesuffix(".__call__"),
+        function.__name__,
+    )
 
     def refused(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> UnknownKeywordError:
         held = what
-        if "self" in parameters and args:  # users know a method by the class they hold, not by a base of it
+        # users know a method by the class they hold, not by a base of it
+        if "self" in parameters and args:
             held = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
         return _unknown(held, "argument", next(one for one in kwargs if one not in names), known)
 
@@ -241,7 +274,8 @@ def known_keywords(function: F) -> F:
         return function(*args, **kwargs)
 
     @functools.wraps(function)
-    async def awaited(*args: Any, **kwargs: Any) -> Any:  # so that it is seen to be a coroutine function
+    # so that it is seen to be a coroutine function
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
         if not names.issuperset(kwargs):
             kwargs = renamed(args, kwargs)
         return await function(*args, **kwargs)
@@ -256,7 +290,9 @@ def known_arguments(cls: C) -> C:
 
 
 def sendable(cls: C) -> C:
-    """Class decorator: other processes make an object anew, of the arguments that it was made with."""
+    """Class decorator: other processes make an object anew, of the arguments that it was made
+    with.
+    """
     init = cls.__init__  # type: ignore[misc]  # of the class, not of an instance
 
     @functools.wraps(init)
@@ -284,13 +320,21 @@ def _unknown(what: str, kind: str, keyword: str, known: Collection[str]) -> Unkn
     hint = ""
     if keyword in ("words", "synonyms") and "analyser" in known:
         hint = f" Pass analyser=register_chinese_analyser(name, {keyword}=...).name."
-    return UnknownKeywordError(f"{what} takes no {kind} {keyword!r}. {known_names(keyword, known)}{hint}")
+    return UnknownKeywordError(
+        f"{what} takes no {kind} {keyword!r}. {known_names(keyword, known)}{hint}"
+    )
 
 
 def require(
-    condition: bool, name: str, value: object, expected: str, hint: str = "", error: type[LazyRAGError] = ConfigError
+    condition: bool,
+    name: str,
+    value: object,
+    expected: str,
+    hint: str = "",
+    error: type[LazyRAGError] = ConfigError,
 ) -> None:
-    """Raise an error that names an argument, what it must be and its value, unless a condition holds.
+    """Raise an error that names an argument, what it must be and its value, unless a condition
+    holds.
 
     Args:
         condition: Whether the value is valid.
@@ -326,7 +370,9 @@ def validate_text(name: str, value: Any) -> str:
     Raises:
         ConfigError: If it is something else.
     """
-    require(isinstance(value, str) and bool(value.strip()), name, value, "a string that is not blank")
+    require(
+        isinstance(value, str) and bool(value.strip()), name, value, "a string that is not blank"
+    )
     return cast("str", value)
 
 
@@ -350,7 +396,9 @@ def with_normal_names(name: str, values: Mapping[str, T]) -> dict[str, T]:
     for key in values:
         other = spelled.setdefault(normal_name(key), key)
         if other is not key:
-            raise ConfigError(f"{name} has {other!a} and {key!a}, which are one name. Pass one of them.")
+            raise ConfigError(
+                f"{name} has {other!a} and {key!a}, which are one name. Pass one of them."
+            )
     return {normal: values[key] for normal, key in spelled.items()}
 
 
@@ -372,7 +420,8 @@ def validate_choice(name: str, value: Any, choices: Iterable[str]) -> Any:
 def validate_template(
     name: str, value: Any, required: Collection[str], optional: Collection[str] = ()
 ) -> frozenset[str]:
-    """Return the fields of a prompt template, a string with ``{field}`` in it; ``{{`` and ``}}`` are braces.
+    """Return the fields of a prompt template, a string with ``{field}`` in it; ``{{`` and ``}}``
+    are braces.
 
     Args:
         name: The argument.
@@ -392,7 +441,9 @@ def validate_template(
     try:
         parts = list(string.Formatter().parse(value))
     except (TypeError, ValueError) as exc:
-        msg = f"{name} must be a template; got {value!r:.80} ({exc}). Write {{{{ and }}}} for braces."
+        msg = (
+            f"{name} must be a template; got {value!r:.80} ({exc}). Write {{{{ and }}}} for braces."
+        )
         raise ConfigError(msg) from exc
     fields = {
         field + (f":{form}" if form else "") + (conversion or "")
@@ -401,7 +452,10 @@ def validate_template(
     }
     known = sorted({*required, *optional})
     for field in sorted(fields.difference(known)):
-        msg = f"{name} has the unknown field {field!r}. {known_names(field, known)} Write {{{{ and }}}} for braces."
+        msg = (
+            f"{name} has the unknown field {field!r}. {known_names(field, known)} Write {{{{ and"
+            " }} for braces."
+        )
         raise ConfigError(msg)
     missing = " and ".join(f"{{{field}}}" for field in required if field not in fields)
     if missing:
@@ -409,8 +463,11 @@ def validate_template(
     return frozenset(fields)
 
 
-def validate_number(name: str, value: Any, expected: str, is_valid: Callable[[float], bool]) -> float:
-    """Return a real number that meets a condition; numpy's numbers are real numbers, booleans are not.
+def validate_number(
+    name: str, value: Any, expected: str, is_valid: Callable[[float], bool]
+) -> float:
+    """Return a real number that meets a condition; numpy's numbers are real numbers, booleans are
+    not.
 
     Raises:
         ConfigError: If it is something else.
@@ -424,7 +481,9 @@ def validate_number(name: str, value: Any, expected: str, is_valid: Callable[[fl
     return float(value)
 
 
-def validate_mapping(what: str, value: Any, known: Collection[str] | None = None) -> Mapping[str, Any]:
+def validate_mapping(
+    what: str, value: Any, known: Collection[str] | None = None
+) -> Mapping[str, Any]:
     """Check that a value is a mapping, and that all its keys are known.
 
     Args:
@@ -433,7 +492,8 @@ def validate_mapping(what: str, value: Any, known: Collection[str] | None = None
         known: The allowed keys; None allows any.
 
     Raises:
-        ConfigError: If it is not a mapping, or a key is unknown; the message names the nearest known key.
+        ConfigError: If it is not a mapping, or a key is unknown; the message names the nearest
+            known key.
 
     Example:
         >>> validate_mapping("params", {"M": 16}, ["M", "ef"])
@@ -458,4 +518,6 @@ def validate_seconds(name: str, value: Any) -> float:
         >>> validate_seconds("timeout_s", 20)
         20.0
     """
-    return validate_number(name, value, "a number of seconds > 0", lambda seconds: 0 < seconds < math.inf)
+    return validate_number(
+        name, value, "a number of seconds > 0", lambda seconds: 0 < seconds < math.inf
+    )

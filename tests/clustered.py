@@ -1,4 +1,6 @@
-"""Vectors in clusters, as embeddings lie: hard for a graph, as the nearest rows are hardly nearer than the next."""
+"""Vectors in clusters, as embeddings lie: hard for a graph, as the nearest rows are hardly nearer
+than the next.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,14 @@ _SPREAD = 0.7  # within a cluster, of the distances between them
 _NOISE = 0.25  # in each direction
 
 
-def clustered(count: int, queries: int, dimension: int = 384, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (count, dimension) and queries (queries, dimension) of the same kind: float32, of length 1.
+def clustered(
+    count: int, queries: int, dimension: int = 384, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (count, dimension) and queries (queries, dimension) of the same kind: float32, of length
+    1.
 
-    At 100,000 x 384 the cosines to a query are .61 for the nearest row, .55 for the tenth and 0 in the middle.
+    At 100,000 x 384 the cosines to a query are .61 for the nearest row, .55 for the tenth and 0 in
+    the middle.
     """
     chance = np.random.default_rng(seed)
     depth = min(_DEPTH, dimension)

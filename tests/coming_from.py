@@ -1,4 +1,5 @@
-"""Run the programs of other frameworks in docs/coming-from.md, each in its own environment. Needs a package index.
+"""Run the programs of other frameworks in docs/coming-from.md, each in its own environment. Needs a
+package index.
 
 python tests/coming_from.py                       all of them
 python tests/coming_from.py haystack-ai           those whose packages contain this name

@@ -26,7 +26,11 @@ if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > 4 << 30
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
 settings.register_profile(
-    "default", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=5
+    "default",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=5,
 )
 settings.register_profile("ci", parent=settings.get_profile("default"), max_examples=40)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=300)
@@ -35,13 +39,17 @@ settings.load_profile(os.environ.get("LAZYRAG_HYPOTHESIS", "default"))
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file():
-    """Look for doctests in the package only: looking for them in every test's docstring takes seconds."""
+    """Look for doctests in the package only: looking for them in every test's docstring takes
+    seconds.
+    """
     return [found for found in (yield) if not isinstance(found, DoctestModule)]
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Make the tests without the garbage collector: they all stay, and it would go over them again and again."""
+    """Make the tests without the garbage collector: they all stay, and it would go over them again
+    and again.
+    """
     gc.disable()
     try:
         return (yield)
@@ -53,20 +61,25 @@ def pytest_collection():
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `sample` leaves out of the default run, then deselect what this machine or commit does without.
+    """Mark what `sample` leaves out of the default run, then deselect what this machine or commit
+    does without.
 
-    Deselected are tests marked `shared` where the shared data are missing, and `exhaustive` ones of other slices.
+    Deselected are tests marked `shared` where the shared data are missing, and `exhaustive` ones of
+    other slices.
 
-    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, one in n of those marked `share(n)`,
-    and of the others of the web page and of real servers a quarter and a half; without it all are kept. With
-    LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing data: the tests fail.
+    LAZYRAG_SLICE=2/8 keeps those exhaustive tests whose id hashes to 2 modulo 8, one in n of those
+    marked `share(n)`, and of the others of the web page and of real servers a quarter and a half;
+    without it all are kept. With LAZYRAG_REQUIRE_SHARED=1 nothing is deselected for missing data:
+    the tests fail.
     """
     missing = not (SHARED / "data" / "manifest.json").exists() and not is_required()
     number, count = _slice(os.environ.get("LAZYRAG_SLICE", "0/1"))
     cases = Counter[str]()
     for item in items:
         sample = item.get_closest_marker("sample")
-        if sample and not any(item.get_closest_marker(name) for name in ("slow", "exhaustive", "deep")):
+        if sample and not any(
+            item.get_closest_marker(name) for name in ("slow", "exhaustive", "deep")
+        ):
             function = item.nodeid.partition("[")[0]
             if cases[function] % sample.args[0]:
                 item.add_marker(pytest.mark.slow)
@@ -104,15 +117,21 @@ def _slice(text: str) -> tuple[int, int]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_tls_context():
-    """Read the system's certificates once: each client of an endpoint reads them anew, for 50 ms."""
+    """Read the system's certificates once: each client of an endpoint reads them anew, for 50
+    ms.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))
+        patch.setattr(
+            httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context)
+        )
         yield
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A function that writes files into a folder and returns it: names (or paths) to text or bytes."""
+    """A function that writes files into a folder and returns it: names (or paths) to text or
+    bytes.
+    """
 
     def write(files: dict[str, str | bytes]):
         for name, content in files.items():
@@ -179,7 +198,9 @@ def spans(_span_exporter):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Send no reports of passed setups and teardowns between processes: nobody reads them, and they take seconds."""
+    """Send no reports of passed setups and teardowns between processes: nobody reads them, and they
+    take seconds.
+    """
     if not hasattr(item.config, "workerinput"):
         return None
     for report in runtestprotocol(item, log=False, nextitem=nextitem):

@@ -1,6 +1,8 @@
-"""Differential tests: a store and a plain-Python reference get the same random requests, and must agree.
+"""Differential tests: a store and a plain-Python reference get the same random requests, and must
+agree.
 
-Hypothesis draws schemas, rows, filters and queries. Unlike the contracts of `lazyrag.testing`, this needs it.
+Hypothesis draws schemas, rows, filters and queries. Unlike the contracts of `lazyrag.testing`, this
+needs it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,17 @@ from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, m
 from lazyrag.data.segment import EMPTY, Content, Segment
 from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.testing.suites import HARD_TEXTS, METRICS, assert_same_ranking, dense, sparse
-from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Metric, Ranking, Scalar, SparseVector, Vector
+from lazyrag.types import (
+    SPARSE,
+    Embedding,
+    Fields,
+    FieldValue,
+    Metric,
+    Ranking,
+    Scalar,
+    SparseVector,
+    Vector,
+)
 
 if TYPE_CHECKING:
     import pytest
@@ -50,8 +62,8 @@ Case: TypeAlias = "tuple[str, tuple[Any, ...]]"
 class _Differential:
     """The common part of both kinds of store.
 
-    Collections are created and filled once, since that takes a server long; each case restores them, so that Hypothesis
-    can look for a smaller failing one.
+    Collections are created and filled once, since that takes a server long; each case restores
+    them, so that Hypothesis can look for a smaller failing one.
     """
 
     schemas = 20
@@ -83,7 +95,9 @@ class _Differential:
             metafunc.parametrize("number", range(self.schemas))
 
     def test_answers_are_those_of_the_reference(self, number: int) -> None:
-        """After any writes, deletions, reads and searches, the answers are those of a dict, value by value."""
+        """After any writes, deletions, reads and searches, the answers are those of a dict, value
+        by value.
+        """
         number += self.seed << 20
         store = self.make_store()
         store.open()
@@ -107,7 +121,9 @@ class _Differential:
 
 
 class SegmentStoreDifferential(_Differential):
-    """Subclass it as ``TestSomething`` and override `make_store`; `schemas` and `cases` say how much is tested."""
+    """Subclass it as ``TestSomething`` and override `make_store`; `schemas` and `cases` say how
+    much is tested.
+    """
 
     def _worlds(self, _: Any) -> st.SearchStrategy[World[Segment]]:
         return segment_worlds()
@@ -126,7 +142,8 @@ class SegmentStoreDifferential(_Differential):
 
 
 class VectorStoreDifferential(_Differential):
-    """The same for vectors: searches find exactly what a ranking in exact arithmetic has, in its order, ties by key.
+    """The same for vectors: searches find exactly what a ranking in exact arithmetic has, in its
+    order, ties by key.
 
     Sparse ones are drawn, too, for a store that declares them.
     """
@@ -142,7 +159,13 @@ class VectorStoreDifferential(_Differential):
         chosen = filters(schema.fields, _fields(world.rows))
         near = embeddings(schema.dimension) | st.sampled_from([row.vector for row in world.rows])
         return _weighted(
-            (12, "search", st.lists(near, min_size=1, max_size=2), _limits, st.none() | chosen | chosen),
+            (
+                12,
+                "search",
+                st.lists(near, min_size=1, max_size=2),
+                _limits,
+                st.none() | chosen | chosen,
+            ),
             (1, "delete", chosen),
             (2, "get", st.lists(keys, max_size=6, unique=True)),
             (2, "scan", st.just("") | keys, _limits),
@@ -159,7 +182,8 @@ def _draw(worlds: st.SearchStrategy[World[R]], number: int) -> World[R]:
     """A world for a number, always the same."""
     found: list[World[R]] = []
 
-    # The first one is the simplest of all, the second as any other; more would be variations of those before.
+    # The first one is the simplest of all, the second as any other; more would be variations of
+    # those before.
     @seed(number)
     @settings(_SETTINGS, max_examples=2, phases=[Phase.generate])
     @given(worlds)
@@ -186,7 +210,8 @@ def _weighted(*requests: tuple[Any, ...]) -> st.SearchStrategy[Case]:
         for weight, method, *arguments in requests
         for _ in range(weight)
     ]
-    return st.sampled_from(range(len(many))).flatmap(many.__getitem__)  # one_of() would look into the strategies
+    # one_of() would look into the strategies
+    return st.sampled_from(range(len(many))).flatmap(many.__getitem__)
 
 
 def _row_keys(rows: Sequence[R]) -> st.SearchStrategy[str]:
@@ -213,9 +238,34 @@ def _under_key_of(row: R, other: R) -> R:
 # --- Worlds: schemas and rows
 
 NAMES = (
-    *("author", "Author", "作者", "año", "ﬁ", "fi", "_", "__init__", "_id", "f0", "x_00e9", "n" * 200),
+    *(
+        "author",
+        "Author",
+        "作者",
+        "año",
+        "ﬁ",
+        "fi",
+        "_",
+        "__init__",
+        "_id",
+        "f0",
+        "x_00e9",
+        "n" * 200,
+    ),
     *("not", "and", "or", "in", "like", "exists", "true", "null", "None", "NaN", "select"),
-    *("id", "key", "vector", "row", "fields", "keys", "uid", "build", "content", "metadata", "document"),
+    *(
+        "id",
+        "key",
+        "vector",
+        "row",
+        "fields",
+        "keys",
+        "uid",
+        "build",
+        "content",
+        "metadata",
+        "document",
+    ),
 )
 """Names of fields: words of query languages and of stores, and names that differ by little."""
 
@@ -223,8 +273,36 @@ VALUES: Mapping[DataType, tuple[Scalar, ...]] = {
     DataType.VARCHAR: (
         *HARD_TEXTS,
         *("", " ", "a", "A", "ab", "茶", "绿茶", "null", "None", "true", "0", "2024-02-29", "[]"),
-        *("*", "a*", "?", "%", "_", "\\", "\\\\", "'", '"', "\\'", '\\"', "\\u8336", "\\x00", "#", "--", "/*", ";"),
-        *("{{author}}", "{author}", "${author}", "$in", "%s", "[a TO b]", "a OR b", "a && b", "') or ('' == '"),
+        *(
+            "*",
+            "a*",
+            "?",
+            "%",
+            "_",
+            "\\",
+            "\\\\",
+            "'",
+            '"',
+            "\\'",
+            '\\"',
+            "\\u8336",
+            "\\x00",
+            "#",
+            "--",
+            "/*",
+            ";",
+        ),
+        *(
+            "{{author}}",
+            "{author}",
+            "${author}",
+            "$in",
+            "%s",
+            "[a TO b]",
+            "a OR b",
+            "a && b",
+            "') or ('' == '",
+        ),
         *("\0", "a\0b", "\n", "\u2028", "\ud7ff", "\ud83c", "a\ud83cb", "\ue000", "é", "e\u0301"),
         *("茶" * 256, "茶" * 300, "茶" * 300 + "a", "y" * 40_000),
     ),
@@ -240,8 +318,12 @@ VALUES: Mapping[DataType, tuple[Scalar, ...]] = {
 _MIME_TYPES = ("text/plain", "application/pdf", "a/b' or \"c\\")
 
 _scalar_types = st.sampled_from([*VALUES])
-_doc_fields = _scalar_types.map(DocField) | st.builds(DocField, st.just(DataType.ARRAY), _scalar_types)
-schemas: st.SearchStrategy[Schema] = st.dictionaries(st.sampled_from(NAMES), _doc_fields, max_size=8).map(make_schema)
+_doc_fields = _scalar_types.map(DocField) | st.builds(
+    DocField, st.just(DataType.ARRAY), _scalar_types
+)
+schemas: st.SearchStrategy[Schema] = st.dictionaries(
+    st.sampled_from(NAMES), _doc_fields, max_size=8
+).map(make_schema)
 """The built-in fields and up to eight others, of every type."""
 
 
@@ -251,7 +333,11 @@ def scalars(name: str, field: DocField) -> st.SearchStrategy[Scalar]:
         return st.sampled_from(_MIME_TYPES)
     data_type = field.element_type or field.data_type
     chosen = st.sampled_from(VALUES[data_type])
-    return chosen | st.text(st.characters(codec=None), max_size=4) if data_type is DataType.VARCHAR else chosen
+    return (
+        chosen | st.text(st.characters(codec=None), max_size=4)
+        if data_type is DataType.VARCHAR
+        else chosen
+    )
 
 
 def fields_of(schema: Schema) -> st.SearchStrategy[Fields]:
@@ -294,7 +380,9 @@ def vector_worlds(draw: st.DrawFn, *, sparse: bool = False) -> World[VectorRow]:
 def segments(schema: Schema) -> st.SearchStrategy[Segment]:
     """Segments with content and metadata of every kind."""
     texts = st.sampled_from(VALUES[DataType.VARCHAR]).map(str)
-    json_values: st.SearchStrategy[Content] = st.sampled_from([0, 7, 2.5, False, [], ["a", 1], {"名": [1, None]}])
+    json_values: st.SearchStrategy[Content] = st.sampled_from(
+        [0, 7, 2.5, False, [], ["a", 1], {"名": [1, None]}]
+    )
     return st.builds(
         Segment,
         uid=_keys,
@@ -313,20 +401,27 @@ def segments(schema: Schema) -> st.SearchStrategy[Segment]:
 
 def vector_rows(schema: VectorSchema) -> st.SearchStrategy[VectorRow]:
     """Rows with `embeddings` for vectors."""
-    return st.builds(VectorRow, key=_keys, vector=embeddings(schema.dimension), fields=fields_of(schema.fields))
+    return st.builds(
+        VectorRow, key=_keys, vector=embeddings(schema.dimension), fields=fields_of(schema.fields)
+    )
 
 
 def embeddings(dimension: int) -> st.SearchStrategy[Embedding]:
     """Vectors of which many are equal, parallel, opposite or zero, and others random.
 
-    Scores that are equal in exact arithmetic are equal in floating point, too: components of the first kind are -1, 0
-    or 1 times one power of two, and dimensions are few, so that rational ratios of lengths are powers of two.
+    Scores that are equal in exact arithmetic are equal in floating point, too: components of the
+    first kind are -1, 0 or 1 times one power of two, and dimensions are few, so that rational
+    ratios of lengths are powers of two.
     """
     if dimension == SPARSE:
         positions = st.integers(0, 5) | st.sampled_from([2**32, 2**63 + 5])
         return st.dictionaries(positions, st.sampled_from([-1.0, -0.5, 0.5, 1.0, 2.0]), max_size=5)
     signs = st.lists(st.sampled_from([0.0, 1.0, -1.0]), min_size=dimension, max_size=dimension)
-    scaled = st.builds(lambda row, power: np.array(row, np.float32) * np.float32(2.0**power), signs, st.integers(-2, 2))
+    scaled = st.builds(
+        lambda row, power: np.array(row, np.float32) * np.float32(2.0**power),
+        signs,
+        st.integers(-2, 2),
+    )
     other = st.integers(0, 2**16).map(
         lambda seed: np.random.default_rng(seed).normal(size=dimension).astype(np.float32)
     )
@@ -337,7 +432,9 @@ _keys: st.SearchStrategy[str] = st.one_of(
     st.integers(0, 255).map("{:032x}-1".format),
     st.sampled_from(HARD_TEXTS),
     # A store need not take a key that ends in a NUL, or that is not UTF-8.
-    st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(lambda text: not text.endswith("\0")),
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=5).filter(
+        lambda text: not text.endswith("\0")
+    ),
 )
 
 
@@ -351,13 +448,19 @@ def _conditions(name: str, field: DocField, rows: Sequence[Fields]) -> st.Search
     """Conditions on one field that suit its type."""
     is_array, is_text = field.element_type is not None, field.data_type is DataType.VARCHAR
     present = [value for row in rows if (value := row.get(name)) is not None]
-    elements = [element for value in present for element in (value if isinstance(value, tuple) else (value,))]
+    elements = [
+        element
+        for value in present
+        for element in (value if isinstance(value, tuple) else (value,))
+    ]
     scalar: st.SearchStrategy[Any] = scalars(name, field)
     scalar |= st.sampled_from(elements) if elements else st.nothing()
     complete = st.lists(scalar, max_size=3).map(tuple) if is_array else scalar
     complete |= st.sampled_from(present) if present else st.nothing()
 
-    def condition(operators: Sequence[str], values: st.SearchStrategy[Any]) -> st.SearchStrategy[Condition]:
+    def condition(
+        operators: Sequence[str], values: st.SearchStrategy[Any]
+    ) -> st.SearchStrategy[Condition]:
         return st.builds(Condition, st.just(name), st.sampled_from(operators), values)
 
     conditions = [
@@ -368,7 +471,9 @@ def _conditions(name: str, field: DocField, rows: Sequence[Fields]) -> st.Search
     if is_array or is_text:
         conditions.append(condition(["contains"], scalar))
     if is_text:
-        starts = scalar.flatmap(lambda text: st.integers(0, max(len(str(text)) - 2, 0)).map(lambda at: str(text)[at:]))
+        starts = scalar.flatmap(
+            lambda text: st.integers(0, max(len(str(text)) - 2, 0)).map(lambda at: str(text)[at:])
+        )
         conditions.append(condition(["contains"], starts.map(lambda text: text[:2])))
     if not is_array and field.data_type is not DataType.BOOLEAN:
         conditions.append(condition(["gt", "ge", "lt", "le"], scalar))
@@ -403,9 +508,13 @@ class _Reference(Generic[R]):
             if method in ("delete", "remove", "write"):
                 self.same_state()
                 self.store.delete(COLLECTION, keys=[key for key in self.rows if key not in rows])
-                self.store.upsert(COLLECTION, [row for key, row in rows.items() if self.rows.get(key) is not row])
+                self.store.upsert(
+                    COLLECTION, [row for key, row in rows.items() if self.rows.get(key) is not row]
+                )
         except BaseException:
-            self.store.delete(COLLECTION, keys=[row.key for row in self.store.scan(COLLECTION, limit=EVERY)])
+            self.store.delete(
+                COLLECTION, keys=[row.key for row in self.store.scan(COLLECTION, limit=EVERY)]
+            )
             self.store.upsert(COLLECTION, list(rows.values()))
             raise
         finally:
@@ -413,10 +522,14 @@ class _Reference(Generic[R]):
 
     def get(self, keys: list[str]) -> None:
         """Get rows by keys, some of them present."""
-        _same_rows(self.store.get(COLLECTION, keys), [self.rows[key] for key in keys if key in self.rows])
+        _same_rows(
+            self.store.get(COLLECTION, keys), [self.rows[key] for key in keys if key in self.rows]
+        )
 
     def scan(self, after: str, limit: int) -> None:
-        """Read the page behind a key, which for segments is present: their order is the store's own."""
+        """Read the page behind a key, which for segments is present: their order is the store's
+        own.
+        """
         if after in self.rows:
             behind = self.order[self.order.index(after) + 1 :]
         else:
@@ -484,14 +597,24 @@ def _same_rows(found: Sequence[R], expected: Sequence[R]) -> None:
 
 def _plain(row: Segment | VectorRow) -> tuple[Any, ...]:
     """A row for comparison, with the types of values; a field that is None equals a missing one."""
-    fields = {name: (type(value).__name__, value) for name, value in row.fields.items() if value is not None}
+    fields = {
+        name: (type(value).__name__, value)
+        for name, value in row.fields.items()
+        if value is not None
+    }
     if isinstance(row, Segment):
         return row._replace(fields=EMPTY), fields, type(row.content).__name__
     return row.key, row.vector if isinstance(row.vector, dict) else row.vector.tobytes(), fields
 
 
-def true_ranking(query: Embedding, metric: Metric, rows: Sequence[VectorRow], filter: Filter | None = None) -> Ranking:  # noqa: A002  the protocol's name
-    """The ranking that `VectorStore.search` must return for all rows, in exact arithmetic, with scores in float64.
+def true_ranking(
+    query: Embedding,
+    metric: Metric,
+    rows: Sequence[VectorRow],
+    filter: Filter | None = None,  # noqa: A002
+) -> Ranking:
+    """The ranking that `VectorStore.search` must return for all rows, in exact arithmetic, with
+    scores in float64.
 
     Args:
         query: (dimension,), or a dict where the rows' vectors are sparse.
@@ -515,7 +638,9 @@ def true_ranking(query: Embedding, metric: Metric, rows: Sequence[VectorRow], fi
 
 
 def _worth(query: Vector, row: VectorRow, metric: Metric) -> Fraction:
-    """A number in the order of scores: product, squared cosine with its sign, or squared distance below 0."""
+    """A number in the order of scores: product, squared cosine with its sign, or squared distance
+    below 0.
+    """
     x, q = ([Fraction(float(component)) for component in vector] for vector in (dense(row), query))
     if metric == "l2":
         return -sum(((a - b) ** 2 for a, b in zip(x, q, strict=True)), Fraction())
@@ -530,7 +655,11 @@ def _shared(query: SparseVector, row: VectorRow) -> Fraction | None:
     """The product over the dimensions that both have; None without any."""
     vector = sparse(row)
     shared = query.keys() & vector.keys()
-    return sum((Fraction(query[at]) * Fraction(vector[at]) for at in shared), Fraction()) if shared else None
+    return (
+        sum((Fraction(query[at]) * Fraction(vector[at]) for at in shared), Fraction())
+        if shared
+        else None
+    )
 
 
 def _score(worth: Fraction, metric: Metric) -> float:

@@ -1,6 +1,8 @@
-"""A program that is started hundreds of times: one process imports everything and forks another for each start.
+"""A program that is started hundreds of times: one process imports everything and forks another for
+each start.
 
-A request is a line of JSON and stands for a fresh start of the program: nothing but files goes from one to the next.
+A request is a line of JSON and stands for a fresh start of the program: nothing but files goes from
+one to the next.
 """
 
 from __future__ import annotations
@@ -25,13 +27,18 @@ class Starter:
 
     def __init__(self, module: str, **variables: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", **variables}
-        environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # a process that forks has one thread
+        # a process that forks has one thread
+        environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", module]
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment)
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment
+        )
 
     def start(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Start the program; return the signal that ended it, or 0, and its result, which is empty after a signal."""
+        """Start the program; return the signal that ended it, or 0, and its result, which is empty
+        after a signal.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -43,7 +50,9 @@ class Starter:
             except ValueError:  # a signal ended the program while it wrote its result
                 continue
             if "status" in message:
-                return os.WTERMSIG(message["status"]) if os.WIFSIGNALED(message["status"]) else 0, result
+                return os.WTERMSIG(message["status"]) if os.WIFSIGNALED(
+                    message["status"]
+                ) else 0, result
             result = message["result"]
         msg = f"The process that starts the others has ended ({self._process.wait()})."
         raise RuntimeError(msg)

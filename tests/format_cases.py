@@ -1,6 +1,7 @@
 """Small files with what readers often lose, made here, and the text that a person sees in each.
 
-`tests/unit/test_format_cases.py` reads them, and `benchmarks/formats.py --quality` does so beside other readers.
+`tests/unit/test_format_cases.py` reads them, and `benchmarks/formats.py --quality` does so beside
+other readers.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-def drawn(draw: Callable[[Canvas], None], size: tuple[float, float] = (595, 842), *, packed: bool = True) -> bytes:
+def drawn(
+    draw: Callable[[Canvas], None], size: tuple[float, float] = (595, 842), *, packed: bool = True
+) -> bytes:
     """A PDF that a function draws."""
     target = io.BytesIO()
     canvas = Canvas(target, pagesize=size, pageCompression=int(packed), invariant=True)
@@ -69,7 +72,9 @@ def drawn(draw: Callable[[Canvas], None], size: tuple[float, float] = (595, 842)
 
 def with_letters(data: bytes, letters: dict[str, str]) -> bytes:
     """A PDF whose letters read as others, as of subset fonts."""
-    pairs = "".join(f"<{ord(one):02X}> <{text.encode('utf-16-be').hex()}>\n" for one, text in letters.items())
+    pairs = "".join(
+        f"<{ord(one):02X}> <{text.encode('utf-16-be').hex()}>\n" for one, text in letters.items()
+    )
     table = (
         "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def\n"
         f"1 begincodespacerange <00> <FF> endcodespacerange\n{len(letters)} beginbfchar\n{pairs}endbfchar\n"
@@ -88,7 +93,9 @@ def with_letters(data: bytes, letters: dict[str, str]) -> bytes:
 
 
 def spread() -> Case:
-    """Two pages cut out of one spread by their crop boxes, as scanned books are: both hold the text of both."""
+    """Two pages cut out of one spread by their crop boxes, as scanned books are: both hold the text
+    of both.
+    """
     left, right = wrapped(PROSE, 40), wrapped(PROSE.upper(), 34)
 
     def draw(canvas: Canvas) -> None:
@@ -106,7 +113,9 @@ def spread() -> Case:
 
 
 def recognized() -> Case:
-    """An invisible layer of text recognition: each letter at its place in the picture, and blanks between words."""
+    """An invisible layer of text recognition: each letter at its place in the picture, and blanks
+    between words.
+    """
     chance = random.Random(1)
 
     def draw(canvas: Canvas) -> None:
@@ -131,7 +140,10 @@ ARABIC = [
         "الشاي الأخضر (Green Tea) مشروب يحضر من أوراق نبات الشاي،",
         "،ياشلا تابن قاروأ نم رضحي بورشم )Green Tea( رضخألا ياشلا",
     ),
-    ("وينقع في الماء عند درجة 80 مئوية لمدة 3 دقائق.", ".قئاقد 3 ةدمل ةيوئم 80 ةجرد دنع ءاملا يف عقنيو"),
+    (
+        "وينقع في الماء عند درجة 80 مئوية لمدة 3 دقائق.",
+        ".قئاقد 3 ةدمل ةيوئم 80 ةجرد دنع ءاملا يف عقنيو",
+    ),
     (
         "في عام 2024 بلغ الإنتاج 1,250.5 طن، أي بزيادة 12% عن العام السابق؛",
         "؛قباسلا ماعلا نع %12 ةدايزب يأ ،نط 1,250.5 جاتنإلا غلب 2024 ماع يف",
@@ -151,7 +163,10 @@ HEBREW = [
         ";תמדוקה הנשה תמועל 12% לש היילע ,ןוט 1,250.5-ל רוצייה עיגה 2024 תנשב",
     ),
     ("ראו תקן ISO 9001:2015 בעמוד 17.", ".17 דומעב ISO 9001:2015 ןקת ואר"),
-    ('הטלפון הוא 03-5551234, והדוא"ל tea@example.com.', '.tea@example.com ל"אודהו ,03-5551234 אוה ןופלטה'),
+    (
+        'הטלפון הוא 03-5551234, והדוא"ל tea@example.com.',
+        '.tea@example.com ל"אודהו ,03-5551234 אוה ןופלטה',
+    ),
 ]
 MIXED = [
     ("Tea words", "Tea words"),
@@ -175,7 +190,10 @@ def visual(lines: list[str]) -> bytes:
     def draw(canvas: Canvas) -> None:
         canvas.setFont("Courier", 10)
         for number, line in enumerate(lines):
-            coded = [one if one == " " else letters.setdefault(one, codes[len(letters)]) for one in glyphs(line)]
+            coded = [
+                one if one == " " else letters.setdefault(one, codes[len(letters)])
+                for one in glyphs(line)
+            ]
             canvas.drawString(40, 780 - 20 * number, "".join(coded))
 
     data = drawn(draw)
@@ -195,7 +213,11 @@ def glyphs(line: str) -> list[str]:
 
 def paired(pairs: list[tuple[str, str]]) -> Case:
     """A PDF of lines on paper."""
-    return Case(".pdf", visual([on_paper for _, on_paper in pairs]), "\n".join(written for written, _ in pairs))
+    return Case(
+        ".pdf",
+        visual([on_paper for _, on_paper in pairs]),
+        "\n".join(written for written, _ in pairs),
+    )
 
 
 def damaged(cut: Callable[[bytes], bytes]) -> Case:
@@ -238,7 +260,9 @@ def word_with_picture() -> Case:
         one.set("descr", ALTERNATIVE)
     target = io.BytesIO()
     document.save(target)
-    return Case(".docx", target.getvalue(), f"Garden Before the picture. {ALTERNATIVE} After the picture.")
+    return Case(
+        ".docx", target.getvalue(), f"Garden Before the picture. {ALTERNATIVE} After the picture."
+    )
 
 
 def slides_with_groups() -> Case:
@@ -247,17 +271,26 @@ def slides_with_groups() -> Case:
     slide = presentation.slides.add_slide(presentation.slide_layouts[6])
 
     def box(shapes, across: float, down: float, text: str) -> None:
-        shapes.add_textbox(Inches(across), Inches(down), Inches(2), Inches(0.5)).text_frame.text = text
+        shapes.add_textbox(
+            Inches(across), Inches(down), Inches(2), Inches(0.5)
+        ).text_frame.text = text
 
     box(slide.shapes, 1, 1, "From leaf to cup")
     group = slide.shapes.add_group_shape()
-    for across, down, text in [(5, 4, "dried"), (1, 4.1, "rolled"), (5, 3.1, "withered"), (1, 3, "picked")]:
+    for across, down, text in [
+        (5, 4, "dried"),
+        (1, 4.1, "rolled"),
+        (5, 3.1, "withered"),
+        (1, 3, "picked"),
+    ]:
         box(group.shapes, across, down, text)
     picture = slide.shapes.add_picture(io.BytesIO(PICTURE), Inches(1), Inches(6))
     picture._element.nvPicPr.cNvPr.set("descr", ALTERNATIVE)
     target = io.BytesIO()
     presentation.save(target)
-    return Case(".pptx", target.getvalue(), f"From leaf to cup picked withered rolled dried {ALTERNATIVE}")
+    return Case(
+        ".pptx", target.getvalue(), f"From leaf to cup picked withered rolled dried {ALTERNATIVE}"
+    )
 
 
 def strict(case: Case) -> Case:
@@ -268,7 +301,10 @@ def strict(case: Case) -> Case:
             data = usual.read(name)
             usual_names = rb"http://schemas\.openxmlformats\.org/(\w+)/2006/(?!metadata)"
             file.writestr(
-                name, re.sub(usual_names, rb"http://purl.oclc.org/ooxml/\1/", data) if b"<" in data[:1] else data
+                name,
+                re.sub(usual_names, rb"http://purl.oclc.org/ooxml/\1/", data)
+                if b"<" in data[:1]
+                else data,
             )
     return Case(case.suffix, target.getvalue(), case.truth)
 
@@ -280,7 +316,9 @@ def workbook() -> Case:
         book.worksheets[0].append(row)
     target = io.BytesIO()
     book.save(target)
-    return Case(".xlsx", target.getvalue(), "Sheet tea price tea: Sencha; price: 12 tea: Assam; price: 8")
+    return Case(
+        ".xlsx", target.getvalue(), "Sheet tea price tea: Sencha; price: 12 tea: Assam; price: 8"
+    )
 
 
 def page_with_pictures() -> Case:
@@ -347,7 +385,9 @@ _PICTURE = re.compile(r"\[Image: ([^\]]*)\]|!\[([^\]]*)\]\([^)]*\)")  # ours, an
 
 
 def words(text: str) -> list[str]:
-    """Words and punctuation under NFKC, without the marks of Markdown and tables; Chinese characters one by one."""
+    """Words and punctuation under NFKC, without the marks of Markdown and tables; Chinese
+    characters one by one.
+    """
     return _WORD.findall(unicodedata.normalize("NFKC", _PICTURE.sub(r"\1\2", text)))
 
 

@@ -1,4 +1,6 @@
-"""Rows and filters that a store on a server is likely to get wrong, for tests beside the reference evaluator."""
+"""Rows and filters that a store on a server is likely to get wrong, for tests beside the reference
+evaluator.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ SCALARS = {
     "double": DataType.DOUBLE,
     "public": DataType.BOOLEAN,
 }
-ARRAYS = {"names": DataType.VARCHAR, "numbers": DataType.DOUBLE, "counts": DataType.INT64, "marks": DataType.BOOLEAN}
+ARRAYS = {
+    "names": DataType.VARCHAR,
+    "numbers": DataType.DOUBLE,
+    "counts": DataType.INT64,
+    "marks": DataType.BOOLEAN,
+}
 SCHEMA: Schema = make_schema(
     {name: DocField(kind) for name, kind in SCALARS.items()}
     | {name: DocField(DataType.ARRAY, kind) for name, kind in ARRAYS.items()}
@@ -69,7 +76,9 @@ VALUES = {
 
 
 def rows() -> list[Fields]:
-    """Rows in which each value of each type stands beside values of the others, and each field is missing in some."""
+    """Rows in which each value of each type stands beside values of the others, and each field is
+    missing in some.
+    """
     made: list[Fields] = []
     longest = max(map(len, VALUES.values()))
     for number in range(longest + 3):
@@ -77,7 +86,11 @@ def rows() -> list[Fields]:
         for name, kind in ARRAYS.items():
             length = number % 5 - 1  # missing, empty, then up to three
             values = VALUES[kind]
-            row[name] = None if length < 0 else tuple(values[(number + at) % len(values)] for at in range(length))
+            row[name] = (
+                None
+                if length < 0
+                else tuple(values[(number + at) % len(values)] for at in range(length))
+            )
         made.append({name: row.get(name) for name in SCHEMA})
     return made
 
@@ -105,7 +118,9 @@ def _conditions(draw: st.DrawFn) -> Condition:
     if operator in ("in", "not in"):
         return Condition(name, operator, draw(st.lists(one | st.none(), max_size=3)))
     if operator in ("eq", "ne"):
-        return Condition(name, operator, draw(st.none() | (st.lists(one, max_size=3) if name in ARRAYS else one)))
+        return Condition(
+            name, operator, draw(st.none() | (st.lists(one, max_size=3) if name in ARRAYS else one))
+        )
     return Condition(name, operator, draw(one))
 
 

@@ -1,4 +1,6 @@
-"""Files that are made to harm, built on the fly, and the peak memory of a process that loads one."""
+"""Files that are made to harm, built on the fly, and the peak memory of a process that loads
+one.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,19 @@ def long_pdf(pages: int, contents: Sequence[bytes] = (), filters: bytes = b"/Fla
     kids = b" ".join(b"%d 0 R" % (number + 3) for number in range(pages))
     streams = b" ".join(b"%d 0 R" % (number + 3 + pages) for number in range(len(contents)))
     font = b"<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>"
-    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents[%s]/Resources%s>>" % (streams, font)
-    objects = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages, kids)]
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents[%s]/Resources%s>>" % (
+        streams,
+        font,
+    )
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages, kids),
+    ]
     objects += [page] * pages
-    objects += [b"<</Length %d/Filter %s>>stream\n%s\nendstream" % (len(one), filters, one) for one in contents]
+    objects += [
+        b"<</Length %d/Filter %s>>stream\n%s\nendstream" % (len(one), filters, one)
+        for one in contents
+    ]
     return numbered(objects)
 
 
@@ -65,7 +76,8 @@ def endless_form() -> bytes:
         b"<</Type/Pages/Count 1/Kids[3 0 R]>>",
         b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R/Resources%s>>" % form,
         b"<</Length 5>>stream\n/F Do\nendstream",
-        b"<</Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources%s/Length 11>>stream\n/F Do /F Do\nendstream" % form,
+        b"<</Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources%s/Length 11>>stream\n/F Do /F Do\nendstream"
+        % form,
     ]
     return numbered(objects)
 
@@ -125,7 +137,9 @@ def word_with(part: bytes) -> bytes:
         b'<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
         b'<Relationship Id="r" Type="%s" Target="word/document.xml"/></Relationships>' % kind
     )
-    return zipped({"[Content_Types].xml": types, "_rels/.rels": relations, "word/document.xml": part})
+    return zipped(
+        {"[Content_Types].xml": types, "_rels/.rels": relations, "word/document.xml": part}
+    )
 
 
 def strings(count: int) -> bytes:
@@ -134,12 +148,16 @@ def strings(count: int) -> bytes:
 
 
 def predicted(count: int) -> bytes:
-    """The packed content of a page that draws so many rectangles, each as its difference to the one before."""
+    """The packed content of a page that draws so many rectangles, each as its difference to the one
+    before.
+    """
     return zlib.compress(b"\x020 0 1 1 re f " + (b"\x02" + bytes(13)) * count)
 
 
 def _with_flaw(old: bytes, new: bytes) -> bytes:
-    """A PDF of many strings, whose stream is described in a way that only lenient readers accept."""
+    """A PDF of many strings, whose stream is described in a way that only lenient readers
+    accept.
+    """
     return long_pdf(1, [strings(2_000_000)]).replace(old, new, 1)
 
 
@@ -167,7 +185,9 @@ def encrypted(pdf: bytes, algorithm: str) -> bytes:
 
 
 def packed_pdf(content: bytes, times: int, pages: int) -> bytes:
-    """A PDF whose objects are in an object stream; its pages show the same content so many times each."""
+    """A PDF whose objects are in an object stream; its pages show the same content so many times
+    each.
+    """
     page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents[%s]>>" % (b"4 0 R " * times)
     kids = b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages, b"3 0 R " * pages)
     objects = [b"<</Type/Catalog/Pages 2 0 R>>", kids, page]
@@ -178,8 +198,18 @@ def packed_pdf(content: bytes, times: int, pages: int) -> bytes:
     data = b"%PDF-1.5\n" + stream % (4, len(content), b"", content)
     offset = len(data)
     data += stream % (5, len(inner), b"/Type/ObjStm/N 3/First %d" % len(header), inner)
-    rows = [(0, 0, 0), (2, 5, 0), (2, 5, 1), (2, 5, 2), (1, 9, 0), (1, offset, 0), (1, len(data), 0)]
-    table = zlib.compress(b"".join(bytes([kind]) + at.to_bytes(4, "big") + bytes([index]) for kind, at, index in rows))
+    rows = [
+        (0, 0, 0),
+        (2, 5, 0),
+        (2, 5, 1),
+        (2, 5, 2),
+        (1, 9, 0),
+        (1, offset, 0),
+        (1, len(data), 0),
+    ]
+    table = zlib.compress(
+        b"".join(bytes([kind]) + at.to_bytes(4, "big") + bytes([index]) for kind, at, index in rows)
+    )
     end = b"startxref\n%d\n%%%%EOF" % len(data)
     return data + stream % (6, len(table), b"/Type/XRef/Size 7/Root 1 0 R/W[1 4 1]", table) + end
 
@@ -209,10 +239,16 @@ BOMB = bytes(64 * MEBIBYTE)
 HOSTILE = {
     "bomb.zip": (lambda: zipped({"a.txt": BOMB}), "packed like a zip bomb"),
     "bomb.docx": (lambda: word_with(BOMB), "packed like a zip bomb"),
-    "nested.zip": (lambda: zipped({"inner.zip": zipped({"a.txt": BOMB})}), "packed like a zip bomb"),
+    "nested.zip": (
+        lambda: zipped({"inner.zip": zipped({"a.txt": BOMB})}),
+        "packed like a zip bomb",
+    ),
     "laughs.xml": (laughs, "declares an entity"),
     "laughs.docx": (lambda: word_with(laughs()), "."),
-    "outside.xml": (lambda: b'<!DOCTYPE r [<!ENTITY e SYSTEM "file:///etc/passwd">]><r>&e;</r>', "declares an entity"),
+    "outside.xml": (
+        lambda: b'<!DOCTYPE r [<!ENTITY e SYSTEM "file:///etc/passwd">]><r>&e;</r>',
+        "declares an entity",
+    ),
     "deep.json": (lambda: b"[" * 100_000, "nested deeper"),
     "deep.yaml": (lambda: b"[" * 100_000, "."),
     "deep.xml": (lambda: b"<a>" * 100_000, "nested deeper"),
@@ -224,7 +260,9 @@ HOSTILE = {
         "took more than 24",
     ),
     "repeated.pdf": (
-        lambda: long_pdf(12, [strings(250_000)]).replace(b"[15 0 R]", b"[%s]" % (b"15 0 R " * 10), 1),
+        lambda: long_pdf(12, [strings(250_000)]).replace(
+            b"[15 0 R]", b"[%s]" % (b"15 0 R " * 10), 1
+        ),
         "took more than 24",
     ),
     "repeated-by-packed-object.pdf": (
@@ -236,7 +274,9 @@ HOSTILE = {
         "no text layer",
     ),
     "picture.pdf": (
-        lambda: long_pdf(1, [zlib.compress(b"(a) Tj\n" * 1_000_000)], b"/FlateDecode/Subtype/Image"),
+        lambda: long_pdf(
+            1, [zlib.compress(b"(a) Tj\n" * 1_000_000)], b"/FlateDecode/Subtype/Image"
+        ),
         "no text layer",
     ),
     "flate85.pdf": (
@@ -244,7 +284,9 @@ HOSTILE = {
         ".",
     ),
     "hex.pdf": (
-        lambda: long_pdf(1, [zlib.compress((b"(a) Tj\n" * 1_000_000).hex().encode() + b">")], b"[/Fl/AHx]"),
+        lambda: long_pdf(
+            1, [zlib.compress((b"(a) Tj\n" * 1_000_000).hex().encode() + b">")], b"[/Fl/AHx]"
+        ),
         "no text layer",
     ),
     "lzw.pdf": (lambda: long_pdf(1, [lzw(700)], b"[/FlateDecode/LZWDecode]"), "no text layer"),
@@ -299,7 +341,9 @@ HOSTILE = {
         "took more than 24",
     ),
     "aes.pdf": (
-        lambda: encrypted(long_pdf(1, [zlib.compress(packed(256))], b"[/FlateDecode/FlateDecode]"), "AES-256"),
+        lambda: encrypted(
+            long_pdf(1, [zlib.compress(packed(256))], b"[/FlateDecode/FlateDecode]"), "AES-256"
+        ),
         "took more than 24",
     ),
     "form.pdf": (endless_form, "took more than 24"),
@@ -344,14 +388,18 @@ def call(kind, url):
 
 
 def peak_of(path: Path) -> tuple[float, float, str]:
-    """Load a file in a process of its own: its peak memory in MiB, its seconds, and the error or what was read."""
+    """Load a file in a process of its own: its peak memory in MiB, its seconds, and the error or
+    what was read.
+    """
     return _measured(_PROGRAM, str(path))
 
 
 def peak_of_answer(kind: str, url: str) -> tuple[float, float, str]:
     """Call a model in a process of its own, see `peak_of`."""
     call = "call(*sys.argv[1:])"
-    program = _CALLS + _PROGRAM.replace("load_file(sys.argv[1]).text", call).replace("LoadError as", "Exception as")
+    program = _CALLS + _PROGRAM.replace("load_file(sys.argv[1]).text", call).replace(
+        "LoadError as", "Exception as"
+    )
     return _measured(program, kind, url)
 
 
@@ -360,7 +408,10 @@ def endless_server() -> Iterator[str]:
     """The URL of a server whose answers never end."""
 
     def answer(connection):
-        start, part = head("text/event-stream"), event({"choices": [{"delta": {"content": "tea " * 1000}}]}) * 16
+        start, part = (
+            head("text/event-stream"),
+            event({"choices": [{"delta": {"content": "tea " * 1000}}]}) * 16,
+        )
         if b'"stream":true' not in server.requests[-1][1]:
             start, part = head(), b"[" + b" " * (1 << 16)
         connection.sendall(start)

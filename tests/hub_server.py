@@ -69,7 +69,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, b"", {"X-Error-Code": code} if code else {})
         elif path in {f"/api/models/{hub.identifier}{end}" for end in ("", "/revision/main")}:
             siblings = [self._entry(name, content) for name, content in hub.files().items()]
-            found = {"id": hub.identifier, "sha": COMMIT, "siblings": siblings, "tags": [], "private": False}
+            found = {
+                "id": hub.identifier,
+                "sha": COMMIT,
+                "siblings": siblings,
+                "tags": [],
+                "private": False,
+            }
             self._send(200, json.dumps(found).encode(), {"Content-Type": "application/json"})
         elif path.startswith(f"/{hub.identifier}/resolve/"):
             self._resolve(path.split("/resolve/")[1].partition("/")[2])
@@ -101,7 +107,12 @@ class _Handler(BaseHTTPRequestHandler):
         headers["X-Linked-Size"] = str(len(content))
         headers["X-Linked-Etag"] = f'"{hashlib.sha256(content).hexdigest()}"'
         self._send(
-            302, b"", {**headers, "Location": self.server.url.replace("127.0.0.1", "localhost") + f"/store/{name}"}
+            302,
+            b"",
+            {
+                **headers,
+                "Location": self.server.url.replace("127.0.0.1", "localhost") + f"/store/{name}",
+            },
         )
 
     def _transfer(self, name: str, headers: dict[str, str] | None = None) -> None:
@@ -111,7 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
         if name in hub.damaged:
             content = bytes(len(content))
         start = int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0
-        more = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if asked else {}
+        more = (
+            {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if asked else {}
+        )
         part = content[start:]
         sent = part
         if self.command == "GET" and (name in hub.slow or hub.cut.get(name, 0) > 0):
@@ -125,7 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
                 threading.Event().wait(30)
             self.close_connection = True
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str], length: int | None = None) -> None:
+    def _send(
+        self, status: int, body: bytes, headers: dict[str, str], length: int | None = None
+    ) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

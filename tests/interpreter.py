@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run a fresh interpreter: this one's registries hold what other tests have entered."""
-    # The checkout is on the path whether or not the package is installed; UTF-8 whatever the terminal speaks.
+    # The checkout is on the path whether or not the package is installed; UTF-8 whatever the
+    # terminal speaks.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
     return subprocess.run(
         [sys.executable, *arguments],
@@ -29,10 +30,14 @@ def python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
 
 @contextmanager
 def waiting(script, *arguments):
-    """A process at the point where it is ready and waits for a line; it does not outlive the block."""
+    """A process at the point where it is ready and waits for a line; it does not outlive the
+    block.
+    """
     command = [sys.executable, "-c", script, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
         try:
             assert process.stdout.readline() == b"ready\n"
             yield process

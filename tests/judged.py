@@ -51,27 +51,38 @@ def judged_set(name: str) -> Judged:
     return Judged(texts, [(question, {f"{number}.txt": 1}) for question, number in asked])
 
 
-def pooled(names: Sequence[str]) -> tuple[dict[str, str], dict[str, list[tuple[str, Mapping[str, int]]]]]:
-    """The texts of several sets together, each set in a folder of its name; and each set's questions."""
+def pooled(
+    names: Sequence[str],
+) -> tuple[dict[str, str], dict[str, list[tuple[str, Mapping[str, int]]]]]:
+    """The texts of several sets together, each set in a folder of its name; and each set's
+    questions.
+    """
     texts: dict[str, str] = {}
     questions: dict[str, list[tuple[str, Mapping[str, int]]]] = {}
     for name in names:
         one = judged_set(name)
         texts |= {f"{name}/{path}": text for path, text in one.texts.items()}
         questions[name] = [
-            (asked, {f"{name}/{path}": grade for path, grade in grades.items()}) for asked, grades in one.questions
+            (asked, {f"{name}/{path}": grade for path, grade in grades.items()})
+            for asked, grades in one.questions
         ]
     return texts, questions
 
 
 def _cranfield(folder: Path) -> Judged:
-    texts = {f"{one['id']}.txt": one["text"] for one in _lines(folder / "corpus.jsonl") if one["text"].strip()}
+    texts = {
+        f"{one['id']}.txt": one["text"]
+        for one in _lines(folder / "corpus.jsonl")
+        if one["text"].strip()
+    }
     grades: dict[str, dict[str, int]] = {}
     for line in (folder / "qrels.tsv").read_text(encoding="utf-8").splitlines():
         query, _, found, grade = line.split("\t")
         if int(grade) > 0:
             grades.setdefault(query, {})[f"{found}.txt"] = int(grade)
-    return Judged(texts, [(one["text"], grades[one["id"]]) for one in _lines(folder / "queries.jsonl")])
+    return Judged(
+        texts, [(one["text"], grades[one["id"]]) for one in _lines(folder / "queries.jsonl")]
+    )
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

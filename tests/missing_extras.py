@@ -1,4 +1,5 @@
-"""Every part that needs an extra says which one. Run as a script in an environment without any of them.
+"""Every part that needs an extra says which one. Run as a script in an environment without any of
+them.
 
 python tests/missing_extras.py
 """
@@ -29,7 +30,10 @@ _URL = "http://localhost:9/v1"
 
 def _document(folder: str, part: str, kind: str, **kwargs: object) -> None:
     """Make a Document on a store, its ledger in a folder."""
-    lazyrag.Document(name="tea", store_conf={part: {"type": kind, "kwargs": kwargs}, "ledger": f"{folder}/ledger.db"})
+    lazyrag.Document(
+        name="tea",
+        store_conf={part: {"type": kind, "kwargs": kwargs}, "ledger": f"{folder}/ledger.db"},
+    )
 
 
 def _nothing(query: str, filters: object = None, topk: int | None = None) -> list[lazyrag.DocNode]:
@@ -47,38 +51,72 @@ def _search(_: str) -> None:
 CASES = {
     "index='ann' of the map store": (_search, "ann"),
     "the chromadb store": (lambda folder: ChromaVectorStore(dir=folder).open(), "chroma"),
-    "MilvusVectorStore": (lambda folder: MilvusVectorStore(f"{folder}/vectors.db").open(), "milvus"),
-    "a Document on chromadb": (lambda folder: _document(folder, "vector_store", "chromadb", dir=folder), "chroma"),
-    "a Document on milvus": (lambda folder: _document(folder, "vector_store", "milvus", uri="localhost:9"), "milvus"),
+    "MilvusVectorStore": (
+        lambda folder: MilvusVectorStore(f"{folder}/vectors.db").open(),
+        "milvus",
+    ),
+    "a Document on chromadb": (
+        lambda folder: _document(folder, "vector_store", "chromadb", dir=folder),
+        "chroma",
+    ),
+    "a Document on milvus": (
+        lambda folder: _document(folder, "vector_store", "milvus", uri="localhost:9"),
+        "milvus",
+    ),
     "a Document that serves": (lambda _: lazyrag.Document(manager=True), "server"),
     "lazyrag mcp": (lambda _: load("mcp", "lazyrag mcp"), "mcp"),
     "a Document on opensearch": (
-        lambda folder: _document(folder, "segment_store", "opensearch", uris="localhost:9", client_kwargs={}),
+        lambda folder: _document(
+            folder, "segment_store", "opensearch", uris="localhost:9", client_kwargs={}
+        ),
         "opensearch",
     ),
-    "DatabaseSource with a URL": (lambda _: DatabaseSource("sqlite://", "SELECT 1 AS id", identity="id"), "sql"),
+    "DatabaseSource with a URL": (
+        lambda _: DatabaseSource("sqlite://", "SELECT 1 AS id", identity="id"),
+        "sql",
+    ),
     "A store in PostgreSQL": (
         lambda _: lazyrag.Document(
-            store_conf={"segment_store": {"type": "postgresql", "kwargs": {"uri": "postgresql://x@127.0.0.1:1/x"}}}
+            store_conf={
+                "segment_store": {
+                    "type": "postgresql",
+                    "kwargs": {"uri": "postgresql://x@127.0.0.1:1/x"},
+                }
+            }
         ),
         "postgres",
     ),
     "Document.sql": (lambda _: lazyrag.Document().sql("SELECT 1"), "sql"),
-    "CodeSplitter(language='python')": (lambda _: lazyrag.transforms.CodeSplitter(language="python"), "code"),
+    "CodeSplitter(language='python')": (
+        lambda _: lazyrag.transforms.CodeSplitter(language="python"),
+        "code",
+    ),
     "loader '.msg'": (lambda _: loaders[".msg"], "office"),
-    "The loader of .xls files": (lambda folder: loaders[".xls"]().load(Path(folder, "teas.xls")), "office"),
+    "The loader of .xls files": (
+        lambda folder: loaders[".xls"]().load(Path(folder, "teas.xls")),
+        "office",
+    ),
     "OnnxEmbedder": (lazyrag.OnnxEmbedder, "onnx"),
     "OnnxCrossEncoder": (lazyrag.models.OnnxCrossEncoder, "onnx"),
     "HttpEmbedder": (lambda _: lazyrag.HttpEmbedder(_URL, "m"), "openai"),
     "Sample.to_ragas": (lambda _: Sample("How hot?").to_ragas(), "ragas"),
-    "the store 'opensearch'": (lambda _: OpenSearchSegmentStore("localhost:9").open(), "opensearch"),
+    "the store 'opensearch'": (
+        lambda _: OpenSearchSegmentStore("localhost:9").open(),
+        "opensearch",
+    ),
     "HttpChatModel": (lambda _: lazyrag.HttpChatModel(_URL, "m"), "openai"),
     "HttpTranscriber": (lambda _: lazyrag.models.HttpTranscriber(_URL, "m"), "openai"),
     "HttpRerankModel": (lambda _: lazyrag.HttpRerankModel(_URL, "m"), "openai"),
     "lazyrag.interop.langchain": (lambda _: langchain.as_retriever(_nothing), "langchain"),
     "lazyrag.interop.llama_index": (lambda _: llama_index.as_retriever(_nothing), "llama-index"),
-    "SentenceTransformerEmbedder": (lazyrag.models.SentenceTransformerEmbedder, "sentence-transformers"),
-    "SentenceTransformerCrossEncoder": (lazyrag.models.SentenceTransformerCrossEncoder, "sentence-transformers"),
+    "SentenceTransformerEmbedder": (
+        lazyrag.models.SentenceTransformerEmbedder,
+        "sentence-transformers",
+    ),
+    "SentenceTransformerCrossEncoder": (
+        lazyrag.models.SentenceTransformerCrossEncoder,
+        "sentence-transformers",
+    ),
 }
 """By name, what needs an extra, as a function of the path of a folder; and the extra."""
 

@@ -18,8 +18,9 @@ PATIENCE_S = 30.0  # how long a test waits for what should come at once
 class Model:
     """Handlers for a threaded server of pytest-httpserver, with what they saw.
 
-    Embeddings are (length of the text, 1); rerank scores are lengths; an answer repeats the question. ``faults`` are
-    answered first, one for each request: functions of the request, or responses.
+    Embeddings are (length of the text, 1); rerank scores are lengths; an answer repeats the
+    question. ``faults`` are answered first, one for each request: functions of the request, or
+    responses.
     """
 
     def __init__(self, server):
@@ -56,7 +57,11 @@ class Model:
             try:
                 time.sleep(self.hold_s)
                 if fault is not None:
-                    return fault(request) if callable(fault) and not isinstance(fault, Response) else fault
+                    return (
+                        fault(request)
+                        if callable(fault) and not isinstance(fault, Response)
+                        else fault
+                    )
                 return answer(request.get_json())
             finally:
                 with self._lock:
@@ -67,7 +72,12 @@ class Model:
     def embeddings(self, body):
         """One vector for each text."""
         usage = {"prompt_tokens": 5 * len(body["input"]), "total_tokens": 5 * len(body["input"])}
-        return answered({"data": [item(index, text) for index, text in enumerate(body["input"])], "usage": usage})
+        return answered(
+            {
+                "data": [item(index, text) for index, text in enumerate(body["input"])],
+                "usage": usage,
+            }
+        )
 
     def chat(self, body):
         """Repeats the last message, in n candidates, or in a stream of words."""
@@ -75,16 +85,25 @@ class Model:
         if body.get("stream"):
             words = [piece(word) for word in text.split()]
             with_usage = body.get("stream_options", {}).get("include_usage")
-            usage = [{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}] if with_usage else []
+            usage = (
+                [{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}]
+                if with_usage
+                else []
+            )
             return streamed(*words, piece("", finish_reason="stop"), *usage, "[DONE]")
         message = {"role": "assistant", "content": text}
-        choices = [{"index": n, "message": message, "finish_reason": "stop"} for n in range(body.get("n", 1))]
+        choices = [
+            {"index": n, "message": message, "finish_reason": "stop"}
+            for n in range(body.get("n", 1))
+        ]
         usage = {"prompt_tokens": 3, "completion_tokens": 2}
         return answered({"choices": choices, "model": "echo-1", "usage": usage})
 
     def rerank(self, body):
         """Longer is better."""
-        scores = sorted(((len(text), index) for index, text in enumerate(body["documents"])), reverse=True)
+        scores = sorted(
+            ((len(text), index) for index, text in enumerate(body["documents"])), reverse=True
+        )
         results = [{"index": index, "relevance_score": float(score)} for score, index in scores]
         usage = {"total_tokens": 7 * len(results)}
         return answered({"results": results[: body["top_n"]], "usage": usage})
@@ -108,7 +127,11 @@ def answered(value, status=200, headers=None):
 
 def failed(status, message="no", **headers):
     """A response that says what went wrong."""
-    return answered({"error": {"message": message}}, status, {k.replace("_", "-"): v for k, v in headers.items()})
+    return answered(
+        {"error": {"message": message}},
+        status,
+        {k.replace("_", "-"): v for k, v in headers.items()},
+    )
 
 
 def event(data):
@@ -125,8 +148,8 @@ class RawServer:
     """Sends bytes as they are to one connection after the other, and then cuts it or holds it open.
 
     Args:
-        scripts: For each connection the bytes that answer it, or a function of the connection. The last one answers
-            all that come after.
+        scripts: For each connection the bytes that answer it, or a function of the connection. The
+            last one answers all that come after.
         hold: Whether connections stay open; ``gone`` is set when a client has closed one.
         again: Whether each connection takes further requests, with the same answer.
     """
@@ -149,7 +172,8 @@ class RawServer:
         return self
 
     def __exit__(self, *_):
-        with contextlib.suppress(OSError):  # where it is not connected, closing it wakes who waits for it
+        # where it is not connected, closing it wakes who waits for it
+        with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
 
@@ -161,11 +185,14 @@ class RawServer:
                 self.connections += 1
                 with self._lock:
                     self.open += 1
-                threading.Thread(target=self._answer, args=(connection, script), daemon=True).start()
+                threading.Thread(
+                    target=self._answer, args=(connection, script), daemon=True
+                ).start()
 
     def _answer(self, connection, script):
         with connection:
-            with contextlib.suppress(OSError):  # a client that closes with unread data resets the connection
+            # a client that closes with unread data resets the connection
+            with contextlib.suppress(OSError):
                 self._answer_one(connection, script)
                 while self._again and connection.recv(1, socket.MSG_PEEK):
                     self._answer_one(connection, script)
@@ -191,7 +218,11 @@ def _request(connection):
     while b"\r\n\r\n" not in data:
         data += _received(connection)
     head, _, body = data.partition(b"\r\n\r\n")
-    length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    length = next(
+        int(line[15:])
+        for line in head.lower().split(b"\r\n")
+        if line.startswith(b"content-length:")
+    )
     while len(body) < length:
         body += _received(connection)
     return head, body
@@ -212,7 +243,9 @@ def head(content_type="application/json", **headers):
 
 
 def everything_shown(error):
-    """All that a program may print of an error: texts, reprs and tracebacks of it and of what caused it."""
+    """All that a program may print of an error: texts, reprs and tracebacks of it and of what
+    caused it.
+    """
     shown, seen = [], set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

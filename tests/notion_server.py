@@ -56,7 +56,13 @@ class Notion(Web):
             said["rich_text"] = [text(content)] if isinstance(content, str) else content
         if children:
             self.children[block_id] = list(children)
-        return {"object": "block", "id": block_id, "type": kind, "has_children": bool(children), kind: said}
+        return {
+            "object": "block",
+            "id": block_id,
+            "type": kind,
+            "has_children": bool(children),
+            kind: said,
+        }
 
     def _handle(self, reader, connection):
         self.routes = _Routes(self)
@@ -67,7 +73,9 @@ class Notion(Web):
         if self.faults:
             return self.faults.pop(0)
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
-            return _error(401, "unauthorized", f"API token {request.headers.get('authorization')} is invalid.")
+            return _error(
+                401, "unauthorized", f"API token {request.headers.get('authorization')} is invalid."
+            )
         match request.method, *request.path.strip("/").split("/"):
             case "GET", "v1", "pages", page_id if page_id in self.pages:
                 return self.pages[page_id]
@@ -75,10 +83,14 @@ class Notion(Web):
                 return _page_of(self.children[block_id], request.params)
             case "POST", "v1", "databases", database_id, "query" if database_id in self.databases:
                 assert request.headers["notion-version"] == "2022-06-28"
-                return _page_of([self.pages[one] for one in self.databases[database_id]], request.json)
+                return _page_of(
+                    [self.pages[one] for one in self.databases[database_id]], request.json
+                )
             case "POST", "v1", "data_sources", source_id, "query" if source_id in self.data_sources:
                 assert request.headers["notion-version"] == "2025-09-03"
-                return _page_of([self.pages[one] for one in self.data_sources[source_id]], request.json)
+                return _page_of(
+                    [self.pages[one] for one in self.data_sources[source_id]], request.json
+                )
         return _error(404, "object_not_found", f"Could not find {request.path}.")
 
 

@@ -22,7 +22,8 @@ def _padded(data: bytes, block: int) -> bytes:
 
 def compound(tree: dict) -> bytes:
     """A compound file of folders (dicts) and streams (bytes), by name."""
-    entries: list[list] = [["Root Entry", 5, _NONE, _NONE, 0, 0]]  # name, kind, next, child, start, size
+    # name, kind, next, child, start, size
+    entries: list[list] = [["Root Entry", 5, _NONE, _NONE, 0, 0]]
     contents: dict[int, bytes] = {}
 
     def enter(folder: dict, parent: int) -> None:
@@ -66,7 +67,9 @@ def compound(tree: dict) -> bytes:
     fat += [0xFFFFFFFD] * tables
     fat += [_FREE] * (tables * 128 - len(fat))
     header = struct.pack("<8s16x5H6x", bytes.fromhex("d0cf11e0a1b11ae1"), 0x3E, 3, 0xFFFE, 9, 6)
-    header += struct.pack("<9I", 0, tables, first_listed, 0, _CUTOFF, first_mini, len(table) // _SECTOR, _END, 0)
+    header += struct.pack(
+        "<9I", 0, tables, first_listed, 0, _CUTOFF, first_mini, len(table) // _SECTOR, _END, 0
+    )
     header += struct.pack("<109I", *starts, *[_FREE] * (109 - tables))
     return header + sectors + struct.pack(f"<{len(fat)}I", *fat)
 

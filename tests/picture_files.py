@@ -59,13 +59,19 @@ def in_open_document(data, caption, alternative):
         "draw": "drawing:1.0",
         "svg": "svg-compatible:1.0",
     }
-    spaces = " ".join(f'xmlns:{key}="urn:oasis:names:tc:opendocument:xmlns:{name}"' for key, name in names.items())
+    spaces = " ".join(
+        f'xmlns:{key}="urn:oasis:names:tc:opendocument:xmlns:{name}"' for key, name in names.items()
+    )
     content = f"""<office:document-content {spaces} xmlns:xlink="http://www.w3.org/1999/xlink"><office:body><office:text>
 <text:p>Tea</text:p><text:p><draw:frame><draw:text-box><text:p text:style-name="Illustration"><draw:frame>
 <draw:image xlink:href="Pictures/a.png"/><svg:desc>{alternative}</svg:desc></draw:frame>{caption}</text:p>
 </draw:text-box></draw:frame></text:p></office:text></office:body></office:document-content>"""
     return packed(
-        {"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": content, "Pictures/a.png": data}
+        {
+            "mimetype": "application/vnd.oasis.opendocument.text",
+            "content.xml": content,
+            "Pictures/a.png": data,
+        }
     )
 
 

@@ -1,6 +1,8 @@
-"""A pytest plugin: store files lie in PostgreSQL, each in a schema of its own, so that suites of SQLite run on it.
+"""A pytest plugin: store files lie in PostgreSQL, each in a schema of its own, so that suites of
+SQLite run on it.
 
-LAZYRAG_POSTGRES=postgresql://user@host/database pytest -p tests.postgres_stores tests/unit/test_lease.py
+LAZYRAG_POSTGRES=postgresql://user@host/database pytest -p tests.postgres_stores
+tests/unit/test_lease.py
 """
 
 from __future__ import annotations

@@ -34,8 +34,12 @@ def _zip(members: dict[str, bytes]) -> bytes:
 
 
 def _pdf(drawn: str) -> bytes:
-    """A PDF of one page without a table of its objects: "" for a page with nothing but a picture."""
-    content = f"BT /F1 12 Tf 72 700 Td ({drawn}) Tj ET".encode() if drawn else b"100 100 200 200 re f"
+    """A PDF of one page without a table of its objects: "" for a page with nothing but a
+    picture.
+    """
+    content = (
+        f"BT /F1 12 Tf 72 700 Td ({drawn}) Tj ET".encode() if drawn else b"100 100 200 200 re f"
+    )
     parts = [
         b"<</Type/Catalog/Pages 2 0 R>>",
         b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
@@ -43,7 +47,9 @@ def _pdf(drawn: str) -> bytes:
         b"<</Length %d>>stream\n%s\nendstream" % (len(content), content),
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
     ]
-    objects = b"".join(b"%d 0 obj%s endobj\n" % (number, part) for number, part in enumerate(parts, start=1))
+    objects = b"".join(
+        b"%d 0 obj%s endobj\n" % (number, part) for number, part in enumerate(parts, start=1)
+    )
     return b"%PDF-1.4\n" + objects + b"trailer<</Root 1 0 R/Size 6>>\n%%EOF"
 
 
@@ -129,7 +135,12 @@ def make_folder(place: Path, draw: random.Random) -> None:
         _write(place / f"{draw.choice(_FOLDERS)}{draw.choice(['', 'x'])}{name}", MAKERS[name](draw))
     if draw.random() < 0.4:
         _write(place / ".lazyragignore", b"*.log\nno pattern [\n!x.log\n")
-    for name, target in (("link.txt", "a.txt"), ("out.txt", str(outside)), ("gone.txt", "nothing"), ("folder", "deep")):
+    for name, target in (
+        ("link.txt", "a.txt"),
+        ("out.txt", str(outside)),
+        ("gone.txt", "nothing"),
+        ("folder", "deep"),
+    ):
         if draw.random() < 0.3 and not os.path.lexists(place / name):
             (place / name).symlink_to(target)
 
@@ -162,7 +173,9 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def differences(seed: int) -> list[str]:
-    """What a plan said otherwise than the report of the sync after it; after the first, two changes, and none."""
+    """What a plan said otherwise than the report of the sync after it; after the first, two
+    changes, and none.
+    """
     draw = random.Random(seed)
     found: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -189,7 +202,9 @@ def _compare(place: Path, store: Path) -> list[str]:
             expected = docs.sync(dry_run=True)
             failed = docs.status().failed
     pairs = [(name, getattr(planned, name), getattr(report, name)) for name in COMPARED]
-    pairs.append(("failed", [str(one) for one in planned.failed], [str(one) for one in report.failed]))
+    pairs.append(
+        ("failed", [str(one) for one in planned.failed], [str(one) for one in report.failed])
+    )
     pairs.append(("skipped afterwards", expected.skipped, report.skipped))
     pairs.append(("status", failed, tuple((one.path, one.stage) for one in report.failed)))
     return [f"{name}: planned {one}, done {two}" for name, one, two in pairs if one != two]

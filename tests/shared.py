@@ -17,11 +17,12 @@ def is_required() -> bool:
 
 
 def shared(*parts: str) -> Path:
-    """Return a path in the shared data, for a test or fixture to call; mark tests that need it `shared`.
+    """Return a path in the shared data, for a test or fixture to call; mark tests that need it
+    `shared`.
 
-    The environment variable LAZYRAG_SHARED names the folder; by default it lies beside the checkout. Where it is
-    missing, marked tests are not selected at all, and others are skipped here; with LAZYRAG_REQUIRE_SHARED=1, as in CI,
-    they fail.
+    The environment variable LAZYRAG_SHARED names the folder; by default it lies beside the
+    checkout. Where it is missing, marked tests are not selected at all, and others are skipped
+    here; with LAZYRAG_REQUIRE_SHARED=1, as in CI, they fail.
     """
     path = SHARED.joinpath(*parts)
     if path.exists():
@@ -33,7 +34,9 @@ def shared(*parts: str) -> Path:
 
 
 def read_squad(path: Path) -> tuple[list[str], list[tuple[str, int]]]:
-    """The paragraphs of a file in SQuAD form, and its questions with the number of their paragraph."""
+    """The paragraphs of a file in SQuAD form, and its questions with the number of their
+    paragraph.
+    """
     paragraphs: list[str] = []
     questions: list[tuple[str, int]] = []
     for article in json.loads(path.read_text(encoding="utf-8"))["data"]:

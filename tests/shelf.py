@@ -1,4 +1,6 @@
-"""A folder with files and the Documents over it, with a transform and an embed callable that remember their calls."""
+"""A folder with files and the Documents over it, with a transform and an embed callable that
+remember their calls.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from lazyrag import Document, Retriever
 
 
 class Lines:
-    """A transform into lines that fails for texts which hold given words, and remembers its calls."""
+    """A transform into lines that fails for texts which hold given words, and remembers its
+    calls.
+    """
 
     identity = "lines"
 
@@ -60,7 +64,9 @@ def conf_of(store):
 
 
 def asked(docs):
-    """Sync; have the lines, their lexical index, and their vectors where there is an embed; the sync's report."""
+    """Sync; have the lines, their lexical index, and their vectors where there is an embed; the
+    sync's report.
+    """
     report = docs.sync()
     Retriever(docs, "line", similarity="bm25")("tea")
     if docs.embed_keys:
@@ -69,10 +75,14 @@ def asked(docs):
 
 
 class Shelf:
-    """A folder with files, and Documents with a group of lines over it, on a store file or in memory."""
+    """A folder with files, and Documents with a group of lines over it, on a store file or in
+    memory.
+    """
 
     def __init__(self, root, files, *, in_memory=False, **arguments):
-        """Write the files; the arguments are those of each Document that is opened without others."""
+        """Write the files; the arguments are those of each Document that is opened without
+        others.
+        """
         self.root, self.dataset = root, root / "dataset"
         self.store = None if in_memory else root / "store.db"
         self.transform = Lines()
@@ -99,7 +109,9 @@ class Shelf:
 
     def open(self, transform=None, store=None, **arguments):
         """A Document, on the shelf's own store unless another is given."""
-        docs = Document(self.dataset, store_conf=conf_of(store or self.store), **self.arguments | arguments)
+        docs = Document(
+            self.dataset, store_conf=conf_of(store or self.store), **self.arguments | arguments
+        )
         docs.create_node_group("line", transform=transform or self.transform)
         return docs
 

@@ -1,7 +1,8 @@
-"""Small files that ask for much work, by format, and a program that measures each in a process of its own.
+"""Small files that ask for much work, by format, and a program that measures each in a process of
+its own.
 
-Run ``python -m tests.small_hostile`` for the table of the highest CPU time and memory of each format, and
-``python -m tests.small_hostile xlsx epub`` for each file of some formats.
+Run ``python -m tests.small_hostile`` for the table of the highest CPU time and memory of each
+format, and ``python -m tests.small_hostile xlsx epub`` for each file of some formats.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _P = 'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"'
 _R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _RELS = 'xmlns="http://schemas.openxmlformats.org/package/2006/relationships"'
 _ODF = " ".join(
-    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text", "style")
+    f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+    for name in ("office", "table", "text", "style")
 )
 
 
@@ -55,15 +57,23 @@ def packed(parts: dict[str, str | bytes]) -> bytes:
     return data.getvalue()
 
 
-def _package(main: str, parts: dict[str, str | bytes], relations: dict[str, str] | None = None) -> bytes:
-    """An office file: its main part, all parts, and the kinds of the main part's relations, by target."""
+def _package(
+    main: str, parts: dict[str, str | bytes], relations: dict[str, str] | None = None
+) -> bytes:
+    """An office file: its main part, all parts, and the kinds of the main part's relations, by
+    target.
+    """
     folder, _, name = main.rpartition("/")
     listed = "".join(
         f'<Relationship Id="r{at}" Type="{_R}/{kind}" Target="{target}"/>'
         for at, (target, kind) in enumerate((relations or {}).items())
     )
     kinds = {".docx": "wordprocessingml.document", ".xlsx": "spreadsheetml.sheet"}
-    kind = kinds[".docx" if folder == "word" else ".xlsx"] if folder != "ppt" else "presentationml.presentation"
+    kind = (
+        kinds[".docx" if folder == "word" else ".xlsx"]
+        if folder != "ppt"
+        else "presentationml.presentation"
+    )
     types = "http://schemas.openxmlformats.org/package/2006/content-types"
     office = f"application/vnd.openxmlformats-officedocument.{kind}.main+xml"
     return packed(
@@ -84,7 +94,9 @@ def _package(main: str, parts: dict[str, str | bytes], relations: dict[str, str]
     )
 
 
-def docx(body: str, parts: dict[str, str | bytes] | None = None, relations: dict[str, str] | None = None) -> bytes:
+def docx(
+    body: str, parts: dict[str, str | bytes] | None = None, relations: dict[str, str] | None = None
+) -> bytes:
     """A Word document with a body."""
     main = f"<w:document {_W}><w:body>{body}</w:body></w:document>"
     return _package("word/document.xml", {"word/document.xml": main, **(parts or {})}, relations)
@@ -93,7 +105,8 @@ def docx(body: str, parts: dict[str, str | bytes] | None = None, relations: dict
 def xlsx(*sheets: str, shared: str = "", repeats: int = 1, comments: str = "") -> bytes:
     """A workbook of sheets, each listed several times; the texts that cells share."""
     listed = "".join(
-        f'<sheet name="S{at}" sheetId="{at + 1}" r:id="r{at % len(sheets)}"/>' for at in range(len(sheets) * repeats)
+        f'<sheet name="S{at}" sheetId="{at + 1}" r:id="r{at % len(sheets)}"/>'
+        for at in range(len(sheets) * repeats)
     )
     parts: dict[str, str | bytes] = {
         "xl/workbook.xml": f'<workbook {_S} xmlns:r="{_R}"><sheets>{listed}</sheets></workbook>',
@@ -103,7 +116,9 @@ def xlsx(*sheets: str, shared: str = "", repeats: int = 1, comments: str = "") -
     for at, sheet in enumerate(sheets):
         parts[f"xl/worksheets/sheet{at}.xml"] = f"<worksheet {_S}>{sheet}</worksheet>"
         if comments:
-            parts["xl/comments.xml"] = f"<comments {_S}><commentList>{comments}</commentList></comments>"
+            parts["xl/comments.xml"] = (
+                f"<comments {_S}><commentList>{comments}</commentList></comments>"
+            )
             parts[f"xl/worksheets/_rels/sheet{at}.xml.rels"] = (
                 f'<Relationships {_RELS}><Relationship Id="c" Type="{_R}/comments" Target="../comments.xml"/>'
                 "</Relationships>"
@@ -111,16 +126,22 @@ def xlsx(*sheets: str, shared: str = "", repeats: int = 1, comments: str = "") -
     return _package("xl/workbook.xml", parts, {**relations, "sharedStrings.xml": "sharedStrings"})
 
 
-def pptx(slide: str, count: int = 1, times: int = 1, slide_relations: str = "", **parts: str) -> bytes:
+def pptx(
+    slide: str, count: int = 1, times: int = 1, slide_relations: str = "", **parts: str
+) -> bytes:
     """A presentation of so many equal slides, each listed several times."""
     ids = "".join(f'<p:sldId r:id="r{at % count}"/>' for at in range(count * times))
     main = f'<p:presentation {_P} xmlns:r="{_R}"><p:sldIdLst>{ids}</p:sldIdLst></p:presentation>'
     page = f'<p:sld {_P} {_A} xmlns:r="{_R}"><p:cSld><p:spTree>{slide}</p:spTree></p:cSld></p:sld>'
     slides: dict[str, str | bytes] = {f"ppt/slides/slide{at}.xml": page for at in range(count)}
     for at in range(count if slide_relations else 0):
-        slides[f"ppt/slides/_rels/slide{at}.xml.rels"] = f"<Relationships {_RELS}>{slide_relations}</Relationships>"
+        slides[f"ppt/slides/_rels/slide{at}.xml.rels"] = (
+            f"<Relationships {_RELS}>{slide_relations}</Relationships>"
+        )
     relations = {f"slides/slide{at}.xml": "slide" for at in range(count)}
-    return _package("ppt/presentation.xml", {"ppt/presentation.xml": main, **slides, **parts}, relations)
+    return _package(
+        "ppt/presentation.xml", {"ppt/presentation.xml": main, **slides, **parts}, relations
+    )
 
 
 def odf(kind: str, body: str, **parts: str) -> bytes:
@@ -133,7 +154,10 @@ def odf(kind: str, body: str, **parts: str) -> bytes:
 
 def epub(page: str, count: int = 1, times: int = 1, extra: str = "") -> bytes:
     """An e-book of so many equal chapters, each listed several times in the spine."""
-    items = "".join(f'<item id="c{at}" href="c{at}.xhtml" media-type="application/xhtml+xml"/>' for at in range(count))
+    items = "".join(
+        f'<item id="c{at}" href="c{at}.xhtml" media-type="application/xhtml+xml"/>'
+        for at in range(count)
+    )
     spine = "".join(f'<itemref idref="c{at % count}"/>' for at in range(count * times))
     name = "urn:oasis:names:tc:opendocument:xmlns:container"
     book = f'<package xmlns="http://www.idpf.org/2007/opf"><metadata>{extra}</metadata><manifest>{items}</manifest><spine>{spine}</spine></package>'
@@ -191,8 +215,14 @@ def _mail(depth: int, headers: str = "", body: str = "w") -> str:
 
 
 def _attached(count: int, kind: str = "text/plain", name: str = "a.txt", body: str = "w") -> str:
-    part = f'--b\nContent-Type: {kind}\nContent-Disposition: attachment; filename="{name}"\n\n{body}\n'
-    return "Subject: s\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n" + part * count + "--b--\n"
+    part = (
+        f'--b\nContent-Type: {kind}\nContent-Disposition: attachment; filename="{name}"\n\n{body}\n'
+    )
+    return (
+        "Subject: s\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n"
+        + part * count
+        + "--b--\n"
+    )
 
 
 def _rtf(body: str) -> str:
@@ -215,26 +245,38 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "long_names.csv": lambda: "x" * 3000 + ",b\n" + "1,2\n" * 200_000,
     "narrow.csv": lambda: "1\n" * 500_000,
     "numbered.csv": lambda: "n\n" + "".join(f"{at % 10}\n" for at in range(500_000)),
-    "named_cells.csv": lambda: ",".join("long name of a column" for _ in range(700)) + "\n" + grid(700, 700),
+    "named_cells.csv": lambda: (
+        ",".join("long name of a column" for _ in range(700)) + "\n" + grid(700, 700)
+    ),
     "quotes.csv": lambda: '"' + 'a""' * 300_000,
     "one_wide_row.csv": lambda: "1,2\n" * 100_000 + "1," * 250_000,
     "blank.csv": lambda: "\n" * 900_000 + "a,b\n1,2",
     "tabs.tsv": lambda: "a\tb\n" + "\t" * 900_000,
     # Workbooks
     "far.xlsx": lambda: xlsx(
-        "<sheetData>" + "".join(_FAR.format(row=at, column="XFD") for at in range(1, 6000)) + "</sheetData>"
+        "<sheetData>"
+        + "".join(_FAR.format(row=at, column="XFD") for at in range(1, 6000))
+        + "</sheetData>"
     ),
     "far_rows.xlsx": lambda: xlsx(
-        "<sheetData>" + _FAR.format(row=1, column="A") + _FAR.format(row=1_048_576, column="XFD") + "</sheetData>"
+        "<sheetData>"
+        + _FAR.format(row=1, column="A")
+        + _FAR.format(row=1_048_576, column="XFD")
+        + "</sheetData>"
     ),
     "numbers.xlsx": lambda: xlsx(_cells(4000, 400, _NUMBER_CELL)),
     "texts.xlsx": lambda: xlsx(_cells(2000, 400, _TEXT_CELL)),
     "empty_cells.xlsx": lambda: xlsx(_cells(20_000, 400, "<c/>")),
     "empty_rows.xlsx": lambda: xlsx("<sheetData>" + "<row/>" * 5_000_000 + "</sheetData>"),
-    "shared.xlsx": lambda: xlsx(_cells(500, 400, '<c t="s"><v>0</v></c>'), shared=f"<si><t>{'long ' * 6000}</t></si>"),
+    "shared.xlsx": lambda: xlsx(
+        _cells(500, 400, '<c t="s"><v>0</v></c>'), shared=f"<si><t>{'long ' * 6000}</t></si>"
+    ),
     "sheets.xlsx": lambda: xlsx(_cells(100, 100, _NUMBER_CELL), repeats=2000),
     "merged.xlsx": lambda: xlsx(
-        _cells(1000, 2, _TEXT_CELL) + "<mergeCells>" + '<mergeCell ref="A1:XFD1000"/>' * 20_000 + "</mergeCells>"
+        _cells(1000, 2, _TEXT_CELL)
+        + "<mergeCells>"
+        + '<mergeCell ref="A1:XFD1000"/>' * 20_000
+        + "</mergeCells>"
     ),
     "merges.xlsx": lambda: xlsx(
         _cells(1000, 2, _TEXT_CELL)
@@ -245,16 +287,22 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "formulas.xlsx": lambda: xlsx(_cells(1500, 200, "<c><f>A1</f></c>")),
     "formula_tags.xlsx": lambda: xlsx("<sheetData>" + "<f" * 3_000_000 + "</sheetData>"),
     "comments.xlsx": lambda: xlsx(
-        _cells(2, 2, _TEXT_CELL), comments='<comment ref="A1"><text><t>w</t></text></comment>' * 300_000
+        _cells(2, 2, _TEXT_CELL),
+        comments='<comment ref="A1"><text><t>w</t></text></comment>' * 300_000,
     ),
     "shared_comments.xlsx": lambda: xlsx(
-        *[_cells(2, 2, _TEXT_CELL)] * 500, comments='<comment ref="A1"><text><t>w</t></text></comment>' * 20_000
+        *[_cells(2, 2, _TEXT_CELL)] * 500,
+        comments='<comment ref="A1"><text><t>w</t></text></comment>' * 20_000,
     ),
     "islands.xlsx": lambda: xlsx(
-        "<sheetData>" + ("<row>" + (_TEXT_CELL + "<c/>") * 200 + "</row><row/>") * 1500 + "</sheetData>"
+        "<sheetData>"
+        + ("<row>" + (_TEXT_CELL + "<c/>") * 200 + "</row><row/>") * 1500
+        + "</sheetData>"
     ),
     "diagonal.xlsx": lambda: xlsx(
-        "<sheetData>" + "".join(f"<row>{'<c/>' * at}{_TEXT_CELL}</row>" for at in range(1500)) + "</sheetData>"
+        "<sheetData>"
+        + "".join(f"<row>{'<c/>' * at}{_TEXT_CELL}</row>" for at in range(1500))
+        + "</sheetData>"
     ),
     "long_name.xlsx": lambda: xlsx(
         "<sheetData>"
@@ -262,16 +310,26 @@ CASES: dict[str, Callable[[], bytes | str]] = {
         + ("<row>" + _NUMBER_CELL * 2 + "</row>") * 100_000
         + "</sheetData>"
     ),
-    "rich.xlsx": lambda: xlsx(_cells(2, 2, _TEXT_CELL), shared="<si>" + "<r><t>w</t></r>" * 2_000_000 + "</si>"),
+    "rich.xlsx": lambda: xlsx(
+        _cells(2, 2, _TEXT_CELL), shared="<si>" + "<r><t>w</t></r>" * 2_000_000 + "</si>"
+    ),
     "repeated.ods": lambda: odf(
         "spreadsheet",
         '<table:table table:name="S">'
-        '<table:table-row table:number-rows-repeated="1000">' + _ODS_REPEATED + "</table:table-row>" + "</table:table>",
+        '<table:table-row table:number-rows-repeated="1000">'
+        + _ODS_REPEATED
+        + "</table:table-row>"
+        + "</table:table>",
     ),
     "repeated_more.ods": lambda: odf(
         "spreadsheet",
         '<table:table table:name="S">'
-        + ('<table:table-row table:number-rows-repeated="1000">' + _ODS_REPEATED + "</table:table-row>") * 500
+        + (
+            '<table:table-row table:number-rows-repeated="1000">'
+            + _ODS_REPEATED
+            + "</table:table-row>"
+        )
+        * 500
         + "</table:table>",
     ),
     "repeated_blank.ods": lambda: odf(
@@ -299,7 +357,8 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     ),
     "sheets.ods": lambda: odf(
         "spreadsheet",
-        f'<table:table table:name="S"><table:table-row>{_ODS_CELL}</table:table-row></table:table>' * 100_000,
+        f'<table:table table:name="S"><table:table-row>{_ODS_CELL}</table:table-row></table:table>'
+        * 100_000,
     ),
     "spanned.ods": lambda: odf(
         "spreadsheet",
@@ -307,7 +366,9 @@ CASES: dict[str, Callable[[], bytes | str]] = {
         + (
             "<table:table-row>"
             + _ODS_CELL.replace(
-                "table-cell ", 'table-cell table:number-columns-spanned="1000" table:number-rows-spanned="1000" ', 1
+                "table-cell ",
+                'table-cell table:number-columns-spanned="1000" table:number-rows-spanned="1000" ',
+                1,
             )
             + _ODS_CELL
             + "</table:table-row>"
@@ -319,31 +380,53 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "paragraphs.docx": lambda: docx(_WORDS * 1_000_000),
     "runs.docx": lambda: docx("<w:p>" + "<w:r><w:t>w</w:t></w:r>" * 1_500_000 + "</w:p>"),
     "empty.docx": lambda: docx("<w:p/>" * 4_000_000 + _WORDS),
-    "table.docx": lambda: docx("<w:tbl>" + ("<w:tr>" + f"<w:tc>{_WORDS}</w:tc>" * 500 + "</w:tr>") * 500 + "</w:tbl>"),
+    "table.docx": lambda: docx(
+        "<w:tbl>" + ("<w:tr>" + f"<w:tc>{_WORDS}</w:tc>" * 500 + "</w:tr>") * 500 + "</w:tbl>"
+    ),
     "spans.docx": lambda: docx(
         "<w:tbl>"
-        + ('<w:tr><w:tc><w:tcPr><w:gridSpan w:val="16000"/></w:tcPr>' + _WORDS + "</w:tc></w:tr>") * 3000
+        + ('<w:tr><w:tc><w:tcPr><w:gridSpan w:val="16000"/></w:tcPr>' + _WORDS + "</w:tc></w:tr>")
+        * 3000
         + "</w:tbl>"
     ),
     "skipped.docx": lambda: docx(
         "<w:tbl>"
-        + ('<w:tr><w:trPr><w:gridBefore w:val="999999"/></w:trPr><w:tc>' + _WORDS + "</w:tc></w:tr>") * 3000
+        + (
+            '<w:tr><w:trPr><w:gridBefore w:val="999999"/></w:trPr><w:tc>'
+            + _WORDS
+            + "</w:tc></w:tr>"
+        )
+        * 3000
         + "</w:tbl>"
     ),
-    "nested_tables.docx": lambda: docx(_nested("<w:tbl><w:tr><w:tc>", "</w:tc></w:tr></w:tbl>", 60, _WORDS * 3000)),
-    "wide_nested_tables.docx": lambda: docx(
-        _nested(f"<w:tbl><w:tr><w:tc>{_WORDS * 2000}", f"</w:tc><w:tc>{_WORDS}</w:tc></w:tr></w:tbl>", 60, _WORDS)
+    "nested_tables.docx": lambda: docx(
+        _nested("<w:tbl><w:tr><w:tc>", "</w:tc></w:tr></w:tbl>", 60, _WORDS * 3000)
     ),
-    "boxes.docx": lambda: docx(_nested("<w:p><w:r><w:txbxContent>", "</w:txbxContent></w:r></w:p>", 70, _WORDS * 5000)),
+    "wide_nested_tables.docx": lambda: docx(
+        _nested(
+            f"<w:tbl><w:tr><w:tc>{_WORDS * 2000}",
+            f"</w:tc><w:tc>{_WORDS}</w:tc></w:tr></w:tbl>",
+            60,
+            _WORDS,
+        )
+    ),
+    "boxes.docx": lambda: docx(
+        _nested("<w:p><w:r><w:txbxContent>", "</w:txbxContent></w:r></w:p>", 70, _WORDS * 5000)
+    ),
     "many_boxes.docx": lambda: docx(
-        "<w:p><w:r>" + "<w:txbxContent>" + _WORDS * 3 + "</w:txbxContent>" + "<w:t>w</w:t></w:r></w:p>" * 1
+        "<w:p><w:r>"
+        "<w:txbxContent>" + _WORDS * 3 + "</w:txbxContent>" + "<w:t>w</w:t></w:r></w:p>" * 1
     ),
     "boxes_in_one.docx": lambda: docx(
         "<w:p>" + f"<w:r><w:txbxContent>{_WORDS}</w:txbxContent></w:r>" * 200_000 + "</w:p>"
     ),
     "notes.docx": lambda: docx(
-        "<w:p>" + '<w:r><w:footnoteReference w:id="1"/></w:r>' * 300_000 + "<w:r><w:t>w</w:t></w:r></w:p>",
-        {"word/footnotes.xml": f'<w:footnotes {_W}><w:footnote w:id="1">{_WORDS * 20_000}</w:footnote></w:footnotes>'},
+        "<w:p>"
+        + '<w:r><w:footnoteReference w:id="1"/></w:r>' * 300_000
+        + "<w:r><w:t>w</w:t></w:r></w:p>",
+        {
+            "word/footnotes.xml": f'<w:footnotes {_W}><w:footnote w:id="1">{_WORDS * 20_000}</w:footnote></w:footnotes>'
+        },
         {"footnotes.xml": "footnotes"},
     ),
     "headings.docx": lambda: docx(
@@ -354,7 +437,10 @@ CASES: dict[str, Callable[[], bytes | str]] = {
         ),
         {
             "word/styles.xml": f'<w:styles {_W}><w:style w:styleId="H"><w:name w:val="heading 1"/></w:style>'
-            + "".join(f'<w:style w:styleId="H{at}"><w:name w:val="heading {at}"/></w:style>' for at in range(2, 10))
+            + "".join(
+                f'<w:style w:styleId="H{at}"><w:name w:val="heading {at}"/></w:style>'
+                for at in range(2, 10)
+            )
             + "</w:styles>"
         },
         {"styles.xml": "styles"},
@@ -363,7 +449,10 @@ CASES: dict[str, Callable[[], bytes | str]] = {
         _WORDS,
         {
             "word/styles.xml": f"<w:styles {_W}>"
-            + "".join(f'<w:style w:styleId="s{at}"><w:basedOn w:val="s{at + 1}"/></w:style>' for at in range(20_000))
+            + "".join(
+                f'<w:style w:styleId="s{at}"><w:basedOn w:val="s{at + 1}"/></w:style>'
+                for at in range(20_000)
+            )
             + "</w:styles>",
             "word/numbering.xml": (
                 f'<w:numbering {_W}><w:num w:numId="1"><w:abstractNumId w:val="1"/></w:num></w:numbering>'
@@ -372,17 +461,24 @@ CASES: dict[str, Callable[[], bytes | str]] = {
         {"styles.xml": "styles", "numbering.xml": "numbering"},
     ),
     "captions.docx": lambda: docx(
-        f"<w:p><w:r><w:t>{'w ' * 300_000}</w:t></w:r></w:p><w:tbl><w:tr><w:tc>{_WORDS}</w:tc></w:tr></w:tbl>" * 10
+        f"<w:p><w:r><w:t>{'w ' * 300_000}</w:t></w:r></w:p><w:tbl><w:tr><w:tc>{_WORDS}</w:tc></w:tr></w:tbl>"
+        * 10
     ),
     "pictures.docx": lambda: docx(
-        '<w:p><w:r><w:drawing><a:blip xmlns:a="urn:a" xmlns:r="urn:r" r:embed="r0"/></w:drawing></w:r></w:p>' * 100_000,
+        '<w:p><w:r><w:drawing><a:blip xmlns:a="urn:a" xmlns:r="urn:r" r:embed="r0"/></w:drawing></w:r></w:p>'
+        * 100_000,
         {"word/a.png": b"no picture"},
         {"a.png": "image"},
     ),
     "formula.docx": lambda: docx(
         "<w:p>"
         '<m:oMath xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math">'
-        + _nested("<m:f><m:num>", "</m:num><m:den><m:r><m:t>a</m:t></m:r></m:den></m:f>", 80, "<m:r><m:t>b</m:t></m:r>")
+        + _nested(
+            "<m:f><m:num>",
+            "</m:num><m:den><m:r><m:t>a</m:t></m:r></m:den></m:f>",
+            80,
+            "<m:r><m:t>b</m:t></m:r>",
+        )
         + "</m:oMath></w:p>"
     ),
     "formulas.docx": lambda: docx(
@@ -391,13 +487,16 @@ CASES: dict[str, Callable[[], bytes | str]] = {
         + _nested("<m:sSup><m:e>", "</m:e></m:sSup>", 80, "<m:r><m:t>b</m:t></m:r>" * 20_000)
         + "</m:oMath></w:p>"
     ),
-    "spaces.odt": lambda: odf("text", "<text:p>" + '<text:s text:c="999"/>' * 400_000 + "w</text:p>"),
+    "spaces.odt": lambda: odf(
+        "text", "<text:p>" + '<text:s text:c="999"/>' * 400_000 + "w</text:p>"
+    ),
     "repeated.odt": lambda: odf(
         "text",
         "<table:table>"
         + (
             "<table:table-row>"
-            + '<table:table-cell table:number-columns-repeated="1000"><text:p>w</text:p></table:table-cell>' * 100
+            + '<table:table-cell table:number-columns-repeated="1000"><text:p>w</text:p></table:table-cell>'
+            * 100
             + "</table:table-row>"
         )
         * 1000
@@ -405,10 +504,17 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     ),
     "boxes.odt": lambda: odf(
         "text",
-        _nested('<text:p><text:text-box xmlns:x="x">', "</text:text-box></text:p>", 60, "<text:p>w</text:p>" * 5000),
+        _nested(
+            '<text:p><text:text-box xmlns:x="x">',
+            "</text:text-box></text:p>",
+            60,
+            "<text:p>w</text:p>" * 5000,
+        ),
     ),
     "paragraphs.odt": lambda: odf("text", "<text:p>w</text:p>" * 2_000_000),
-    "spans.odt": lambda: odf("text", "<text:p>" + "<text:span>w</text:span>" * 2_000_000 + "</text:p>"),
+    "spans.odt": lambda: odf(
+        "text", "<text:p>" + "<text:span>w</text:span>" * 2_000_000 + "</text:p>"
+    ),
     "words.rtf": lambda: _rtf(r"\b a" * 200_000),
     "groups.rtf": lambda: _rtf("{" * 9_000 + "a" + "}" * 9_000),
     "opened.rtf": lambda: _rtf("{a}" * 300_000),
@@ -417,22 +523,32 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "skipped.rtf": lambda: _rtf(r"\u20\'41" * 100_000),
     "long_line.rtf": lambda: _rtf(r"\'e9" * 220_000),
     # Slides and e-books
-    "shapes.pptx": lambda: pptx("<p:sp><p:txBody><a:p><a:r><a:t>w</a:t></a:r></a:p></p:txBody></p:sp>" * 500_000),
+    "shapes.pptx": lambda: pptx(
+        "<p:sp><p:txBody><a:p><a:r><a:t>w</a:t></a:r></a:p></p:txBody></p:sp>" * 500_000
+    ),
     "again.pptx": lambda: pptx(
         "<p:sp><p:txBody><a:p><a:r><a:t>w</a:t></a:r></a:p></p:txBody></p:sp>" * 5000, times=4000
     ),
     "groups.pptx": lambda: pptx(
         _nested(
-            "<p:grpSp>", "</p:grpSp>", 70, "<p:sp><p:txBody><a:p><a:r><a:t>w</a:t></a:r></a:p></p:txBody></p:sp>" * 5000
+            "<p:grpSp>",
+            "</p:grpSp>",
+            70,
+            "<p:sp><p:txBody><a:p><a:r><a:t>w</a:t></a:r></a:p></p:txBody></p:sp>" * 5000,
         )
     ),
-    "wide_groups.pptx": lambda: pptx(_nested("<p:grpSp>" + "<p:sp/>" * 3000, "</p:grpSp>", 70, "<p:sp/>")),
+    "wide_groups.pptx": lambda: pptx(
+        _nested("<p:grpSp>" + "<p:sp/>" * 3000, "</p:grpSp>", 70, "<p:sp/>")
+    ),
     "chart.pptx": lambda: pptx(
         '<p:graphicFrame><c:chart xmlns:c="urn:c" r:id="c"/></p:graphicFrame>',
         slide_relations=f'<Relationship Id="c" Type="{_R}/chart" Target="/ppt/chart.xml"/>',
         **{
             "ppt/chart.xml": '<c:chart xmlns:c="urn:c">'
-            + "".join(f'<c:ser><c:val><c:pt idx="{at}"><c:v>1</c:v></c:pt></c:val></c:ser>' for at in range(8000))
+            + "".join(
+                f'<c:ser><c:val><c:pt idx="{at}"><c:v>1</c:v></c:pt></c:val></c:ser>'
+                for at in range(8000)
+            )
             + "</c:chart>"
         },
     ),
@@ -447,7 +563,12 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     ),
     "table.pptx": lambda: pptx(
         "<a:tbl>"
-        + ("<a:tr>" + "<a:tc><a:txBody><a:p><a:r><a:t>w</a:t></a:r></a:p></a:txBody></a:tc>" * 400 + "</a:tr>") * 400
+        + (
+            "<a:tr>"
+            + "<a:tc><a:txBody><a:p><a:r><a:t>w</a:t></a:r></a:p></a:txBody></a:tc>" * 400
+            + "</a:tr>"
+        )
+        * 400
         + "</a:tbl>"
     ),
     "breaks.pptx": lambda: pptx(
@@ -461,7 +582,9 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "big.epub": lambda: epub("<p>w</p>" * 1_500_000),
     "open_tags.epub": lambda: epub("<a" * 200_000),
     "empty_tags.epub": lambda: epub("<i/>" * 2_000_000),
-    "listed.epub": lambda: epub("<p>w</p>", extra='<dc:creator xmlns:dc="urn:dc">w</dc:creator>' * 300_000),
+    "listed.epub": lambda: epub(
+        "<p>w</p>", extra='<dc:creator xmlns:dc="urn:dc">w</dc:creator>' * 300_000
+    ),
     # Pages
     "open.html": lambda: "<div>" * 200_000 + "w",
     "tags.html": lambda: "<p>w" * 250_000,
@@ -471,8 +594,12 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "deep_tables.html": lambda: "<table><tr><th>a<td>" * 80 + "<p>w" * 100_000,
     "table.html": lambda: "<table>" + ("<tr>" + "<td>1" * 400) * 400 + "</table>",
     "spans.html": lambda: "<table>" + "<tr><td colspan=1000>a<td>b" * 20_000 + "</table>",
-    "row_spans.html": lambda: "<table><tr>" + "<td rowspan=20000>a" * 1000 + "<tr><td>b" * 20_000 + "</table>",
-    "wide_table.html": lambda: "<table><tr>" + "<th>1" * 60_000 + "<tr><td>1<td>2" * 40_000 + "</table>",
+    "row_spans.html": lambda: (
+        "<table><tr>" + "<td rowspan=20000>a" * 1000 + "<tr><td>b" * 20_000 + "</table>"
+    ),
+    "wide_table.html": lambda: (
+        "<table><tr>" + "<th>1" * 60_000 + "<tr><td>1<td>2" * 40_000 + "</table>"
+    ),
     "many_tables.html": lambda: ("<h2>h</h2><table><tr><th>a<th>b<tr><td>1<td>2</table>") * 17_000,
     "tables_alone.html": lambda: ("w<table><tr><th>a<th>b<tr><td>1<td>2</table>") * 20_000,
     "items.html": lambda: "<ol>" + "<li>w" * 150_000 + "</ol>",
@@ -491,7 +618,9 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "comments.html": lambda: "<!--" * 240_000 + "w",
     "pictures.html": lambda: "<img src='data:image/png;base64,AAAA' alt=w>" * 20_000,
     "linked.html": lambda: "<img src='a.png' alt=w>" * 40_000,
-    "figures.html": lambda: "<figure>" + "<img src='a.png'>" * 50_000 + "<figcaption>w</figcaption></figure>",
+    "figures.html": lambda: (
+        "<figure>" + "<img src='a.png'>" * 50_000 + "<figcaption>w</figcaption></figure>"
+    ),
     "siblings.html": lambda: "<figure><p><img src='a.png'></p>" * 30_000,
     # Records
     "list.json": lambda: "[" + "1," * 400_000 + "1]",
@@ -500,7 +629,9 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "deep_names.json": lambda: '{"' + "n" * 9_000 + '":[' + "1," * 10_000 + "[1]," * 40_000 + "1]}",
     "names.json": lambda: "{" + ",".join(f'"n{at}":1' for at in range(80_000)) + "}",
     "lists_of_lists.json": lambda: "[" + "[[1]]," * 150_000 + "1]",
-    "deep_list.json": lambda: '{"' + "n" * 400 + '":' + "[" * 100 + "[1,[1]]," * 100_000 + "1" + "]" * 101 + "}",
+    "deep_list.json": lambda: (
+        '{"' + "n" * 400 + '":' + "[" * 100 + "[1,[1]]," * 100_000 + "1" + "]" * 101 + "}"
+    ),
     "numbers.json": lambda: "[" + "1" * 900_000 + "]",
     "escapes.json": lambda: '["' + "\\u0041" * 150_000 + '"]',
     "lines.jsonl": lambda: '{"a":1}\n' * 120_000,
@@ -508,7 +639,9 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "deep_lines.jsonl": lambda: ("[" * 900 + "\n") * 1_000,
     "aliases.yaml": lambda: _aliases(12, 10),
     "few_aliases.yaml": lambda: _aliases(9, 6),
-    "anchors.yaml": lambda: "a: &a [" + "w, " * 20_000 + "w]\n" + "".join(f"b{at}: *a\n" for at in range(60_000)),
+    "anchors.yaml": lambda: (
+        "a: &a [" + "w, " * 20_000 + "w]\n" + "".join(f"b{at}: *a\n" for at in range(60_000))
+    ),
     "list.yaml": lambda: "- w\n" * 230_000,
     "maps.yaml": lambda: "a: {b: {c: d}}\n" * 60_000,
     "flow.yaml": lambda: "[" * 190 + "w" + "]" * 190,
@@ -533,7 +666,9 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "front_list.md": lambda: "---\na: [" + "b," * 400_000 + "]\n---\nw",
     "rules.md": lambda: "=" * 400_000 + "\n" + "w\n=\n" * 100_000,
     "table.md": lambda: "|a|b|\n|-|-|\n" + "|1|2|\n" * 150_000,
-    "wide_table.md": lambda: "|" + "a|" * 100_000 + "\n|" + "-|" * 100_000 + "\n" + "|1|2|\n" * 60_000,
+    "wide_table.md": lambda: (
+        "|" + "a|" * 100_000 + "\n|" + "-|" * 100_000 + "\n" + "|1|2|\n" * 60_000
+    ),
     "many_tables.md": lambda: "|a|b|\n|-|-|\n|1|2|\n\n" * 45_000,
     "quotes.md": lambda: ">" * 900_000,
     "lines.rst": lambda: "w\n=\n\n" * 160_000,
@@ -563,12 +698,17 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "headers.eml": lambda: _mail(0, "X: y\n" * 180_000),
     "to.eml": lambda: _mail(0, "To: " + "a@b, " * 180_000 + "c@d\n"),
     "folded.eml": lambda: _mail(0, "To: " + "\n a@b," * 130_000 + "c@d\n"),
-    "brackets.eml": lambda: _mail(0, "To: " + "<" * 9_900 + "\nCc: " + "(" * 9_900 + "\nFrom: " + '"' * 9_900 + "\n"),
+    "brackets.eml": lambda: _mail(
+        0, "To: " + "<" * 9_900 + "\nCc: " + "(" * 9_900 + "\nFrom: " + '"' * 9_900 + "\n"
+    ),
     "encoded_words.eml": lambda: _mail(
-        0, "Subject: " + "=?utf-8?q?a?= " * 700 + "\n" + "To: " + "=?utf-8?q?a?= <a@b>, " * 450 + "\n"
+        0,
+        "Subject: " + "=?utf-8?q?a?= " * 700 + "\n" + "To: " + "=?utf-8?q?a?= <a@b>, " * 450 + "\n",
     ),
     "attached.eml": lambda: _attached(8_000),
-    "attached_tables.eml": lambda: _attached(2, name="a.csv", body=wide_then_narrow(20_000, 60_000)),
+    "attached_tables.eml": lambda: _attached(
+        2, name="a.csv", body=wide_then_narrow(20_000, 60_000)
+    ),
     "parts.eml": lambda: (
         "Subject: s\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=b\n\n"
         + "--b\n\nw\n" * 120_000
@@ -584,12 +724,20 @@ CASES: dict[str, Callable[[], bytes | str]] = {
     "page.eml": lambda: "Subject: s\nContent-Type: text/html\n\n" + "<table><tr><th>a<td>" * 40_000,
     "mails.mbox": lambda: "From a@b Thu Jan  1 00:00:00 1970\nSubject: s\n\nw\n\n" * 18_000,
     "members.zip": lambda: packed({f"{at}.txt": b"w" for at in range(8_000)}),
-    "tables.zip": lambda: packed({f"{at}.csv": wide_then_narrow(3_000, 3_000) for at in range(100)}),
-    "books.zip": lambda: packed({f"{at}.xlsx": xlsx(_cells(100, 400, _NUMBER_CELL)) for at in range(100)}),
+    "tables.zip": lambda: packed(
+        {f"{at}.csv": wide_then_narrow(3_000, 3_000) for at in range(100)}
+    ),
+    "books.zip": lambda: packed(
+        {f"{at}.xlsx": xlsx(_cells(100, 400, _NUMBER_CELL)) for at in range(100)}
+    ),
     "pages.zip": lambda: packed({f"{at}.html": "<p>w" * 100_000 for at in range(100)}),
     "texts.zip": lambda: packed({f"{at}.txt": "w " * 400_000 for at in range(150)}),
-    "zips.zip": lambda: packed({f"{at}.zip": packed({f"{one}.txt": b"w" for one in range(100)}) for at in range(50)}),
-    "drawing.svg": lambda: "<svg xmlns='http://www.w3.org/2000/svg'>" + "<text>w</text>" * 70_000 + "</svg>",
+    "zips.zip": lambda: packed(
+        {f"{at}.zip": packed({f"{one}.txt": b"w" for one in range(100)}) for at in range(50)}
+    ),
+    "drawing.svg": lambda: (
+        "<svg xmlns='http://www.w3.org/2000/svg'>" + "<text>w</text>" * 70_000 + "</svg>"
+    ),
 }
 """What writes each file, by name."""
 
@@ -628,7 +776,9 @@ def write(name: str, folder: Path) -> Path:
 
 
 def measure(name: str) -> tuple[float, float, int, str]:
-    """CPU seconds, peak memory in MiB and size of a file that is loaded, split and searched for tables and pictures."""
+    """CPU seconds, peak memory in MiB and size of a file that is loaded, split and searched for
+    tables and pictures.
+    """
     with tempfile.TemporaryDirectory() as folder:
         size = write(name, Path(folder)).stat().st_size
         try:
@@ -656,7 +806,10 @@ def main(selected: list[str]) -> None:
             measured[name] = measure(name)
             if selected or os.environ.get("VERBOSE"):
                 cpu, peak, size, found = measured[name]
-                print(f"{name:24} {size:9,} bytes {cpu:6.1f} s {peak:6.0f} MiB  {found[:110]}", flush=True)
+                print(
+                    f"{name:24} {size:9,} bytes {cpu:6.1f} s {peak:6.0f} MiB  {found[:110]}",
+                    flush=True,
+                )
         slow = max(names, key=lambda name: measured[name][0])
         large = max(names, key=lambda name: measured[name][1])
         print(

@@ -1,4 +1,6 @@
-"""Files with one table of random merged cells, and its grid: each writer's own model of merged cells is the oracle."""
+"""Files with one table of random merged cells, and its grid: each writer's own model of merged
+cells is the oracle.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def html_file(path: Path, blocks: list[Block]) -> list[list[str]]:
         name = name_of((top, left, height, width))
         cell = f"<td rowspan={height} colspan={width}>{name}</td>" if top else f"<th>{name}</th>"
         rows[top] = rows.get(top, "") + cell
-        grid |= {(top + down, left + right): name for down in range(height) for right in range(width)}
+        grid |= {
+            (top + down, left + right): name for down in range(height) for right in range(width)
+        }
     last, right = max(grid)
     markup = "".join(f"<tr>{rows.get(at, '')}</tr>" for at in range(last + 1))
     path.write_text(f"<table>{markup}</table>", encoding="utf-8")
@@ -79,7 +83,11 @@ def pptx_file(path: Path, blocks: list[Block]) -> list[list[str]]:
             cell = table.cell(row, column)
             if not cell.is_spanned:
                 reach = (cell.span_height, cell.span_width) if cell.is_merge_origin else (1, 1)
-                grid |= {(row + a, column + b): cell.text for a in range(reach[0]) for b in range(reach[1])}
+                grid |= {
+                    (row + a, column + b): cell.text
+                    for a in range(reach[0])
+                    for b in range(reach[1])
+                }
     deck.save(path)
     return [[grid[row, column] for column in range(columns)] for row in range(rows)]
 
@@ -115,12 +123,15 @@ def open_document(path: Path, blocks: list[Block], kind: str) -> list[list[str]]
         markup += "<table:table-row>"
         for column in range(columns):
             block, is_covered = grid[row, column]
-            spans = f'table:number-rows-spanned="{block[2]}" table:number-columns-spanned="{block[3]}"'
+            spans = (
+                f'table:number-rows-spanned="{block[2]}" table:number-columns-spanned="{block[3]}"'
+            )
             cell = f"<table:table-cell {spans}><text:p>{name_of(block)}</text:p></table:table-cell>"
             markup += "<table:covered-table-cell/>" if is_covered else cell
         markup += "</table:table-row>"
     names = " ".join(
-        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "table", "text")
     )
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(
@@ -128,7 +139,11 @@ def open_document(path: Path, blocks: list[Block], kind: str) -> list[list[str]]
             f"<office:document-content {names}><office:body><office:{kind}><table:table table:name='s'>{markup}"
             f"</table:table></office:{kind}></office:body></office:document-content>",
         )
-    own = [row for row in range(rows) if kind == "text" or any(not grid[row, column][1] for column in range(columns))]
+    own = [
+        row
+        for row in range(rows)
+        if kind == "text" or any(not grid[row, column][1] for column in range(columns))
+    ]
     return [[name_of(grid[row, column][0]) for column in range(columns)] for row in own]
 
 

@@ -1,4 +1,6 @@
-"""Tiny models whose outputs can be computed by hand, in the layout of real ones: ONNX graphs and tokenizers."""
+"""Tiny models whose outputs can be computed by hand, in the layout of real ones: ONNX graphs and
+tokenizers.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 WORDS = "a b c d e f tea green cup late frost early harvest query: passage:".split()
-VOCABULARY = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+VOCABULARY = {
+    word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
+}
 PAD, UNKNOWN, CLS, SEP = range(4)
 
 _DIMENSION = 6
@@ -32,12 +36,16 @@ def ids_of(text: str) -> list[int]:
 
 
 def write_tokenizer(folder: Path, **changes: Any) -> None:
-    """A tokenizer.json that splits at spaces, with changes to what it holds; it cuts off and pads, as real ones do."""
+    """A tokenizer.json that splits at spaces, with changes to what it holds; it cuts off and pads,
+    as real ones do.
+    """
     tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="[UNK]"))  # noqa: S106  a word, no password
     tokenizer.normalizer = normalizers.Strip()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)],
     )
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=4, pad_id=PAD)
@@ -65,10 +73,15 @@ def write_graph(
         list(nodes),
         "tiny",
         [helper.make_tensor_value_info(name, kind, shape) for name in inputs],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, axes) for name, axes in outputs.items()],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, axes)
+            for name, axes in outputs.items()
+        ],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
+    )
     onnx.checker.check_model(model)
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(path))
@@ -87,7 +100,8 @@ def write_embedder(
     table: np.ndarray = TABLE,
     **graph: Any,
 ) -> Path:
-    """An embedding model: a token's vector is its row of `TABLE`, plus its type, plus its position, where it is told.
+    """An embedding model: a token's vector is its row of `TABLE`, plus its type, plus its position,
+    where it is told.
 
     Args:
         folder: Where to write it; made if it is not there.
@@ -112,7 +126,9 @@ def write_embedder(
     for name in ("token_type_ids", "position_ids"):
         if name in inputs:
             nodes.append(helper.make_node("Cast", [name], [f"{name}_float"], to=TensorProto.FLOAT))
-            nodes.append(helper.make_node("Unsqueeze", [f"{name}_float", "last_axis"], [f"{name}_column"]))
+            nodes.append(
+                helper.make_node("Unsqueeze", [f"{name}_float", "last_axis"], [f"{name}_column"])
+            )
             nodes.append(helper.make_node("Add", [last, f"{name}_column"], [f"with_{name}"]))
             last = f"with_{name}"
     if quantised:
@@ -120,11 +136,17 @@ def write_embedder(
         nodes.append(helper.make_node("DequantizeLinear", ["eight", "scale", "zero"], ["coarse"]))
         last = "coarse"
     nodes.append(helper.make_node("Identity", [last], ["last_hidden_state"]))
-    outputs: dict[str, Sequence[str | int]] = {"last_hidden_state": ("batch", "tokens", table.shape[1])}
+    outputs: dict[str, Sequence[str | int]] = {
+        "last_hidden_state": ("batch", "tokens", table.shape[1])
+    }
     if pooled:
         nodes += _mean_nodes("last_hidden_state", "sentence_embedding")
         outputs["sentence_embedding"] = ("batch", table.shape[1])
-    constants = {"table": table, "last_axis": np.array([2], np.int64), "token_axis": np.array([1], np.int64)}
+    constants = {
+        "table": table,
+        "last_axis": np.array([2], np.int64),
+        "token_axis": np.array([1], np.int64),
+    }
     write_graph(folder / file, nodes, outputs, constants, inputs, **graph)
     return folder
 
@@ -140,7 +162,9 @@ def _mean_nodes(hidden: str, output: str) -> list[onnx.NodeProto]:
     ]
 
 
-def write_steps(folder: Path, pooling: dict[str, Any], *, normalise: bool = True, more: Sequence[str] = ()) -> None:
+def write_steps(
+    folder: Path, pooling: dict[str, Any], *, normalise: bool = True, more: Sequence[str] = ()
+) -> None:
     """modules.json and the pooling's config.json, as sentence-transformers writes them."""
     prefix = "sentence_transformers.models."
     steps = [("", "Transformer"), ("1_Pooling", "Pooling"), *((f"9_{name}", name) for name in more)]
@@ -150,7 +174,9 @@ def write_steps(folder: Path, pooling: dict[str, Any], *, normalise: bool = True
         for number, (path, kind) in enumerate(steps)
     ]
     write_json(folder / "modules.json", described)
-    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": _DIMENSION, **pooling})
+    write_json(
+        folder / "1_Pooling" / "config.json", {"word_embedding_dimension": _DIMENSION, **pooling}
+    )
 
 
 def write_cross_encoder(
@@ -162,13 +188,17 @@ def write_cross_encoder(
     max_tokens: int = 64,
     weights: np.ndarray = WEIGHTS,
 ) -> Path:
-    """A cross-encoder whose first logit is the weight of those document tokens that are in the query; see `WEIGHTS`.
+    """A cross-encoder whose first logit is the weight of those document tokens that are in the
+    query; see `WEIGHTS`.
 
-    Further labels have that times -1, -2 and so on. Its mask and its types must be right: padding weighs 1000, and a
-    token of the query counts for nothing.
+    Further labels have that times -1, -2 and so on. Its mask and its types must be right: padding
+    weighs 1000, and a token of the query counts for nothing.
     """
     write_tokenizer(folder)
-    write_json(folder / "config.json", {"pad_token_id": PAD, "max_position_embeddings": max_tokens, **(config or {})})
+    write_json(
+        folder / "config.json",
+        {"pad_token_id": PAD, "max_position_embeddings": max_tokens, **(config or {})},
+    )
     cast, node = {"to": TensorProto.FLOAT}, helper.make_node
     nodes = [
         node("Cast", ["attention_mask"], ["mask"], **cast),

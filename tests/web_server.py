@@ -38,8 +38,9 @@ class Request(NamedTuple):
 class Web:
     """Routes by path, and the requests that came, in order.
 
-    A route is a text (a page), a tuple (status, headers, body), bytes (the answer as it goes over the wire), something
-    else for JSON, or a function of the request that gives one of these or an iterator of bytes, sent one by one.
+    A route is a text (a page), a tuple (status, headers, body), bytes (the answer as it goes over
+    the wire), something else for JSON, or a function of the request that gives one of these or an
+    iterator of bytes, sent one by one.
     """
 
     def __init__(self, tls=None):
@@ -63,7 +64,9 @@ class Web:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_address[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self._thread.start()
 
     def close(self):

@@ -2,8 +2,9 @@
 
     python tools/budgets.py [--list KIND] [--record]
 
-The exit status is 1 where a figure is worse than both its bound and the value in `reached.json`: what was reached is
-not lost again. `--record` writes better values there. `--list branchy` and the like name the places that are counted.
+The exit status is 1 where a figure is worse than both its bound and the value in `reached.json`:
+what was reached is not lost again. `--record` writes better values there. `--list branchy` and the
+like name the places that are counted.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def find_lost(figures: house.Figures, reached: house.Figures) -> list[str]:
     return [
         name
         for name, bound in BOUNDS.items()
-        if not is_within(name, figures[name], bound) and not is_within(name, figures[name], reached.get(name, bound))
+        if not is_within(name, figures[name], bound)
+        and not is_within(name, figures[name], reached.get(name, bound))
     ]
 
 
@@ -76,7 +78,9 @@ def format_table(figures: house.Figures, reached: house.Figures) -> str:
     """A line for each figure."""
     lines = [f"{'':<46}{'measured':>10}{'reached':>10}{'bound':>10}"]
     for name, bound in BOUNDS.items():
-        row = f"{name:<46}{figures[name]:>10,.10g}{reached.get(name, bound):>10,.10g}{bound:>10,.10g}"
+        row = (
+            f"{name:<46}{figures[name]:>10,.10g}{reached.get(name, bound):>10,.10g}{bound:>10,.10g}"
+        )
         lines.append(row if is_within(name, figures[name], bound) else f"{row}  missed")
     return "\n".join(lines)
 
@@ -96,7 +100,9 @@ def main() -> int:
         return 0
     print(format_table(figures, reached))
     if options.record:
-        best = {name: better(name, figures[name], reached.get(name, figures[name])) for name in BOUNDS}
+        best = {
+            name: better(name, figures[name], reached.get(name, figures[name])) for name in BOUNDS
+        }
         REACHED.write_text(json.dumps(best, indent=1) + "\n", encoding="utf-8")
         return 0
     lost = find_lost(figures, reached)

@@ -1,10 +1,11 @@
-"""Type-check the code of the README, docs/ and cookbook/ with Pyright, as an editor shows it to users.
+"""Type-check the code of the README, docs/ and cookbook/ with Pyright, as an editor shows it to
+users.
 
     python tools/check_snippets.py [PAGE ...]
 
-The Python blocks of a page become one file, in order and at their own lines, so that an error names a line of the page.
-A block whose first line names a file (`# store.py`) is a module that later blocks import. Exits with 1 if there are
-errors.
+The Python blocks of a page become one file, in order and at their own lines, so that an error names
+a line of the page. A block whose first line names a file (`# store.py`) is a module that later
+blocks import. Exits with 1 if there are errors.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "snippets"
-_BLOCK = re.compile(r"^( {0,3})(`{3,}|~{3,})\s*(?:python|py)\b[^\n]*\n(.*?)^ {0,3}\2\s*$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^( {0,3})(`{3,}|~{3,})\s*(?:python|py)\b[^\n]*\n(.*?)^ {0,3}\2\s*$", re.MULTILINE | re.DOTALL
+)
 _FILE_NAME = re.compile(r"# (\w+)\.py[ \t]*\n")
 """See `tests/docs/test_docs.py`, which runs the same blocks."""
 
@@ -47,13 +50,22 @@ def main(names: list[str]) -> int:
     }
     config = BUILD / "pyrightconfig.json"
     config.write_text(json.dumps(settings), encoding="utf-8")
-    pyright = shutil.which("pyright", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    command = [*([pyright] if pyright else [sys.executable, "-m", "pyright"]), "--outputjson", "--project", str(config)]
+    pyright = shutil.which(
+        "pyright", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    )
+    command = [
+        *([pyright] if pyright else [sys.executable, "-m", "pyright"]),
+        "--outputjson",
+        "--project",
+        str(config),
+    ]
     found = json.loads(subprocess.run(command, capture_output=True, check=False, text=True).stdout)
     errors = [one for one in found["generalDiagnostics"] if one["severity"] == "error"]
     for one in errors:
         page = files[Path(one["file"])].relative_to(ROOT)
-        print(f"{page}:{one['range']['start']['line'] + 1}: {one['message']} [{one.get('rule', 'syntax')}]")
+        print(
+            f"{page}:{one['range']['start']['line'] + 1}: {one['message']} [{one.get('rule', 'syntax')}]"
+        )
     print(f"{len(errors)} errors in {len(files)} files")
     return bool(errors)
 
@@ -61,7 +73,9 @@ def main(names: list[str]) -> int:
 def write_page(page: Path) -> list[Path]:
     """Write the code of a page; return its files."""
     text = page.read_text(encoding="utf-8")
-    folder = BUILD / "_".join(page.relative_to(ROOT).with_suffix("").parts).translate({45: "_", 46: "_"})
+    folder = BUILD / "_".join(page.relative_to(ROOT).with_suffix("").parts).translate(
+        {45: "_", 46: "_"}
+    )
     folder.mkdir(parents=True)
     files: dict[str, list[str]] = {}
     for block in _BLOCK.finditer(text):

@@ -1,4 +1,6 @@
-"""The table of docs/formats.md: what is read of each format, by which library. Read by make_docs.py and benchmarks."""
+"""The table of docs/formats.md: what is read of each format, by which library. Read by make_docs.py
+and benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ class Format(NamedTuple):
     Args:
         name: Its usual name.
         suffixes: Its suffixes.
-        library: The library that reads it, with its licence; "own code" for this package and Python alone.
+        library: The library that reads it, with its licence; "own code" for this package and Python
+            alone.
         kept: What reaches the text, the locations and the metadata.
         lost: What does not.
     """
@@ -35,8 +38,16 @@ FORMATS = (
         "every character and line end; a found encoding",
         "control characters, which become spaces",
     ),
-    Format("Markdown", _of(".markdown .md"), "own code", "every character; headings, simple front matter", "nothing"),
-    Format("reStructuredText", _of(".rst"), "own code", "every character; section titles", "nothing"),
+    Format(
+        "Markdown",
+        _of(".markdown .md"),
+        "own code",
+        "every character; headings, simple front matter",
+        "nothing",
+    ),
+    Format(
+        "reStructuredText", _of(".rst"), "own code", "every character; section titles", "nothing"
+    ),
     Format(
         "HTML",
         _of(".htm .html"),
@@ -130,7 +141,13 @@ FORMATS = (
         "brackets and commas",
     ),
     Format("YAML", _of(".yaml .yml"), "PyYAML (MIT)", "every value with its path", "comments"),
-    Format("XML", _of(".xml"), "own code (expat)", "text, attributes; elements by XPath", "comments, instructions"),
+    Format(
+        "XML",
+        _of(".xml"),
+        "own code (expat)",
+        "text, attributes; elements by XPath",
+        "comments, instructions",
+    ),
     Format(
         "Notebooks",
         _of(".ipynb"),
@@ -166,7 +183,9 @@ FORMATS = (
         "members, each as a file of its name is read; members, and locations within them",
         "members that cannot be read: listed in the metadata",
     ),
-    Format("Python", _of(".py .pyi"), "own code", "every character; functions and classes", "nothing"),
+    Format(
+        "Python", _of(".py .pyi"), "own code", "every character; functions and classes", "nothing"
+    ),
     Format(
         "Source code",
         _of(

@@ -1,7 +1,8 @@
 """Measure the size, density, layers and imports of the package, and the calls of warm queries.
 
-The rules are those of the project's design; `budgets.py` compares the figures with the bounds. Tokens leave out
-comments, docstrings and blank lines, and count the whole package without exempt parts.
+The rules are those of the project's design; `budgets.py` compares the figures with the bounds.
+Tokens leave out comments, docstrings and blank lines, and count the whole package without exempt
+parts.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ validation
 errors | types
 """
 """The packages and modules below `lazyrag`, from the top: imports point to lower rows only."""
-RANKS = {name.strip(): rank for rank, row in enumerate(LAYERS.strip().split("\n")) for name in row.split("|")}
+RANKS = {
+    name.strip(): rank
+    for rank, row in enumerate(LAYERS.strip().split("\n"))
+    for name in row.split("|")
+}
 ABOVE_LAYERS = {"", "__main__", "_exports", "_lazy", "_version"}
 GENERIC_NAMES = frozenset(
     "one own found given known made wanted whole kept said told asked shown gone come held what".split()
@@ -216,7 +221,9 @@ class Census:
             self.places["large"].append(f"{module.name} {counts['code lines']}")
         for node in ast.walk(module.tree):
             self._add_node(module, node, counts)
-        self.classes.update(node.name for node in module.tree.body if isinstance(node, ast.ClassDef))
+        self.classes.update(
+            node.name for node in module.tree.body if isinstance(node, ast.ClassDef)
+        )
         self.totals.update(counts)
         self.packages[module.package or "(root)"].update(counts)
 
@@ -256,7 +263,9 @@ def measure_density(census: Census) -> Figures:
         "tokens a statement": round(totals["tokens"] / statements, 2),
         "tokens a statement, densest package": round(max(densities.values()), 2),
         "lines over 100 columns": totals["wide"],
-        "nested comprehensions, per 1,000 statements": round(1_000 * totals["nested"] / statements, 2),
+        "nested comprehensions, per 1,000 statements": round(
+            1_000 * totals["nested"] / statements, 2
+        ),
         "tuple assignments, per 1,000 statements": round(1_000 * totals["tuples"] / statements, 2),
         "functions over 15 branches": len(census.places["branchy"]),
         "generic names": round(totals["generic"] / totals["bound"], 4),
@@ -513,7 +522,11 @@ def measure_surface() -> Figures:
 
 def documented_modules() -> set[str]:
     """The modules that pages and example scripts import."""
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "zh").glob("*.md")]
+    pages = [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "zh").glob("*.md"),
+    ]
     pages += (ROOT / "cookbook").glob("*.py")
     statement = re.compile(r"^\s*(?:from|import) (lazyrag[\w.]*)", re.MULTILINE)
     names: set[str] = set()

@@ -1,7 +1,8 @@
 """Write the files of the sample corpus that cannot be edited by hand.
 
-The sample corpus, ``cookbook/corpus``, describes the fictional Qingshan Tea Cooperative. Most of its files
-are plain UTF-8 text and are edited where they lie. This script makes the other eight from the texts below:
+The sample corpus, ``cookbook/corpus``, describes the fictional Qingshan Tea Cooperative. Most of
+its files are plain UTF-8 text and are edited where they lie. This script makes the other eight from
+the texts below:
 
 * ``handbook/员工安全手册.docx``                 safety handbook (Chinese)
 * ``workshop/红茶发酵与烘焙.docx``               how black tea is made (Chinese)
@@ -17,12 +18,13 @@ It needs two packages that lazyrag itself does not install::
     pip install reportlab python-docx
     python tools/make_corpus.py
 
-The output is deterministic: with the same versions of the packages, every run writes the same bytes. The
-Chinese PDF uses the font STSong-Light, which PDF readers supply, so no font file is needed.
+The output is deterministic: with the same versions of the packages, every run writes the same
+bytes. The Chinese PDF uses the font STSong-Light, which PDF readers supply, so no font file is
+needed.
 
-A text is a list of blocks with an empty line between them. A block that starts with ``#`` is a heading (one
-``#`` for each level), a block whose lines start with ``|`` is a table whose first row is its head, and
-anything else is one paragraph, whose line ends in this file mean nothing.
+A text is a list of blocks with an empty line between them. A block that starts with ``#`` is a
+heading (one ``#`` for each level), a block whose lines start with ``|`` is a table whose first row
+is its head, and anything else is one paragraph, whose line ends in this file mean nothing.
 """
 
 from __future__ import annotations
@@ -788,7 +790,9 @@ def write_pdf(document: Document) -> None:
         wordWrap="CJK" if chinese else None,
     )
     bold = body.fontName if chinese else "Helvetica-Bold"
-    title = ParagraphStyle("title", parent=body, fontName=bold, fontSize=18, leading=24, spaceAfter=14)
+    title = ParagraphStyle(
+        "title", parent=body, fontName=bold, fontSize=18, leading=24, spaceAfter=14
+    )
     cell = ParagraphStyle("cell", parent=body, fontSize=9, leading=13, spaceAfter=0)
     head = ParagraphStyle("head", parent=cell, fontName=bold)
     headings = {
@@ -842,11 +846,16 @@ def write_pdf(document: Document) -> None:
 
 
 def pdf_table(rows: Rows, head: ParagraphStyle, cell: ParagraphStyle, width: float) -> Table:
-    """Return a ruled table as wide as the text, with columns as wide as their longest cells need."""
+    """Return a ruled table as wide as the text, with columns as wide as their longest cells
+    need.
+    """
     weights = [max(len(row[column]) for row in rows) + 8 for column in range(len(rows[0]))]
     styles = [head] + [cell] * (len(rows) - 1)
     return Table(
-        [[Paragraph(escape(text), style) for text in row] for row, style in zip(rows, styles, strict=True)],
+        [
+            [Paragraph(escape(text), style) for text in row]
+            for row, style in zip(rows, styles, strict=True)
+        ],
         colWidths=[width * weight / sum(weights) for weight in weights],
         repeatRows=1,
         style=[("GRID", (0, 0), (-1, -1), 0.5, colors.grey), ("VALIGN", (0, 0), (-1, -1), "TOP")],

@@ -1,8 +1,10 @@
-"""Draw the diagrams of the documentation into docs/images: SVG, for light and dark pages, in English and Chinese.
+"""Draw the diagrams of the documentation into docs/images: SVG, for light and dark pages, in
+English and Chinese.
 
     python tools/make_diagrams.py [--check]
 
-The tree and the bars show real values: the nodes of a sample file, and the fusion of two rankings of docs/fusion.md.
+The tree and the bars show real values: the nodes of a sample file, and the fusion of two rankings
+of docs/fusion.md.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class Drawing:
         """Write a line."""
         self.pieces.append(f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(text)}</text>')
 
-    def box(self, x: float, y: float, width: float, height: float, *lines: str, kind: str = "a") -> None:
+    def box(
+        self, x: float, y: float, width: float, height: float, *lines: str, kind: str = "a"
+    ) -> None:
         """Draw a box with lines in its middle: the first is bold, the others are soft."""
         self.pieces.append(
             f'<rect class="box {kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="7"/>'
@@ -74,7 +78,9 @@ class Drawing:
 
     def bar(self, x: float, y: float, width: float, height: float, kind: str) -> None:
         """Draw a bar."""
-        self.pieces.append(f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2"/>')
+        self.pieces.append(
+            f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2"/>'
+        )
 
     def svg(self) -> str:
         """The whole picture."""
@@ -83,7 +89,9 @@ class Drawing:
 
 def tree(zh: bool) -> str:
     """The groups of one sample file, each node as wide as its text is long."""
-    drawing = Drawing(760, 350, "一个文件的节点组：一棵树" if zh else "The node groups of one file: a tree")
+    drawing = Drawing(
+        760, 350, "一个文件的节点组：一棵树" if zh else "The node groups of one file: a tree"
+    )
     name = "茶园/采摘须知.txt" if zh else "handbook/tools-and-vehicles.txt"
     labels = {
         "root": ("整个文件", "the whole file", "a"),
@@ -94,7 +102,9 @@ def tree(zh: bool) -> str:
         "sentence": ("paragraph 的子组", "made from paragraph", "d"),
     }
     with Document(ROOT / "cookbook" / "corpus" / name) as docs:
-        docs.create_node_group("paragraph", transform=lambda text: text.replace("\r", "").split("\n\n"))
+        docs.create_node_group(
+            "paragraph", transform=lambda text: text.replace("\r", "").split("\n\n")
+        )
         docs.create_node_group(
             "sentence",
             transform=lambda text: [text[start:end] for start, end in sentence_spans(text)],
@@ -132,7 +142,11 @@ def tree(zh: bool) -> str:
 def file_life(zh: bool) -> str:
     """From a changed file to live builds."""
     drawing = Drawing(
-        760, 300, "一个文件的一生：从变化到可以检索" if zh else "The life of a file: from a change to searchable chunks"
+        760,
+        300,
+        "一个文件的一生：从变化到可以检索"
+        if zh
+        else "The life of a file: from a change to searchable chunks",
     )
     steps = (
         [
@@ -161,7 +175,11 @@ def file_life(zh: bool) -> str:
         140,
         240,
         60,
-        *(("账本", "一个事务使新版本生效") if zh else ("ledger", "one transaction: the new build is live")),
+        *(
+            ("账本", "一个事务使新版本生效")
+            if zh
+            else ("ledger", "one transaction: the new build is live")
+        ),
         kind="d",
     )
     drawing.arrow((676, 90), (676, 138))
@@ -170,11 +188,22 @@ def file_life(zh: bool) -> str:
         140,
         200,
         60,
-        *(("生效的版本", "此前一直是旧版本") if zh else ("live version", "until then the previous one")),
+        *(
+            ("生效的版本", "此前一直是旧版本")
+            if zh
+            else ("live version", "until then the previous one")
+        ),
         kind="c",
     )
     drawing.arrow((500, 170), (452, 170))
-    drawing.box(20, 140, 190, 60, *(("查询", "读一个快照") if zh else ("queries", "read one snapshot")), kind="a")
+    drawing.box(
+        20,
+        140,
+        190,
+        60,
+        *(("查询", "读一个快照") if zh else ("queries", "read one snapshot")),
+        kind="a",
+    )
     drawing.arrow((210, 170), (248, 170))
     lines = (
         (
@@ -219,7 +248,9 @@ def query_life(zh: bool) -> str:
     drawing = Drawing(
         760,
         320,
-        "一个查询的一生：从问题到带引用的回答" if zh else "The life of a query: from a question to a cited answer",
+        "一个查询的一生：从问题到带引用的回答"
+        if zh
+        else "The life of a query: from a question to a cited answer",
     )
     label = CHINESE_STEPS if zh else STEPS
     drawing.box(20, 70, 130, 60, *label[0], kind="a")
@@ -252,7 +283,9 @@ def fusion(zh: bool) -> str:
     vectors = [("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)]
     words = [("doc2", 12.0), ("doc1", 7.5), ("doc4", 3.0)]
     drawing = Drawing(
-        760, 290, "RRF：每个排名对得分的贡献" if zh else "RRF: what each ranking contributes to the score"
+        760,
+        290,
+        "RRF：每个排名对得分的贡献" if zh else "RRF: what each ranking contributes to the score",
     )
     for column, (title, ranking, kind) in enumerate(
         (
@@ -297,7 +330,12 @@ def versions(zh: bool) -> str:
         else "Write, flip, purge: readers see one version or the other",
     )
     steps = (
-        (("写入", "新构建，写在旁边"), ("确认", "各存储已收到"), ("切换", "一个事务"), ("清理", "十秒之后"))
+        (
+            ("写入", "新构建，写在旁边"),
+            ("确认", "各存储已收到"),
+            ("切换", "一个事务"),
+            ("清理", "十秒之后"),
+        )
         if zh
         else (
             ("write", "new builds beside"),
@@ -328,7 +366,11 @@ def versions(zh: bool) -> str:
         192,
         226,
         50,
-        *(("构建 8 有效", "下次同步清理旧的") if zh else ("build 8 is live", "a later sync purges 7")),
+        *(
+            ("构建 8 有效", "下次同步清理旧的")
+            if zh
+            else ("build 8 is live", "a later sync purges 7")
+        ),
         kind="c",
     )
     drawing.arrow((510, 88), (510, 254), head=False)
@@ -348,15 +390,27 @@ DIAGRAMS = {
 def main() -> int:
     """Write or check the pictures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if a picture is out of date")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="change nothing; exit with 1 if a picture is out of date",
+    )
     is_check = parser.parse_args().check
     drawn = {
-        IMAGES / f"{name}{suffix}.svg": draw(bool(suffix)) for name, draw in DIAGRAMS.items() for suffix in ("", "-zh")
+        IMAGES / f"{name}{suffix}.svg": draw(bool(suffix))
+        for name, draw in DIAGRAMS.items()
+        for suffix in ("", "-zh")
     }
-    stale = [path for path, svg in drawn.items() if not path.exists() or path.read_text(encoding="utf-8") != svg]
+    stale = [
+        path
+        for path, svg in drawn.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != svg
+    ]
     for path in stale:
         if is_check:
-            print(f"{path.name} is out of date. Run: python tools/make_diagrams.py", file=sys.stderr)
+            print(
+                f"{path.name} is out of date. Run: python tools/make_diagrams.py", file=sys.stderr
+            )
         else:
             path.write_text(drawn[path], encoding="utf-8", newline="\n")
             print(f"wrote {path.relative_to(ROOT)}")

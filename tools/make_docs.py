@@ -1,4 +1,5 @@
-"""Write docs/registries.md, the list of all registered names, and the tables of docs/formats.md and docs/service.md.
+"""Write docs/registries.md, the list of all registered names, and the tables of docs/formats.md and
+docs/service.md.
 
 python tools/make_docs.py            rewrites the pages
 python tools/make_docs.py --check    exits with status 1 if that would change it
@@ -213,12 +214,18 @@ def matrix() -> str:
             "vectors: `milvus`, a server": MilvusVectorStore("localhost:19530"),
         }
         declared = {name: store.features for name, store in stores.items()}
-    columns = [one for one in get_args(Feature) if any(one in features for features in declared.values())]
+    columns = [
+        one for one in get_args(Feature) if any(one in features for features in declared.values())
+    ]
     rows = [
-        f"| {name} | " + " | ".join("yes" if column in features else "" for column in columns) + " |"
+        f"| {name} | "
+        + " | ".join("yes" if column in features else "" for column in columns)
+        + " |"
         for name, features in declared.items()
     ]
-    return MATRIX + "\n".join([f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|", *rows, ""])
+    return MATRIX + "\n".join(
+        [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|", *rows, ""]
+    )
 
 
 def section_text(section: Section) -> str:
@@ -243,7 +250,11 @@ def section_text(section: Section) -> str:
 
 def row(name: str, documented: Any, section: Section) -> str:
     """A built-in entry as a row of its table."""
-    cells = [f"`{name}`", first_sentence(documented), parameters(documented, section.skip, section.hidden)]
+    cells = [
+        f"`{name}`",
+        first_sentence(documented),
+        parameters(documented, section.skip, section.hidden),
+    ]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -274,36 +285,63 @@ def parameters(documented: Any, skip: int, hidden: tuple[str, ...]) -> str:
 
 def formats_table() -> str:
     """What is read of each format, and how fast beside others, as far as that was measured."""
-    measured = json.loads(SPEEDS.read_text(encoding="utf-8")) if SPEEDS.exists() else {"rows": [], "versions": {}}
+    measured = (
+        json.loads(SPEEDS.read_text(encoding="utf-8"))
+        if SPEEDS.exists()
+        else {"rows": [], "versions": {}}
+    )
     figures = {(row["format"], row["engine"]): row for row in measured["rows"]}
     engines = list(dict.fromkeys(row["engine"] for row in measured["rows"]))
-    heads = ["format", "suffixes", "library", "kept", "lost", *(f"{name}, MB/s" for name in engines)]
+    heads = [
+        "format",
+        "suffixes",
+        "library",
+        "kept",
+        "lost",
+        *(f"{name}, MB/s" for name in engines),
+    ]
     lines = [f"| {' | '.join(heads)} |", "|---" * 5 + "|---:" * len(engines) + "|"]
     for one in FORMATS:
         cells = [*described(one), *(speed(figures.get((one.name, name))) for name in engines)]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     if engines:
-        versions = {f"{name} {number}" for found in measured["versions"].values() for name, number in found.items()}
+        versions = {
+            f"{name} {number}"
+            for found in measured["versions"].values()
+            for name, number in found.items()
+        }
         machine = measured["machine"]
         where = f"{machine['cpu']}, {machine['cores']} cores, {measured['time'][:10]}"
-        packages = ", ".join(sorted(version for version in versions if not version.startswith("python ")))
+        packages = ", ".join(
+            sorted(version for version in versions if not version.startswith("python "))
+        )
         lines += ["", f"Measured by `{measured['command']}` on {where}; {packages}."]
     return "\n".join(lines)
 
 
 def described(one: Format) -> list[str]:
     """A format's name, suffixes, library, what is kept and what is lost."""
-    return [one.name, " ".join(f"`{suffix}`" for suffix in one.suffixes), one.library, one.kept, one.lost]
+    return [
+        one.name,
+        " ".join(f"`{suffix}`" for suffix in one.suffixes),
+        one.library,
+        one.kept,
+        one.lost,
+    ]
 
 
 def speed(row: dict[str, Any] | None) -> str:
-    """Megabytes a second, and how many of the files were read right if not all; "" where nothing was measured."""
+    """Megabytes a second, and how many of the files were read right if not all; "" where nothing
+    was measured.
+    """
     if row is None:
         return ""
     if not row["read"]:
         return f"none of {row['files']} read"
     shown = f"{row['MB_per_s']:.3g}"
-    return shown if row["read"] == row["files"] else f"{shown} ({row['read']} of {row['files']} read)"
+    return (
+        shown if row["read"] == row["files"] else f"{shown} ({row['read']} of {row['files']} read)"
+    )
 
 
 def routes_table() -> str:
@@ -312,7 +350,11 @@ def routes_table() -> str:
     lines = ["| route | does |", "|---|---|"]
     for path, operations in paths.items():
         for method, operation in operations.items():
-            does = re.split(r"(?<=\.)\s", operation.get("description", ""))[0].replace("``", "`").replace("|", "\\|")
+            does = (
+                re.split(r"(?<=\.)\s", operation.get("description", ""))[0]
+                .replace("``", "`")
+                .replace("|", "\\|")
+            )
             lines.append(f"| `{method.upper()} {path.removeprefix('/api/v1')}` | {does} |")
     return "\n".join(lines)
 
@@ -327,14 +369,23 @@ def with_table(path: Path, name: str, table: str) -> str:
 def main() -> int:
     """Write or check the pages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 if the page is out of date")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="change nothing; exit with 1 if the page is out of date",
+    )
     checking = parser.parse_args().check
     pages = {PAGE: page()}
-    for path, name, table in ((SERVICE_PAGE, "routes", routes_table), (FORMATS_PAGE, "formats", formats_table)):
+    for path, name, table in (
+        (SERVICE_PAGE, "routes", routes_table),
+        (FORMATS_PAGE, "formats", formats_table),
+    ):
         if path.exists():
             pages[path] = with_table(path, name, table())
     stale = {
-        path: text for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text
+        path: text
+        for path, text in pages.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
     }
     for path, text in stale.items():
         if checking:

@@ -1,9 +1,11 @@
-"""Draw docs/images/film.webp and film-zh.webp: a question is typed on the web page, answered, and a citation opened.
+"""Draw docs/images/film.webp and film-zh.webp: a question is typed on the web page, answered, and a
+citation opened.
 
     python tools/make_film.py
 
-`lazyrag serve` runs for real over the sample files, with the chat model of cookbook/15_cited_answer.py; Chromium is
-driven as in tests/page. Needs lazyrag[browser] and chromium.
+`lazyrag serve` runs for real over the sample files, with the chat model of
+cookbook/15_cited_answer.py; Chromium is driven as in tests/page. Needs lazyrag[browser] and
+chromium.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from tests.page.browsing import Browsing  # noqa: E402
 from tests.page.conftest import CHROMIUM, CORPUS  # noqa: E402
 from tests.server.running import serving  # noqa: E402
 
-QUESTIONS = {"en": "How often is the chimney of the dryer swept?", "zh": "被毒蛇咬伤以后多久能送到医院？"}
+QUESTIONS = {
+    "en": "How often is the chimney of the dryer swept?",
+    "zh": "被毒蛇咬伤以后多久能送到医院？",
+}
 SIZE = {"width": 1120, "height": 700}
 SHOWN = 960  # px
 
@@ -66,7 +71,9 @@ def film(pictures: list[tuple[bytes, int]], path: Path) -> None:
     images = []
     for data, _ in pictures:
         image = Image.open(io.BytesIO(data)).convert("RGB")
-        images.append(image.resize((SHOWN, SHOWN * image.height // image.width), Image.Resampling.LANCZOS))
+        images.append(
+            image.resize((SHOWN, SHOWN * image.height // image.width), Image.Resampling.LANCZOS)
+        )
     images[0].save(
         path,
         save_all=True,
@@ -82,7 +89,11 @@ def film(pictures: list[tuple[bytes, int]], path: Path) -> None:
 
 def main() -> None:
     """Serve the sample files and film the page in both languages."""
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright, quoting_model.served() as url:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        sync_playwright() as playwright,
+        quoting_model.served() as url,
+    ):
         os.environ |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
         shutil.copytree(CORPUS, Path(folder) / "files")
         config = Path(folder) / "serve.toml"
@@ -91,7 +102,9 @@ def main() -> None:
             "[models]\nchat = 'openai:quoting'\n",
             encoding="utf-8",
         )
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
         with serving(Path(folder) / "files", config=config) as running:
             running.wait_until_ready()
             for language, question in QUESTIONS.items():

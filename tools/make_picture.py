@@ -1,9 +1,10 @@
-"""Draw docs/session.svg: a terminal session over the sample files, with marked words and a cited answer.
+"""Draw docs/session.svg: a terminal session over the sample files, with marked words and a cited
+answer.
 
     python tools/make_picture.py
 
-The commands run for real, in a terminal of their own. The chat model is that of cookbook/15_cited_answer.py; here it
-quotes one sentence of its sources.
+The commands run for real, in a terminal of their own. The chat model is that of
+cookbook/15_cited_answer.py; here it quotes one sentence of its sources.
 """
 
 from __future__ import annotations
@@ -42,11 +43,18 @@ _CODE = re.compile(r"\033\[([\d;]*)m")
 def run(arguments: tuple[str, ...], folder: Path, url: str) -> list[str]:
     """Run a command on a terminal with colours; return the lines that it prints."""
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    environment |= {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "TERM": "xterm", "COLUMNS": str(COLUMNS)}
+    environment |= {
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUTF8": "1",
+        "TERM": "xterm",
+        "COLUMNS": str(COLUMNS),
+    }
     environment |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", "LAZYRAG_MODEL": "quoting"}
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "lazyrag", *arguments]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=theirs, stdin=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=theirs, stdin=subprocess.DEVNULL
+    ) as process:
         os.close(theirs)
         printed = b""
         while True:
@@ -58,9 +66,12 @@ def run(arguments: tuple[str, ...], folder: Path, url: str) -> list[str]:
     if process.returncode:
         raise SystemExit(f"lazyrag {' '.join(arguments)} ended with {process.returncode}")
     lines, style = [], ""
-    for line in printed.decode("utf-8").splitlines():  # a word that is cut keeps its style on the next line
+    # a word that is cut keeps its style on the next line
+    for line in printed.decode("utf-8").splitlines():
         lines.append(style + line)
-        style = next((match[0] for match in reversed([*_CODE.finditer(style + line)]) if match[1]), "")
+        style = next(
+            (match[0] for match in reversed([*_CODE.finditer(style + line)]) if match[1]), ""
+        )
         style = "" if style == "\033[0m" else style
     return lines
 
@@ -84,7 +95,9 @@ def drawn(line: str, top: float) -> str:
 
 
 def spans(text: str, column: int, style: str, top: float) -> list[str]:
-    """A text in one colour: wide characters and others apart, each stretched to the columns that it takes."""
+    """A text in one colour: wide characters and others apart, each stretched to the columns that it
+    takes.
+    """
     found = []
     weight = ' font-weight="bold"' if style.startswith("1") else ""
     for match in re.finditer(r"[^\u1100-\uffff]+|[\u1100-\uffff]+", text):
@@ -93,7 +106,8 @@ def spans(text: str, column: int, style: str, top: float) -> list[str]:
             blank = len(match[0]) - len(match[0].lstrip(" "))
             kept = match[0].strip(" ")
             left, wide = LEFT + (column + blank) * WIDTH, cells(kept) * WIDTH
-            larger = ' font-size="15.8"' if wide > len(kept) * WIDTH else ""  # two columns, not one and two thirds
+            # two columns, not one and two thirds
+            larger = ' font-size="15.8"' if wide > len(kept) * WIDTH else ""
             found.append(
                 f'<text x="{left:.1f}" y="{top:g}" textLength="{wide:.1f}" fill="{COLOURS[style]}"{weight}{larger}>'
                 f"{escape(kept, quote=False)}</text>\n"
@@ -115,7 +129,13 @@ def picture(lines: list[str]) -> str:
             for number, colour in enumerate(("#ff5f57", "#febc2e", "#28c840"))
         ),
     ]
-    return "".join([*head, *(drawn(line, TOP + HEIGHT * number) for number, line in enumerate(lines)), "</svg>\n"])
+    return "".join(
+        [
+            *head,
+            *(drawn(line, TOP + HEIGHT * number) for number, line in enumerate(lines)),
+            "</svg>\n",
+        ]
+    )
 
 
 def main() -> None:
@@ -125,7 +145,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, quoting_model.served() as url:
         corpus = Path(shutil.copytree(ROOT / "cookbook" / "corpus", Path(folder) / "tea"))
         for arguments in COMMANDS:
-            lines += [f"\033[2m$\033[0m \033[1m{shown(arguments)}\033[0m", *run(arguments, corpus, url), ""]
+            lines += [
+                f"\033[2m$\033[0m \033[1m{shown(arguments)}\033[0m",
+                *run(arguments, corpus, url),
+                "",
+            ]
     PICTURE.write_text(picture(lines[:-1]), encoding="utf-8")
     print(f"{PICTURE.relative_to(ROOT)}: {len(lines) - 1} lines, {PICTURE.stat().st_size:,} bytes")
 

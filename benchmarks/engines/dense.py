@@ -23,7 +23,9 @@ class Engine:
         return version_of("numpy", *self.packages)
 
     def load(self, vectors: str, queries: str) -> dict[str, float]:
-        """Build the index; seconds of that alone, and what it holds beyond an empty process and the queries."""
+        """Build the index; seconds of that alone, and what it holds beyond an empty process and the
+        queries.
+        """
         self.queries = np.load(queries)
         before = resident_mb()
         matrix = np.load(vectors)
@@ -74,10 +76,16 @@ class Lazyrag(Engine):
         return [[int(key) for key, _ in ranking] for ranking in rankings]
 
     def share_read(self, jobs: list[int]) -> list[float]:
-        """For each query, asked alone, how much was read, of vectors and codes, beside what the vectors take."""
+        """For each query, asked alone, how much was read, of vectors and codes, beside what the
+        vectors take.
+        """
         state = self.index.state
         whole = sum(block.matrix.nbytes for block in state.parts)
-        return [read / whole for job in jobs for _, read in state._found(self.queries[[job]], TOPK, None)]
+        return [
+            read / whole
+            for job in jobs
+            for _, read in state._found(self.queries[[job]], TOPK, None)
+        ]
 
 
 class Numpy(Engine):
@@ -101,7 +109,9 @@ class Numpy(Engine):
 
 
 class Reading(Engine):
-    """No search: the matrix is read once, its maximum taken. No exact search that reads all of it takes less."""
+    """No search: the matrix is read once, its maximum taken. No exact search that reads all of it
+    takes less.
+    """
 
     def build(self, matrix: np.ndarray) -> None:
         """The matrix, cut in two."""
@@ -162,7 +172,12 @@ class Usearch(Engine):
 
     def search_batch(self, jobs: list[int]) -> list[list[int]]:
         """The best rows of many queries."""
-        return [list(own) for own in self.exact(self.matrix, self.queries[jobs], TOPK, self.metric, exact=True).keys]
+        return [
+            list(own)
+            for own in self.exact(
+                self.matrix, self.queries[jobs], TOPK, self.metric, exact=True
+            ).keys
+        ]
 
 
 class Chroma(Engine):
@@ -177,7 +192,9 @@ class Chroma(Engine):
 
     def build(self, matrix: np.ndarray) -> None:
         """In batches as large as it takes."""
-        self.collection = self.client.create_collection("vectors", configuration={"hnsw": {"space": "cosine"}})
+        self.collection = self.client.create_collection(
+            "vectors", configuration={"hnsw": {"space": "cosine"}}
+        )
         size = self.client.get_max_batch_size()
         for start in range(0, len(matrix), size):
             rows = matrix[start : start + size]
@@ -185,12 +202,16 @@ class Chroma(Engine):
 
     def search(self, job: int) -> list[int]:
         """Rows that are nearly the best."""
-        found = self.collection.query(query_embeddings=self.queries[job : job + 1], n_results=TOPK, include=[])
+        found = self.collection.query(
+            query_embeddings=self.queries[job : job + 1], n_results=TOPK, include=[]
+        )
         return [int(key) for key in found["ids"][0]]
 
     def search_batch(self, jobs: list[int]) -> list[list[int]]:
         """The same for many queries."""
-        found = self.collection.query(query_embeddings=self.queries[jobs], n_results=TOPK, include=[])
+        found = self.collection.query(
+            query_embeddings=self.queries[jobs], n_results=TOPK, include=[]
+        )
         return [[int(key) for key in own] for own in found["ids"]]
 
 
@@ -218,4 +239,6 @@ class SqliteVec(Engine):
     def search(self, job: int) -> list[int]:
         """The best rows."""
         select = "SELECT rowid FROM node WHERE vector MATCH ? AND k = ?"
-        return [row for (row,) in self.connection.execute(select, (self.queries[job].tobytes(), TOPK))]
+        return [
+            row for (row,) in self.connection.execute(select, (self.queries[job].tobytes(), TOPK))
+        ]

@@ -1,4 +1,6 @@
-"""What turns a file into text: our loaders, markitdown, and the readers of llama-index for its suffix."""
+"""What turns a file into text: our loaders, markitdown, and the readers of llama-index for its
+suffix.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Engine:
         return {name: importlib.metadata.version(name) for name in self.packages}
 
     def measure(self, path: str, least_s: float) -> dict[str, Any]:
-        """Read a file again and again, for some time; the shortest time of one reading, and how long its text is."""
+        """Read a file again and again, for some time; the shortest time of one reading, and how
+        long its text is.
+        """
         file = Path(path)
         text = self.read(file)  # the first reading imports what is needed
         best = float("inf")
@@ -113,10 +117,13 @@ class LlamaIndex(Engine):
         from llama_index.readers.file import HTMLTagReader, IPYNBReader, RTFReader
 
         self._reader = SimpleDirectoryReader
-        # Those that are there and not chosen by themselves; without them bytes would be taken for text.
+        # Those that are there and not chosen by themselves; without them bytes would be taken for
+        # text.
         self._more = {".html": HTMLTagReader("body"), ".ipynb": IPYNBReader(), ".rtf": RTFReader()}
 
     def read(self, path: Path) -> str:
         """All documents of a file, one after the other."""
-        documents = self._reader(input_files=[str(path)], file_extractor=self._more, raise_on_error=True).load_data()
+        documents = self._reader(
+            input_files=[str(path)], file_extractor=self._more, raise_on_error=True
+        ).load_data()
         return "\n\n".join(document.text for document in documents)

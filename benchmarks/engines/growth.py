@@ -26,7 +26,9 @@ class Stored:
         """The Document and a Retriever of its lines."""
         from lazyrag import Document, Retriever
 
-        docs = Document(folder, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}})
+        docs = Document(
+            folder, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}}
+        )
         docs.create_node_group("line", transform=lines)
         return docs, Retriever(docs, "line", similarity="bm25", topk=10)
 
@@ -38,8 +40,15 @@ class Stored:
         seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
         docs.close()
         assert len(found) == 10
-        stored = sum(path.stat().st_size for path in Path(store).parent.rglob("*") if path.is_file())
-        return {"ingest_s": seconds, "ingest_cpu_s": cpu, "ingest_peak_mb": peak_mb(), "stored_mb": stored / 1e6}
+        stored = sum(
+            path.stat().st_size for path in Path(store).parent.rglob("*") if path.is_file()
+        )
+        return {
+            "ingest_s": seconds,
+            "ingest_cpu_s": cpu,
+            "ingest_peak_mb": peak_mb(),
+            "stored_mb": stored / 1e6,
+        }
 
     def restart(self, folder: str, store: str, query: str) -> dict[str, float]:
         """Import, open and answer once; seconds of all of it."""
@@ -48,7 +57,11 @@ class Stored:
         found = self.retriever(query)
         seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
         assert len(found) == 10
-        return {"first_answer_s": seconds, "first_answer_cpu_s": cpu, "first_answer_peak_mb": peak_mb()}
+        return {
+            "first_answer_s": seconds,
+            "first_answer_cpu_s": cpu,
+            "first_answer_peak_mb": peak_mb(),
+        }
 
     def search(self, query: str) -> Any:
         """A question in words, answered with nodes."""

@@ -1,7 +1,8 @@
-"""What turns a folder of text files into chunks of two sizes and sentences: ours and peers, each in its own way.
+"""What turns a folder of text files into chunks of two sizes and sentences: ours and peers, each in
+its own way.
 
-A `run` is timed whole and by its steps, without imports. Sizes are 3,072 and 384 characters for the chunks, or as many
-words or tokens as come near it; a tenth of overlap.
+A `run` is timed whole and by its steps, without imports. Sizes are 3,072 and 384 characters for the
+chunks, or as many words or tokens as come near it; a tenth of overlap.
 """
 
 from __future__ import annotations
@@ -103,7 +104,12 @@ class Lazyrag(Engine):
         from lazyrag import Document, Retriever, __version__
         from lazyrag.text.sentences import sentence_spans
 
-        self.document, self.retriever, self.version, self.spans = Document, Retriever, __version__, sentence_spans
+        self.document, self.retriever, self.version, self.spans = (
+            Document,
+            Retriever,
+            __version__,
+            sentence_spans,
+        )
 
     def versions(self) -> dict[str, str]:
         """Of the checkout."""
@@ -115,7 +121,9 @@ class Lazyrag(Engine):
         spans = self.spans
         groups = ("CoarseChunk", "FineChunk", "sentence")
         with self.document(folder, store_conf=conf) as docs:
-            docs.create_node_group("sentence", transform=lambda text: [text[start:end] for start, end in spans(text)])
+            docs.create_node_group(
+                "sentence", transform=lambda text: [text[start:end] for start, end in spans(text)]
+            )
             docs.sync()
             steps.done("read")
             for group in groups:
@@ -137,7 +145,9 @@ class LazyragIndexed(Lazyrag):
 
 
 class LazyragFirst(Lazyrag):
-    """One group of 256 tokens and its BM25 index, as the first query of a new program makes them."""
+    """One group of 256 tokens and its BM25 index, as the first query of a new program makes
+    them.
+    """
 
     keeps = "one group and its BM25 index; restarts"
 
@@ -155,7 +165,9 @@ class LazyragFirst(Lazyrag):
 
 
 class Floor(Engine):
-    """The same work without a library: read, hash, split, rows in SQLite, postings, one BM25 answer."""
+    """The same work without a library: read, hash, split, rows in SQLite, postings, one BM25
+    answer.
+    """
 
     packages = ("PyStemmer", "rjieba", "numpy")
     keeps = "texts, chunks with spans and postings in SQLite, written by hand"
@@ -217,7 +229,9 @@ class Floor(Engine):
                 text = data.decode()
                 rows.append((path.name, hashlib.blake2b(data, digest_size=16).hexdigest(), text))
                 for start, end in self.split(text, size):
-                    key = hashlib.blake2b(f"{path.name}/{start}".encode(), digest_size=16).hexdigest()
+                    key = hashlib.blake2b(
+                        f"{path.name}/{start}".encode(), digest_size=16
+                    ).hexdigest()
                     chunks.append((key, path.name, start, end, text[start:end]))
                     found = self.terms(text[start:end])
                     for term in found:
@@ -229,13 +243,16 @@ class Floor(Engine):
                 db.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?)", chunks)
         with db:
             db.executemany(
-                "INSERT INTO term VALUES (?, ?)", ((term, rows.tobytes()) for term, rows in postings.items())
+                "INSERT INTO term VALUES (?, ?)",
+                ((term, rows.tobytes()) for term, rows in postings.items()),
             )
         scores, sizes = np.zeros(len(keys)), np.array(lengths)
         for term in self.terms("城市" if is_chinese else "wing"):
             rows, counts = np.unique(np.array(postings.get(term, []), np.int32), return_counts=True)
             weight = np.log(1 + (len(keys) - len(rows) + 0.5) / (len(rows) + 0.5))
-            scores[rows] += weight * counts * 2.5 / (counts + 1.5 * (0.25 + 0.75 * sizes[rows] / sizes.mean()))
+            scores[rows] += (
+                weight * counts * 2.5 / (counts + 1.5 * (0.25 + 0.75 * sizes[rows] / sizes.mean()))
+            )
         for row in np.argsort(-scores)[:10].tolist():
             db.execute("SELECT text FROM chunk WHERE id = ?", (keys[row],)).fetchone()
         steps.done("first answer")
@@ -292,15 +309,27 @@ class Haystack(Engine):
         from haystack.components.preprocessors import DocumentSplitter
         from haystack.document_stores.in_memory import InMemoryDocumentStore
 
-        self.reader, self.splitter, self.store = TextFileToDocument, DocumentSplitter, InMemoryDocumentStore
+        self.reader, self.splitter, self.store = (
+            TextFileToDocument,
+            DocumentSplitter,
+            InMemoryDocumentStore,
+        )
 
     def run(self, folder: str, out: str, steps: Steps) -> dict[str, int]:
         """All in memory, then one file."""
         documents = self.reader().run(sources=sorted(Path(folder).iterdir()))["documents"]
         steps.done("read")
         ways = {
-            "CoarseChunk": {"split_by": "word", "split_length": COARSE[0] // WORD, "split_overlap": COARSE[1] // WORD},
-            "FineChunk": {"split_by": "word", "split_length": FINE[0] // WORD, "split_overlap": FINE[1] // WORD},
+            "CoarseChunk": {
+                "split_by": "word",
+                "split_length": COARSE[0] // WORD,
+                "split_overlap": COARSE[1] // WORD,
+            },
+            "FineChunk": {
+                "split_by": "word",
+                "split_length": FINE[0] // WORD,
+                "split_overlap": FINE[1] // WORD,
+            },
             "sentence": {"split_by": "period", "split_length": 1},
         }
         counts = {}
@@ -359,7 +388,9 @@ class Langchain(Engine):
 
     def run(self, folder: str, out: str, steps: Steps) -> dict[str, int]:
         """Texts to texts."""
-        documents = {path.name: path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())}
+        documents = {
+            path.name: path.read_text(encoding="utf-8") for path in sorted(Path(folder).iterdir())
+        }
         steps.done("read")
         counts = {}
         ways = {name: splitter.split_text for name, splitter in self.splitters.items()}
@@ -402,13 +433,17 @@ class Lazyllm(Engine):
 
         @functools.cache
         def get_encoding(name: str) -> Any:
-            """Its wheel carries gpt2's merges under another name, and asks the network for them all the same."""
+            """Its wheel carries gpt2's merges under another name, and asks the network for them all
+            the same.
+            """
             [path] = Path(lazyllm.__file__).parent.rglob("r50k_base.tiktoken")
             pattern = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
             lines = [line.split() for line in path.read_bytes().splitlines()]
             ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
             special = {"<|endoftext|>": len(ranks)}
-            return tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+            return tiktoken.Encoding(
+                name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
+            )
 
         tiktoken.get_encoding = get_encoding
         from lazyllm import Document

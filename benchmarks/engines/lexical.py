@@ -22,7 +22,10 @@ ROWS_PER_FILE = 100
 
 def version_of(*packages: str) -> dict[str, str]:
     """Versions of packages, and of Python."""
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in packages},
+    }
 
 
 def resident_mb() -> float:
@@ -74,7 +77,9 @@ class Engine:
         """The scores of all nodes; only of those that judge others."""
         raise NotImplementedError
 
-    def judge(self, queries: list[list[str]], rows: list[list[int]]) -> list[tuple[list[float], list[float]]]:
+    def judge(
+        self, queries: list[list[str]], rows: list[list[int]]
+    ) -> list[tuple[list[float], list[float]]]:
         """For each query the best scores above 0, and the scores of some rows."""
         judged = []
         for query, own in zip(queries, rows, strict=True):
@@ -107,7 +112,9 @@ class Lazyrag(Engine):
         files = -(-len(terms) // ROWS_PER_FILE)
         of_file = [{"bucket": number % BUCKETS} for number in range(files)]
         keys = [f"{number:08d}" for number in range(len(terms))]
-        self.index.add(keys, terms, [of_file[number // ROWS_PER_FILE] for number in range(len(terms))])
+        self.index.add(
+            keys, terms, [of_file[number // ROWS_PER_FILE] for number in range(len(terms))]
+        )
 
     def search(self, query: list[str]) -> Any:
         """The best nodes."""
@@ -128,12 +135,17 @@ class Lazyrag(Engine):
         with np.load(path) as arrays:
             vocabulary = arrays["vocabulary"].tobytes().decode().split("\n")
             starts, ids = arrays["starts"], arrays["ids"]
-            terms = [[vocabulary[at] for at in ids[starts[n] : starts[n + 1]]] for n in range(100 * turns)]
+            terms = [
+                [vocabulary[at] for at in ids[starts[n] : starts[n + 1]]]
+                for n in range(100 * turns)
+            ]
         seconds: dict[str, list[float]] = {"add": [], "first": [], "delete": []}
         for turn in range(turns):
             keys = [f"new{turn}-{number}" for number in range(100)]
             steps = {
-                "add": lambda keys=keys, turn=turn: self.index.add(keys, terms[100 * turn : 100 * turn + 100]),
+                "add": lambda keys=keys, turn=turn: self.index.add(
+                    keys, terms[100 * turn : 100 * turn + 100]
+                ),
                 "first": lambda turn=turn: self.search(terms[100 * turn][:5]),
                 "delete": lambda keys=keys: self.index.delete(keys),
             }
@@ -152,12 +164,17 @@ class Asking:
         return Lazyrag().versions()
 
     def load(self, folder: str, similarity: str, store: str = "") -> float:
-        """Read a folder, a node for each line, into memory or a store file, and answer once; seconds."""
+        """Read a folder, a node for each line, into memory or a store file, and answer once;
+        seconds.
+        """
         from lazyrag import Document, Retriever
 
         started = time.perf_counter()
         docs = Document(
-            folder, store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}} if store else None
+            folder,
+            store_conf={"segment_store": {"type": "map", "kwargs": {"uri": store}}}
+            if store
+            else None,
         )
         docs.create_node_group("line", transform=lambda text: text.split("\n"))
         self.retriever = Retriever(docs, "line", similarity=similarity, topk=TOPK)
@@ -170,7 +187,10 @@ class Asking:
 
     def answers(self, queries: list[str]) -> list[list[tuple[str, str, float]]]:
         """Uid, text and score of the best nodes of each query."""
-        return [[(node.uid, node.text, node.score) for node in self.retriever(query)] for query in queries]
+        return [
+            [(node.uid, node.text, node.score) for node in self.retriever(query)]
+            for query in queries
+        ]
 
 
 class RankBm25(Engine):
@@ -266,7 +286,10 @@ class Tantivy(Engine):
     def search(self, query: list[str]) -> Any:
         """The best nodes."""
         module = self.module
-        clauses = [(module.Occur.Should, module.Query.term_query(self.schema, "terms", term)) for term in query]
+        clauses = [
+            (module.Occur.Should, module.Query.term_query(self.schema, "terms", term))
+            for term in query
+        ]
         return self.searcher.search(module.Query.boolean_query(clauses), TOPK, count=False).hits
 
 
@@ -280,7 +303,9 @@ class Fts5(Engine):
     def build(self, terms: list[list[str]]) -> None:
         """A table without its texts."""
         self.connection = sqlite3.connect(":memory:")
-        self.connection.execute("CREATE VIRTUAL TABLE node USING fts5(terms, content='', tokenize='unicode61')")
+        self.connection.execute(
+            "CREATE VIRTUAL TABLE node USING fts5(terms, content='', tokenize='unicode61')"
+        )
         rows = ((row, " ".join(own)) for row, own in enumerate(terms))
         self.connection.executemany("INSERT INTO node(rowid, terms) VALUES (?, ?)", rows)
         self.connection.execute("INSERT INTO node(node) VALUES ('optimize')")

@@ -1,4 +1,6 @@
-"""Documents in memory and on a store file, with the calls that `compare_commits.py` measures. Public names only."""
+"""Documents in memory and on a store file, with the calls that `compare_commits.py` measures.
+Public names only.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class BagOfWords:
     normalised = False
 
     def __init__(self) -> None:
-        self._directions = np.random.default_rng(0).standard_normal((BUCKETS, DIMENSION)).astype(np.float32)
+        self._directions = (
+            np.random.default_rng(0).standard_normal((BUCKETS, DIMENSION)).astype(np.float32)
+        )
 
     def embed(self, texts: Sequence[str], input_type: str = "document") -> list[np.ndarray]:
         """(64,) float32 for each text."""
@@ -66,7 +70,11 @@ class Reading:
         """A Document over files, on a store file or in memory."""
         from lazyrag import DataType, DocField, Document
 
-        conf = None if store is None else {"segment_store": {"type": "map", "kwargs": {"uri": str(store)}}}
+        conf = (
+            None
+            if store is None
+            else {"segment_store": {"type": "map", "kwargs": {"uri": str(store)}}}
+        )
         docs = Document(
             dataset,
             embed=BagOfWords(),
@@ -97,7 +105,9 @@ class Reading:
         """Keyword, vector and hybrid search."""
         from lazyrag import HybridRetriever, Retriever
 
-        words, vectors = (Retriever(docs, GROUP, similarity, topk=TOPK) for similarity in ("bm25", "cosine"))
+        words, vectors = (
+            Retriever(docs, GROUP, similarity, topk=TOPK) for similarity in ("bm25", "cosine")
+        )
         return words, vectors, HybridRetriever(vectors, words, topk=TOPK)
 
     def figures(self) -> list[str]:
@@ -107,7 +117,9 @@ class Reading:
     def answers(self, figure: str, queries: Sequence[str]) -> list[Any]:
         """What is found: path, number and score of each hit; to compare the two sides."""
         answer = self._figures[figure]
-        return [[(node.path, node.number, node.score) for node in answer(query)] for query in queries]
+        return [
+            [(node.path, node.number, node.score) for node in answer(query)] for query in queries
+        ]
 
     def query(self, figure: str, queries: Sequence[str]) -> list[float]:
         """Seconds of each query, after one that does not count."""
@@ -130,7 +142,9 @@ class Reading:
         return [seconds]
 
     def add_file(self, text: str) -> list[float]:
-        """Seconds to ingest one more .txt into the store file and find it by keywords and vectors."""
+        """Seconds to ingest one more .txt into the store file and find it by keywords and
+        vectors.
+        """
         path = self._dataset / f"{next(self._numbers)}.txt"
         path.write_text(text, encoding="utf-8")
         hybrid = self.retrievers(self._file)[2]
@@ -140,7 +154,9 @@ class Reading:
         return [time.perf_counter() - started]
 
     def ingest(self, query: str) -> list[float]:
-        """Seconds to ingest the few files into a new store file, and to answer once by keywords and vectors."""
+        """Seconds to ingest the few files into a new store file, and to answer once by keywords and
+        vectors.
+        """
         store = self._folder / f"{next(self._numbers)}.db"
         started = time.perf_counter()
         docs = self.open(self._few_files, store)

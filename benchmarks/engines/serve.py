@@ -1,9 +1,10 @@
 """An engine in a process of its own, asked over a pipe: ``python serve.py lexical Bm25s``.
 
-A line on standard input is a JSON object: ``call``, a method of the engine, with ``args``, its keywords, or with
-``jobs``, a list of arguments for one call each. The answer is a line as well: ``result``; for jobs the seconds of each
-call, measured here, so that neither pipe nor waking up is in them; or ``error``. The engine is made before the first
-line is read, and says which versions it runs. What engines print goes to standard error.
+A line on standard input is a JSON object: ``call``, a method of the engine, with ``args``, its
+keywords, or with ``jobs``, a list of arguments for one call each. The answer is a line as well:
+``result``; for jobs the seconds of each call, measured here, so that neither pipe nor waking up is
+in them; or ``error``. The engine is made before the first line is read, and says which versions it
+runs. What engines print goes to standard error.
 """
 
 from __future__ import annotations

@@ -31,7 +31,11 @@ class Splitting:
         started = time.process_time()
         chunks = [chunk for text in texts for chunk in self.split(text)]
         took = time.process_time() - started
-        return {"cpu_s": took, "chunks": len(chunks), "largest": max(len(pieces(chunk)) for chunk in chunks)}
+        return {
+            "cpu_s": took,
+            "chunks": len(chunks),
+            "largest": max(len(pieces(chunk)) for chunk in chunks),
+        }
 
 
 class Words:
@@ -64,4 +68,6 @@ class LlamaIndex(Splitting):
     def __init__(self) -> None:
         from llama_index.core.node_parser import SentenceSplitter
 
-        self.split = SentenceSplitter(chunk_size=CHUNK, chunk_overlap=OVERLAP, tokenizer=pieces).split_text
+        self.split = SentenceSplitter(
+            chunk_size=CHUNK, chunk_overlap=OVERLAP, tokenizer=pieces
+        ).split_text

@@ -1,8 +1,9 @@
 """Stores and their bare clients, over the same rows, with the same index and the same consistency.
 
-Row n has three fields: an author of 50, a year of 100 and a name of its own. A job is the number of a query, and the
-filter of the filtered ones lets a tenth of the rows through. The bare clients do what their manuals show, and hand out
-keys and scores; what both sides are given is made before the clock starts.
+Row n has three fields: an author of 50, a year of 100 and a name of its own. A job is the number of
+a query, and the filter of the filtered ones lets a tenth of the rows through. The bare clients do
+what their manuals show, and hand out keys and scores; what both sides are given is made before the
+clock starts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ def key_of(row: int) -> str:
 
 def fields_of(row: int) -> dict[str, Any]:
     """The three fields."""
-    return {"author": f"author {row % AUTHORS}", "year": FIRST_YEAR + row % YEARS, "name": f"papers/{row}.txt"}
+    return {
+        "author": f"author {row % AUTHORS}",
+        "year": FIRST_YEAR + row % YEARS,
+        "name": f"papers/{row}.txt",
+    }
 
 
 class Engine:
@@ -88,7 +93,9 @@ class Engine:
     def keys(self, job: int) -> list[str]:
         """Those that `get` asks for."""
         chance = np.random.default_rng(job)
-        return [key_of(int(row)) for row in chance.choice(len(self.rows), KEYS_OF_A_GET, replace=False)]
+        return [
+            key_of(int(row)) for row in chance.choice(len(self.rows), KEYS_OF_A_GET, replace=False)
+        ]
 
 
 class OurVectors(Engine):
@@ -101,7 +108,9 @@ class OurVectors(Engine):
         from lazyrag.stores.protocol import VectorSchema
 
         texts = DocField(DataType.VARCHAR)
-        schema = VectorSchema(384, "cosine", {"author": texts, "year": DocField(DataType.INT64), "name": texts})
+        schema = VectorSchema(
+            384, "cosine", {"author": texts, "year": DocField(DataType.INT64), "name": texts}
+        )
         self.store = store
         self.few = bind_filter(Condition("year", "lt", BEFORE), schema.fields)
         store.open()
@@ -188,7 +197,9 @@ class BareChroma(Engine):
         settings = self.chromadb.Settings(anonymized_telemetry=False)
         if "://" in position:
             where = urlsplit(position)
-            client = self.chromadb.HttpClient(host=where.hostname or "", port=where.port or 0, settings=settings)
+            client = self.chromadb.HttpClient(
+                host=where.hostname or "", port=where.port or 0, settings=settings
+            )
         else:
             client = self.chromadb.PersistentClient(position, settings=settings)
         self.collection = client.create_collection(
@@ -202,7 +213,9 @@ class BareChroma(Engine):
     def upsert(self, rows: Sequence[Any]) -> None:
         """In one call."""
         keys, vectors, metadata = zip(*rows, strict=True)
-        self.collection.upsert(ids=list(keys), embeddings=np.stack(vectors), metadatas=list(metadata))
+        self.collection.upsert(
+            ids=list(keys), embeddings=np.stack(vectors), metadatas=list(metadata)
+        )
 
     def search(self, job: int) -> list[str]:
         """Its keys, with their distances."""
@@ -220,7 +233,9 @@ class BareChroma(Engine):
     def _found(self, job: int, where: Any) -> list[str]:
         query = self.queries[job][None]
         return list(
-            self.collection.query(query_embeddings=query, n_results=TOPK, where=where, include=["distances"])["ids"][0]
+            self.collection.query(
+                query_embeddings=query, n_results=TOPK, where=where, include=["distances"]
+            )["ids"][0]
         )
 
 
@@ -261,7 +276,9 @@ class BareMilvus(Engine):
         index = self.client.prepare_index_params()
         index.add_index("vector", index_type="FLAT", metric_type="COSINE")
         self.name = f"{COLLECTION}_bare"
-        self.client.create_collection(self.name, schema=schema, index_params=index, consistency_level="Strong")
+        self.client.create_collection(
+            self.name, schema=schema, index_params=index, consistency_level="Strong"
+        )
         self.client.load_collection(self.name)
 
     def row(self, number: int, vector: np.ndarray) -> Any:
@@ -284,7 +301,10 @@ class BareMilvus(Engine):
         """Rows with vectors and fields."""
         columns = ["key", "vector", "author", "year", "name"]
         found = self.client.query(
-            self.name, filter=f"key in {self.keys(job)}", output_fields=columns, consistency_level="Strong"
+            self.name,
+            filter=f"key in {self.keys(job)}",
+            output_fields=columns,
+            consistency_level="Strong",
         )
         return [row["key"] for row in found]
 
@@ -348,7 +368,10 @@ class LazyragOpenSearch(Engine):
 
     def filtered(self, job: int) -> list[str]:
         """The same with a filter."""
-        return [key for key, _ in self.store.search_text(self.name, "en", self.terms[job], TOPK, self.few)]
+        return [
+            key
+            for key, _ in self.store.search_text(self.name, "en", self.terms[job], TOPK, self.few)
+        ]
 
     def get(self, job: int) -> list[Any]:
         """Whole segments."""
@@ -362,7 +385,9 @@ class LazyragOpenSearchRows(LazyragOpenSearch):
 
 
 class BareOpenSearch(Engine):
-    """opensearch-py's own client and its helper for bulks; texts are analysed as OpenSearch does it for English."""
+    """opensearch-py's own client and its helper for bulks; texts are analysed as OpenSearch does it
+    for English.
+    """
 
     packages = ("opensearch-py",)
     text: dict[str, Any] = {"type": "text", "analyzer": "english"}
@@ -409,7 +434,9 @@ class BareOpenSearch(Engine):
 
     def _found(self, query: dict[str, Any]) -> list[str]:
         body = {"query": {"bool": query}, "size": TOPK, "_source": False}
-        return [hit["_id"] for hit in self.client.search(index=self.name, body=body)["hits"]["hits"]]
+        return [
+            hit["_id"] for hit in self.client.search(index=self.name, body=body)["hits"]["hits"]
+        ]
 
 
 class BareOpenSearchRows(BareOpenSearch):

@@ -20,7 +20,13 @@ from lazyrag._version import __version__
 from lazyrag.cli import output, terminal
 from lazyrag.cli.output import FAILED, INTERRUPTED, OK, USAGE, Output
 from lazyrag.data.segment import LAZY_ROOT_NAME
-from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, MissingDependencyError
+from lazyrag.errors import (
+    ConfigError,
+    IngestionError,
+    IngestionWarning,
+    LazyRAGError,
+    MissingDependencyError,
+)
 from lazyrag.loaders.directory import STORE_FOLDER
 from lazyrag.project import Project, base_url, find_project, new_project
 
@@ -33,7 +39,9 @@ if TYPE_CHECKING:
 _ANALYSER = "zh"  # of "bm25_chinese", which finds English as well
 _RETRIEVERS = ("keyword", "vector", "hybrid")
 _INGESTING = {"index", "sync", "repair"}
-_EPILOGUE = "Exit status: 0 done, 1 failed, 2 invalid arguments, 130 interrupted. See docs/command-line.md."
+_EPILOGUE = (
+    "Exit status: 0 done, 1 failed, 2 invalid arguments, 130 interrupted. See docs/command-line.md."
+)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -49,7 +57,10 @@ def run(arguments: Sequence[str]) -> int:
             return app.main(list(arguments), prog_name="lazyrag", standalone_mode=False) or OK
         except click.ClickException as exc:
             if "--json" in arguments:
-                name = getattr(getattr(exc, "ctx", None), "command_path", "").partition(" ")[2] or "lazyrag"
+                name = (
+                    getattr(getattr(exc, "ctx", None), "command_path", "").partition(" ")[2]
+                    or "lazyrag"
+                )
                 output.write([output.as_json(name, None, click.UsageError(exc.format_message()))])
             else:
                 exc.show()
@@ -58,7 +69,9 @@ def run(arguments: Sequence[str]) -> int:
             stored = " What is ingested is stored; lazyrag sync continues from there."
             again = " Complete files are kept; the same command fetches the rest."
             first = arguments[0] if arguments else ""
-            _complain(f"Interrupted.{stored if first in _INGESTING else again if first == 'model' else ''}")
+            _complain(
+                f"Interrupted.{stored if first in _INGESTING else again if first == 'model' else ''}"
+            )
             return INTERRUPTED
         except OSError as exc:  # of the output: a command reports its own
             if "--debug" in arguments:
@@ -121,7 +134,10 @@ def _message(exc: Exception) -> str:
     return f"{type(exc).__name__}: {exc} (run it with --debug for the traceback)"
 
 
-@click.group(epilog=_EPILOGUE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.group(
+    epilog=_EPILOGUE,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
 @click.version_option(__version__, message="lazyrag %(version)s")
 def app() -> None:
     """Search a folder of files, and answer questions from it with citations.
@@ -143,23 +159,42 @@ _filters = click.option(
     metavar="CONDITION",
     help="Filter, such as 'file_type in .pdf,.docx'. Repeatable.",
 )
-_topk = click.option("-k", "--topk", type=click.IntRange(1), default=6, metavar="N", help="Number of hits. Default: 6.")
-_group = click.option("--group", metavar="GROUP", help="Node group to search: FineChunk, MediumChunk or CoarseChunk.")
+_topk = click.option(
+    "-k",
+    "--topk",
+    type=click.IntRange(1),
+    default=6,
+    metavar="N",
+    help="Number of hits. Default: 6.",
+)
+_group = click.option(
+    "--group", metavar="GROUP", help="Node group to search: FineChunk, MediumChunk or CoarseChunk."
+)
 _retriever = click.option(
-    "--retriever", type=click.Choice(_RETRIEVERS), help="Default: hybrid if the index has embeddings, else keyword."
+    "--retriever",
+    type=click.Choice(_RETRIEVERS),
+    help="Default: hybrid if the index has embeddings, else keyword.",
 )
 _launcher = click.option(
     "--launcher",
     metavar="LAUNCHER",
     callback=lambda _, __, given: int(given) if str(given).isdecimal() else given,
-    help="Where to load, chunk and embed: a number of processes, dask://HOST:PORT, ray or ray://HOST:PORT.",
+    help=(
+        "Where to load, chunk and embed: a number of processes, dask://HOST:PORT, ray or"
+        " ray://HOST:PORT."
+    ),
 )
 _loading = click.option(
     "--loading",
     metavar="LIMITS",
-    help="How the child processes read files: processes=1,time_s=300,memory_bytes=4294967296; processes=0 for none.",
+    help=(
+        "How the child processes read files: processes=1,time_s=300,memory_bytes=4294967296;"
+        " processes=0 for none."
+    ),
 )
-_plan = click.option("--plan", is_flag=True, help="Only show what would be done, with model calls and tokens.")
+_plan = click.option(
+    "--plan", is_flag=True, help="Only show what would be done, with model calls and tokens."
+)
 
 
 # Ingest
@@ -168,14 +203,32 @@ _plan = click.option("--plan", is_flag=True, help="Only show what would be done,
 @app.command(cls=_Command)
 @click.argument("path", metavar="[PATH]", nargs=-1, type=_PATH)
 @_store
-@click.option("--group", metavar="GROUP", help="Node group: FineChunk, MediumChunk (default) or CoarseChunk.")
 @click.option(
-    "--embed", metavar="MODEL", help="Embedding model: a folder, the id of a fetched one, or openai:NAME; '' for none."
+    "--group", metavar="GROUP", help="Node group: FineChunk, MediumChunk (default) or CoarseChunk."
 )
-@click.option("--include", multiple=True, metavar="PATTERN", help="Only these files, as in .gitignore; '' for all.")
-@click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out these files and folders; '' for none.")
-@click.option("--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name.")
-@click.option("--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition.")
+@click.option(
+    "--embed",
+    metavar="MODEL",
+    help="Embedding model: a folder, the id of a fetched one, or openai:NAME; '' for none.",
+)
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only these files, as in .gitignore; '' for all.",
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="PATTERN",
+    help="Leave out these files and folders; '' for none.",
+)
+@click.option(
+    "--gitignore/--no-gitignore", default=None, help="Leave out what .gitignore files name."
+)
+@click.option(
+    "--ocr/--no-ocr", default=None, help="Read scanned pages and images by text recognition."
+)
 @_launcher
 @_loading
 @_plan
@@ -194,24 +247,36 @@ def index(
 ) -> Output:
     """Index the folder PATH.
 
-    PATH is the current folder by default. The index is stored in PATH/.lazyrag. Later commands find it from any
-    subfolder and use the same settings. Files and folders listed in a .lazyragignore are left out.
+    PATH is the current folder by default. The index is stored in PATH/.lazyrag. Later commands find
+    it from any subfolder and use the same settings. Files and folders listed in a .lazyragignore
+    are left out.
     """
     if len(path) > 1:
         msg = f"index takes one folder; got {len(path)} paths."
-        raise click.UsageError(f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN")
+        raise click.UsageError(
+            f"{msg} For some files of a folder: lazyrag index FOLDER --include PATTERN"
+        )
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
-    chosen: dict[str, Any] = {"include": _patterns(include), "exclude": _patterns(exclude), "use_gitignore": gitignore}
+    chosen: dict[str, Any] = {
+        "include": _patterns(include),
+        "exclude": _patterns(exclude),
+        "use_gitignore": gitignore,
+    }
     chosen["loading"] = loading
     if plan:
         return _planned(project, **chosen)
     from lazyrag.document import Document
 
     _require_group(Document(), project.group)  # before anything is written
-    above = (one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file())
+    above = (
+        one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file()
+    )
     if not project.store.exists() and (outer := next(above, None)) is not None:
-        _complain(f"Note: {outer} has an index already. In {project.folder}, commands use the new one from now on.")
+        _complain(
+            f"Note: {outer} has an index already. In {project.folder}, commands use the new one"
+            " from now on."
+        )
     with project.open(write=True, launcher=launcher, **chosen) as docs:
         project.save()
         found = _built(docs, project)
@@ -265,18 +330,24 @@ def _reported(docs: Document, project: Project) -> Output:
         lines.append(f"{status.documents} files, {nodes} passages.")
     else:
         why = "" if report.skipped or report.failed else ": the folder has no files"
-        lines += terminal.wrapped(f"Nothing to search in {terminal.home(project.folder)}{why}.", terminal.width())
+        lines += terminal.wrapped(
+            f"Nothing to search in {terminal.home(project.folder)}{why}.", terminal.width()
+        )
     return Output(result, lines, output.status_of(report))
 
 
 @app.command(cls=_Command)
 @_store
-@click.option("--delete", is_flag=True, help="Delete the documents of missing files, however many there are.")
+@click.option(
+    "--delete", is_flag=True, help="Delete the documents of missing files, however many there are."
+)
 @click.option("--retry", is_flag=True, help="Read files again that ended their loading process.")
 @_launcher
 @_loading
 @_plan
-@click.option("--diff", is_flag=True, help="With --plan, also count the passages that stay, come and go.")
+@click.option(
+    "--diff", is_flag=True, help="With --plan, also count the passages that stay, come and go."
+)
 def sync(
     store: Path | None,
     delete: bool,
@@ -309,7 +380,11 @@ def _planned(project: Project, *, loading: str | None, diff: bool = False, **cho
     from lazyrag.ingest.load_files import parse_loading
 
     is_new = not project.exists
-    new = project.with_readers(Document(project.folder, **parse_loading(loading), **chosen)) if is_new else None
+    new = (
+        project.with_readers(Document(project.folder, **parse_loading(loading), **chosen))
+        if is_new
+        else None
+    )
     with new or project.open(write=True, loading=loading, **chosen) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
@@ -338,21 +413,32 @@ def _planned(project: Project, *, loading: str | None, diff: bool = False, **cho
         lines += output.format_lines(plan.formats)
         lines += output.unread_lines(plan.files)
         lines += terminal.table(rows, right=(1, 2, 3, 4)) if plan.steps else []
-        lines += output.reason_lines({one.step: one.reason for one in plan.steps if one.reason and one.step != "load"})
+        lines += output.reason_lines(
+            {one.step: one.reason for one in plan.steps if one.reason and one.step != "load"}
+        )
         for one in plan.diffs:
             lines += terminal.wrapped(str(one), terminal.width(), rest="  ")
         if is_new and project.embed:
-            lines += terminal.wrapped(f"Then about {tokens} tokens are embedded by {project.embed}.", terminal.width())
+            lines += terminal.wrapped(
+                f"Then about {tokens} tokens are embedded by {project.embed}.", terminal.width()
+            )
         lines.append("Nothing was done.")
         return Output(result, lines, output.status_of(plan.files))
 
 
 @app.command(cls=_Command)
 @_store
-@click.option("--poll", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Scan at this interval.")
+@click.option(
+    "--poll",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Scan at this interval.",
+)
 @_loading
 @click.pass_context
-def watch(ctx: click.Context, store: Path | None, poll: float | None, loading: str | None) -> Output:
+def watch(
+    ctx: click.Context, store: Path | None, poll: float | None, loading: str | None
+) -> Output:
     """Keep the index in sync until Ctrl-C. With --json, one object for each sync."""
     project = find_project(store)
     as_json: bool = ctx.obj
@@ -368,17 +454,24 @@ def watch(ctx: click.Context, store: Path | None, poll: float | None, loading: s
         failed.set()
         _complain(f"Error: {_message(exc)}")
 
-    with project.open(write=True, loading=loading) as docs, docs.watch(poll_s=poll, on_report=show, on_error=complain):
+    with (
+        project.open(write=True, loading=loading) as docs,
+        docs.watch(poll_s=poll, on_report=show, on_error=complain),
+    ):
         if not as_json:
             output.write([f"Watching {terminal.home(project.folder)}. Ctrl-C ends it."])
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
-    return Output({"stopped": True}, ["Stopped. What is ingested is stored."], FAILED if failed.is_set() else OK)
+    return Output(
+        {"stopped": True},
+        ["Stopped. What is ingested is stored."],
+        FAILED if failed.is_set() else OK,
+    )
 
 
 _OPEN = (
-    "There is no token yet: every program on this machine may do everything, and so may clients of a proxy that sends "
-    "no X-Forwarded-For. See lazyrag token create --help."
+    "There is no token yet: every program on this machine may do everything, and so may clients of"
+    " a proxy that sends no X-Forwarded-For. See lazyrag token create --help."
 )
 
 
@@ -386,15 +479,21 @@ _OPEN = (
 @click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
 @_store
 @click.option("--host", help="Address to listen on. Default: 127.0.0.1; any other needs a token.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Default: 8400, or a free one if that is taken.")
-@click.option("--processes", type=click.IntRange(1, 64), help="Web processes. Default: one per core, at most 4.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Default: 8400, or a free one if that is taken."
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    help="Web processes. Default: one per core, at most 4.",
+)
 @click.option("--root-path", help="Path of a proxy in front of the service, such as /rag.")
 @click.pass_obj
 def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> Output:
     """Serve the folder PATH over HTTP until Ctrl-C.
 
-    Its index is kept in sync. CONFIG is a .toml file that names several folders, models and limits instead: see
-    docs/service.md.
+    Its index is kept in sync. CONFIG is a .toml file that names several folders, models and limits
+    instead: see docs/service.md.
     """
     from lazyrag.server import load
 
@@ -402,7 +501,11 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
         lines = [f"Listening on {url}. Open it in a browser; Ctrl-C ends it."]
         if not needs_token:
             lines += terminal.wrapped(_OPEN, terminal.width())
-        output.write([output.as_json("serve", {"url": url, "needs_token": needs_token})] if as_json else lines)
+        output.write(
+            [output.as_json("serve", {"url": url, "needs_token": needs_token})]
+            if as_json
+            else lines
+        )
 
     load("supervisor", "lazyrag serve").serve(path, store, options, show)
     return Output({"stopped": True}, [])
@@ -410,9 +513,17 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
 
 @app.command(cls=_Command)
 @click.argument("path", default=".", metavar="[PATH|CONFIG]", type=_PATH)
-@click.option("--url", help="Pass the calls on to this service instead, such as http://127.0.0.1:8400.")
-@click.option("--token", envvar="LAZYRAG_TOKEN", help="Token of that service. Default: LAZYRAG_TOKEN.")
-@click.option("--write", is_flag=True, help="With --url: also offer the tool add_text. Without it, nothing is changed.")
+@click.option(
+    "--url", help="Pass the calls on to this service instead, such as http://127.0.0.1:8400."
+)
+@click.option(
+    "--token", envvar="LAZYRAG_TOKEN", help="Token of that service. Default: LAZYRAG_TOKEN."
+)
+@click.option(
+    "--write",
+    is_flag=True,
+    help="With --url: also offer the tool add_text. Without it, nothing is changed.",
+)
 def mcp(path: Path, url: str | None, token: str | None, write: bool) -> Output:
     """Serve the index of PATH to an MCP client.
 
@@ -428,7 +539,9 @@ def mcp(path: Path, url: str | None, token: str | None, write: bool) -> Output:
 
 
 def _readable(project: Project, kind: str | None) -> Document:
-    """A project's Document to search; without its embedding model if that is missing and no retriever needs it."""
+    """A project's Document to search; without its embedding model if that is missing and no
+    retriever needs it.
+    """
     try:
         return project.open(embeds=kind != "keyword")
     except (ConfigError, MissingDependencyError) as exc:
@@ -438,24 +551,38 @@ def _readable(project: Project, kind: str | None) -> Document:
         return project.open(embeds=False)
 
 
-def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> BaseRetriever[list[DocNode]]:
+def _retriever_of(
+    docs: Document, group: str, kind: str | None, topk: int
+) -> BaseRetriever[list[DocNode]]:
     """The retriever that was chosen; by default that of `RAGPipeline.over`."""
     from lazyrag.retrieval import HybridRetriever, Retriever
 
     _require_group(docs, group)
     if kind not in (None, "keyword") and not docs.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
-    indexes = {one.name: one.indexes for one in docs.status().groups if one.is_complete}.get(group, ())
+    indexes = {one.name: one.indexes for one in docs.status().groups if one.is_complete}.get(
+        group, ()
+    )
     if kind is None:
         kind = "hybrid" if docs.embed_keys and {*docs.embed_keys} <= {*indexes} else "keyword"
         if kind == "keyword" and docs.embed_keys and _ANALYSER in indexes:
             _complain("Note: keyword search only, as vectors are missing. Run: lazyrag sync")
-    needed = {_ANALYSER} if kind == "keyword" else {*docs.embed_keys, *((_ANALYSER,) if kind != "vector" else ())}
+    needed = (
+        {_ANALYSER}
+        if kind == "keyword"
+        else {*docs.embed_keys, *((_ANALYSER,) if kind != "vector" else ())}
+    )
     if not needed <= {*indexes}:
-        raise ConfigError(f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}")
+        raise ConfigError(
+            f"The node group {group} is not indexed yet. Run: lazyrag index --group {group}"
+        )
     if kind == "keyword":
         return Retriever(docs, group, "bm25_chinese", topk=topk)
-    return Retriever(docs, group, topk=topk) if kind == "vector" else HybridRetriever.over(docs, group, topk)
+    return (
+        Retriever(docs, group, topk=topk)
+        if kind == "vector"
+        else HybridRetriever.over(docs, group, topk)
+    )
 
 
 @app.command(cls=_Command)
@@ -466,7 +593,9 @@ def _retriever_of(docs: Document, group: str, kind: str | None, topk: int) -> Ba
 @_group
 @_retriever
 @click.option("--full", is_flag=True, help="Show complete passages.")
-@click.option("--explain", is_flag=True, help="Show the rank and score of each passage in every stage.")
+@click.option(
+    "--explain", is_flag=True, help="Show the rank and score of each passage in every stage."
+)
 def search(
     words: tuple[str, ...],
     store: Path | None,
@@ -512,7 +641,9 @@ def _nothing_found(docs: Document, query: str, filters: Sequence[str]) -> list[s
 @app.command(cls=_Command)
 @click.argument("words", metavar="QUESTION", nargs=-1, required=True)
 @_store
-@click.option("--model", envvar="LAZYRAG_MODEL", metavar="NAME", help="Chat model. Default: LAZYRAG_MODEL.")
+@click.option(
+    "--model", envvar="LAZYRAG_MODEL", metavar="NAME", help="Chat model. Default: LAZYRAG_MODEL."
+)
 @_topk
 @_filters
 @_group
@@ -528,8 +659,8 @@ def ask(
 ) -> Output:
     """Answer QUESTION from the files, with citations.
 
-    The chat model is called at an OpenAI-compatible endpoint: OPENAI_BASE_URL, OPENAI_API_KEY. Without a model, show
-    the passages that it would read.
+    The chat model is called at an OpenAI-compatible endpoint: OPENAI_BASE_URL, OPENAI_API_KEY.
+    Without a model, show the passages that it would read.
     """
     question = " ".join(words)
     project = find_project(store).with_options(group=group)
@@ -543,24 +674,42 @@ def ask(
         for rank, node in enumerate(nodes, start=1):
             lines += [*output.hit_lines(rank, node, question, label=f"[{rank}]"), ""]
         lines = lines or [*_nothing_found(docs, question, filters), ""]
-        hint = "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and OPENAI_API_KEY."
-        result = {"question": question, "answer": None, "citations": [], "hits": _hits(nodes), "problems": [hint]}
+        hint = (
+            "For an answer, set a chat model: --model NAME, with OPENAI_BASE_URL and"
+            " OPENAI_API_KEY."
+        )
+        result = {
+            "question": question,
+            "answer": None,
+            "citations": [],
+            "hits": _hits(nodes),
+            "problems": [hint],
+        }
         return Output(result, [*lines, *terminal.wrapped(hint, terminal.width())])
 
 
-def _answered(search: BaseRetriever[list[DocNode]], question: str, model: str, topk: int, filters: Any) -> Output:
+def _answered(
+    search: BaseRetriever[list[DocNode]], question: str, model: str, topk: int, filters: Any
+) -> Output:
     from lazyrag.errors import AnswerWarning
     from lazyrag.models import HttpChatModel
     from lazyrag.pipeline import RAGPipeline
 
-    with HttpChatModel(base_url(), model, api_key=os.environ.get("OPENAI_API_KEY")) as chat, warnings.catch_warnings():
+    with (
+        HttpChatModel(base_url(), model, api_key=os.environ.get("OPENAI_API_KEY")) as chat,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore", AnswerWarning)  # the answer lists its problems
-        answer = RAGPipeline(retriever=search, generator=chat).sync.answer(question, top_k=topk, filters=filters)
+        answer = RAGPipeline(retriever=search, generator=chat).sync.answer(
+            question, top_k=topk, filters=filters
+        )
     result = {
         "question": question,
         "answer": answer.text,
         "citations": answer.citations,
-        "hits": [output.hit_dict(rank, hit) for rank, hit in enumerate(answer.context.sources, start=1)],
+        "hits": [
+            output.hit_dict(rank, hit) for rank, hit in enumerate(answer.context.sources, start=1)
+        ],
         "problems": answer.problems,
     }
     return Output(result, output.answer_lines(answer))
@@ -575,8 +724,13 @@ def status(store: Path | None, duplicates: bool) -> Output:
     with project.open(files=project.folder.is_dir(), embeds=False) as docs:
         found = docs.status()
         changes = docs.sync(dry_run=True)
-        alike = [[node.path for node in own] for own in docs.near_duplicates()] if duplicates else []
-    failed = [output.failure_dict(*step, error) for step, error in zip(found.failed, found.errors, strict=True)]
+        alike = (
+            [[node.path for node in own] for own in docs.near_duplicates()] if duplicates else []
+        )
+    failed = [
+        output.failure_dict(*step, error)
+        for step, error in zip(found.failed, found.errors, strict=True)
+    ]
     result = {
         "folder": str(project.folder),
         "store": str(project.store),
@@ -588,10 +742,16 @@ def status(store: Path | None, duplicates: bool) -> Output:
         "changes": output.report_dict(changes),
         **({"near_duplicates": alike} if duplicates else {}),
     }
-    lines = terminal.wrapped(f"{terminal.home(project.folder)}: {found.documents} files", terminal.width())
+    lines = terminal.wrapped(
+        f"{terminal.home(project.folder)}: {found.documents} files", terminal.width()
+    )
     rows = [["group", "passages", "indexes"]]
     rows += [
-        [one.name, str(one.nodes), _indexes(one.indexes, is_current=one.is_current, is_complete=one.is_complete)]
+        [
+            one.name,
+            str(one.nodes),
+            _indexes(one.indexes, is_current=one.is_current, is_complete=one.is_complete),
+        ]
         for one in found.groups
         if one.name != LAZY_ROOT_NAME
     ]
@@ -603,7 +763,9 @@ def status(store: Path | None, duplicates: bool) -> Output:
     if found.writer:
         lines += terminal.wrapped(f"Written now by {found.writer}.", terminal.width())
     for failure in failed[:5]:
-        text = terminal.printable(f"failed: {failure['path']} ({failure['stage']}): {failure['message']}")
+        text = terminal.printable(
+            f"failed: {failure['path']} ({failure['stage']}): {failure['message']}"
+        )
         lines += terminal.wrapped(text, terminal.width(), rest="  ")
     if len(failed) > 5:
         lines.append(f"and {len(failed) - 5} more failed steps: lazyrag status --json")
@@ -620,13 +782,18 @@ def status(store: Path | None, duplicates: bool) -> Output:
     if output.is_changed(changes):
         reasons = {name: why for name, why in changes.reasons.items() if name not in again}
         lines += [*output.report_lines(changes), *output.reason_lines(reasons)]
-        lines += ["To ingest this: lazyrag sync"] if output.is_changed(changes, withheld=False) else []
+        lines += (
+            ["To ingest this: lazyrag sync"] if output.is_changed(changes, withheld=False) else []
+        )
     return Output(result, lines)
 
 
 def _indexes(names: Sequence[str], *, is_current: bool, is_complete: bool) -> str:
     words = ["keyword" if name == _ANALYSER else name for name in names]
-    notes = [*(() if is_current else ("definition changed",)), *(() if is_complete else ("incomplete",))]
+    notes = [
+        *(() if is_current else ("definition changed",)),
+        *(() if is_complete else ("incomplete",)),
+    ]
     return ", ".join([*words, *notes])
 
 
@@ -652,7 +819,9 @@ def verify(store: Path | None) -> Output:
     with project.open(embeds=False) as docs:
         problems = docs.verify()
     count = len(problems)
-    return _checked(problems, f"{count} problems. Run: lazyrag repair" if problems else "No problems.")
+    return _checked(
+        problems, f"{count} problems. Run: lazyrag repair" if problems else "No problems."
+    )
 
 
 @app.command(cls=_Command)
@@ -662,7 +831,11 @@ def repair(store: Path | None) -> Output:
     project = find_project(store)
     with project.open(write=True) as docs:
         problems = docs.repair()
-    what = f"{len(problems)} problems remain: their source is gone." if problems else "No problems remain."
+    what = (
+        f"{len(problems)} problems remain: their source is gone."
+        if problems
+        else "No problems remain."
+    )
     return _checked(problems, what)
 
 
@@ -673,8 +846,12 @@ def export_(folder: Path, store: Path | None) -> Output:
     """Write the index to the new folder FOLDER."""
     project = find_project(store)
     place = folder.expanduser().resolve()
-    if place.is_relative_to(project.folder.resolve()) and not place.is_relative_to(project.store.resolve()):
-        raise ConfigError(f"The next sync would index {folder}: pass a folder outside of {project.folder}.")
+    if place.is_relative_to(project.folder.resolve()) and not place.is_relative_to(
+        project.store.resolve()
+    ):
+        raise ConfigError(
+            f"The next sync would index {folder}: pass a folder outside of {project.folder}."
+        )
     with project.open(embeds=False) as docs:
         made = docs.export(folder)
         count = docs.status().documents
@@ -696,7 +873,9 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
     is_new = not project.store.exists()
     if is_new and (export.expanduser() / "config.json").is_file():
         try:
-            project = replace(find_project(export.expanduser()), store=project.store, folder=project.folder)
+            project = replace(
+                find_project(export.expanduser()), store=project.store, folder=project.folder
+            )
         except ConfigError as exc:
             _complain(f"Note: the settings of the export are not used. {exc}")
     try:
@@ -710,7 +889,9 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
 
             shutil.rmtree(project.store, ignore_errors=True)
         raise
-    lines = terminal.wrapped(f"Imported {count} files into {terminal.home(project.store)}.", terminal.width())
+    lines = terminal.wrapped(
+        f"Imported {count} files into {terminal.home(project.store)}.", terminal.width()
+    )
     return Output({"store": str(project.store), "documents": count}, lines)
 
 
@@ -721,11 +902,14 @@ def model() -> None:
 
 @model.command("fetch", cls=_Command)
 @click.argument("name")
-@click.option("--file", help="ONNX file to fetch instead of the usual one, such as a smaller, quantised one.")
+@click.option(
+    "--file", help="ONNX file to fetch instead of the usual one, such as a smaller, quantised one."
+)
 def fetch(name: str, file: str | None) -> Output:
     """Download a model: its ONNX file, tokenizer and settings.
 
-    NAME is an id on the Hugging Face hub. HF_ENDPOINT names a mirror, HF_HOME the folder of models, HF_TOKEN a key.
+    NAME is an id on the Hugging Face hub. HF_ENDPOINT names a mirror, HF_HOME the folder of models,
+    HF_TOKEN a key.
 
     \b
     lazyrag model fetch sentence-transformers/all-MiniLM-L6-v2    English, 91 MB
@@ -735,8 +919,14 @@ def fetch(name: str, file: str | None) -> Output:
 
     found = find_model(name, download=True, file=file, on_fetch=_complain)
     graph = found.graph(file)
-    lines = [f"{name} is in", f"  {terminal.home(found.path)}", f"Next: lazyrag index --embed {name}"]
-    return Output({"name": name, "folder": str(found.path), "file": str(graph.relative_to(found.path))}, lines)
+    lines = [
+        f"{name} is in",
+        f"  {terminal.home(found.path)}",
+        f"Next: lazyrag index --embed {name}",
+    ]
+    return Output(
+        {"name": name, "folder": str(found.path), "file": str(graph.relative_to(found.path))}, lines
+    )
 
 
 @app.group()
@@ -758,23 +948,34 @@ def _access(path: Path, *, must_exist: bool = True) -> Access:
 
     config = load("core.config", "lazyrag token").read_config(path)
     if must_exist and not config.server.state.exists():
-        raise ConfigError(f"No service has run at {terminal.home(path.absolute())} yet. Name its folder with --at.")
+        raise ConfigError(
+            f"No service has run at {terminal.home(path.absolute())} yet. Name its folder with"
+            " --at."
+        )
     made: Access = load("core.access", "lazyrag token").Access(config.server.state)
     return made
 
 
 @token.command("create", cls=_Command)
-@click.option("--scope", type=click.Choice(["read", "write", "admin"]), default="read", help="Default: read.")
-@click.option("--label", multiple=True, metavar="LABEL", help="Only documents with this label. Repeatable.")
+@click.option(
+    "--scope", type=click.Choice(["read", "write", "admin"]), default="read", help="Default: read."
+)
+@click.option(
+    "--label", multiple=True, metavar="LABEL", help="Only documents with this label. Repeatable."
+)
 @click.option("--expires", metavar="PERIOD", help="Such as 12h, 90d or 8w. Default: never.")
 @click.option("--name", default="", help="Name of the token, for people.")
 @_served
-def create_token(scope: str, label: tuple[str, ...], expires: str | None, name: str, at: Path) -> Output:
+def create_token(
+    scope: str, label: tuple[str, ...], expires: str | None, name: str, at: Path
+) -> Output:
     """Create a token, and print it: it is shown once.
 
     As soon as there is a token, every request to the service needs one.
     """
-    made, text = _access(at, must_exist=False).create(scope, name=name, labels=label or None, expires=expires)
+    made, text = _access(at, must_exist=False).create(
+        scope, name=name, labels=label or None, expires=expires
+    )
     return Output({**asdict(made), "token": text}, [text])
 
 
@@ -785,9 +986,20 @@ def list_tokens(at: Path) -> Output:
     found = _access(at).tokens()
     rows = [["ID", "SCOPE", "LABELS", "EXPIRES", "LAST USED", "NAME"]]
     for one in found:
-        end = "never" if one.expires is None else time.strftime("%Y-%m-%d", time.gmtime(one.expires))
+        end = (
+            "never" if one.expires is None else time.strftime("%Y-%m-%d", time.gmtime(one.expires))
+        )
         end = "revoked" if one.revoked else end
-        rows.append([one.id, one.scope, ", ".join(one.labels or ["all"]), end, one.used or "never", one.name])
+        rows.append(
+            [
+                one.id,
+                one.scope,
+                ", ".join(one.labels or ["all"]),
+                end,
+                one.used or "never",
+                one.name,
+            ]
+        )
     return Output({"tokens": found}, terminal.table(rows) if found else ["There are no tokens."])
 
 
@@ -804,13 +1016,15 @@ def revoke_token(token_id: str, at: Path) -> Output:
 @click.argument("golden", type=_PATH)
 @click.option("--output", "-o", "path", type=_PATH, help="Also write the JSON to this file.")
 @click.option(
-    "--against", type=_PATH, help="Compare with the JSON of an earlier run: which is better, and is it certain?"
+    "--against",
+    type=_PATH,
+    help="Compare with the JSON of an earlier run: which is better, and is it certain?",
 )
 def evaluate(golden: Path, path: Path | None, against: Path | None) -> Output:
     """Measure the search with golden questions.
 
-    GOLDEN is a .yaml, .yml or .json file with questions and thresholds. The exit status is 0 if every threshold is
-    reached, 1 if one is not, 2 for invalid input.
+    GOLDEN is a .yaml, .yml or .json file with questions and thresholds. The exit status is 0 if
+    every threshold is reached, 1 if one is not, 2 for invalid input.
     """
     from lazyrag.evaluation import holm, judge, read_golden
 
@@ -821,7 +1035,9 @@ def evaluate(golden: Path, path: Path | None, against: Path | None) -> Output:
         compared = report.compared_with(earlier)
         ps = holm({name: one.p for name, one in compared.items()})
         said = {name: one.sentence(ps[name]) for name, one in compared.items()}
-        result["against"] = {name: {**asdict(compared[name]), "p": ps[name], "sentence": said[name]} for name in said}
+        result["against"] = {
+            name: {**asdict(compared[name]), "p": ps[name], "sentence": said[name]} for name in said
+        }
         lines += output.compared_lines(report, earlier, said)
     if path is not None:
         path.write_text(output.as_json("eval", result) + "\n", encoding="utf-8")
@@ -834,7 +1050,9 @@ def _earlier_report(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))["result"]
     except OSError as exc:
         hint = "Write it with lazyrag eval --output."
-        raise ConfigError(f"--against {str(path)!r} cannot be read ({exc.strerror}). {hint}") from exc
+        raise ConfigError(
+            f"--against {str(path)!r} cannot be read ({exc.strerror}). {hint}"
+        ) from exc
     except (ValueError, KeyError, TypeError) as exc:
         hint = "Pass a file that lazyrag eval --output wrote."
         raise ConfigError(f"--against {str(path)!r} is no report. {hint}") from exc

@@ -52,7 +52,9 @@ def write(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def as_json(command: str, result: Mapping[str, Any] | None, error: BaseException | None = None) -> str:
+def as_json(
+    command: str, result: Mapping[str, Any] | None, error: BaseException | None = None
+) -> str:
     """The JSON of a command: ``result`` if it worked, else ``error``."""
     from lazyrag.data.encoding import to_dict
 
@@ -72,13 +74,18 @@ def hit_dict(rank: int, hit: Hit) -> dict[str, Any]:
     return {"rank": rank, **hit.to_dict()}
 
 
-def hit_lines(rank: int, node: DocNode, query: str, *, full: bool = False, label: str = "") -> list[str]:
+def hit_lines(
+    rank: int, node: DocNode, query: str, *, full: bool = False, label: str = ""
+) -> list[str]:
     """A hit: file, location, score, and its passage."""
     label = label or f"{rank}."
     score = "" if node.score is None or label.startswith("[") else f"{node.score:.3f}"
     head = _heading(label, node.path, node.location, score)
     indent = " " * (len(label) + 1)
-    return [*head, *terminal.passage(node.get_content(), query, indent=indent, lines=None if full else 3)]
+    return [
+        *head,
+        *terminal.passage(node.get_content(), query, indent=indent, lines=None if full else 3),
+    ]
 
 
 def _heading(label: str, path: str, location: str, score: str = "") -> list[str]:
@@ -90,11 +97,18 @@ def _heading(label: str, path: str, location: str, score: str = "") -> list[str]
     shown = both if is_short else terminal.shortened(path, columns)
     space = " " * (columns - terminal.cells(shown) + 2) if score else ""
     name = shown[: len(path)] if is_short else shown
-    line = f"{label} {terminal.styled(name, 'bold')}{shown[len(name) :]}{space}{terminal.styled(score, 'dim')}"
+    line = (
+        f"{label}"
+        f" {terminal.styled(name, 'bold')}{shown[len(name) :]}{space}{terminal.styled(score, 'dim')}"
+    )
     if is_short:
         return [line]
     indent = " " * (len(label) + 1)
-    return [line, *terminal.wrapped(location, terminal.width(), first=indent, rest=indent)] if location else [line]
+    return (
+        [line, *terminal.wrapped(location, terminal.width(), first=indent, rest=indent)]
+        if location
+        else [line]
+    )
 
 
 def explained_lines(hit: ExplainedHit, indent: str) -> list[str]:
@@ -116,15 +130,26 @@ def answer_lines(answer: Answer) -> list[str]:
         lines += _heading(label, one.source, one.location)
         lines += terminal.passage(one.text_snippet, answer.query, indent=indent)
     for problem in answer.problems:
-        lines += terminal.wrapped(f"Note: {terminal.printable(problem)}", terminal.width(), rest="  ")
+        lines += terminal.wrapped(
+            f"Note: {terminal.printable(problem)}", terminal.width(), rest="  "
+        )
     return lines
 
 
 # Reports
 
 _REMEDIES = (
-    (r"Call lazyrag\.loaders\.scans\.add_ocr\(docs\), which reads", "Run lazyrag index --ocr, which reads"),
-    (r", add_ocr\(\)|, or allow more: \w+\([^)]*\)|; csv\..*?allows longer cells|; pass follow_links.*", ""),
+    (
+        r"Call lazyrag\.loaders\.scans\.add_ocr\(docs\), which reads",
+        "Run lazyrag index --ocr, which reads",
+    ),
+    (
+        (
+            r", add_ocr\(\)|, or allow more: \w+\([^)]*\)|; csv\..*?allows longer cells|; pass"
+            r" follow_links.*"
+        ),
+        "",
+    ),
     (r"image without a media reader.*", "image, not read without lazyrag index --ocr"),
     (r" without a media reader.*", " without a transcript"),
     (r"Register one with register_media_reader.*", "Put its text into a file."),
@@ -135,7 +160,10 @@ _REMEDIES = (
     (r"Give it: PdfLoader\(.*or save the file again", "Save it again"),
     (r"then call retry_failed\(\)", "then run lazyrag sync"),
     (r"Retry it with retry_failed\(\)", "Retry it with lazyrag sync --retry"),
-    (r"lazyrag\.loaders\.loaders\. Add a reader.*", "docs/formats.md. Save it in one of these formats."),
+    (
+        r"lazyrag\.loaders\.loaders\. Add a reader.*",
+        "docs/formats.md. Save it in one of these formats.",
+    ),
     (r" Pass Document\(processes=0\)\.", ""),
     (r"call sync\(\)", "run lazyrag sync"),
 )
@@ -156,7 +184,10 @@ def at_command_line(message: str) -> str:
 
 def _report_at_command_line(report: IngestReport) -> IngestReport:
     """A report with the remedies of the command line."""
-    failed = [replace(failure, error=LazyRAGError(at_command_line(str(failure.error)))) for failure in report.failed]
+    failed = [
+        replace(failure, error=LazyRAGError(at_command_line(str(failure.error))))
+        for failure in report.failed
+    ]
     skipped = tuple((path, at_command_line(reason)) for path, reason in report.skipped)
     return replace(report, failed=tuple(failed), skipped=skipped)
 
@@ -167,17 +198,38 @@ def failure_dict(path: str, stage: str, error: ErrorInfo) -> dict[str, Any]:
 
     info = ErrorInfo.from_message(error.type, at_command_line(str(error)))
     remedy = info.remedy or "Fix the cause, then run lazyrag sync."
-    return {"path": path, "stage": stage, "error": info.type, "message": f"{info.detail} {remedy}", "remedy": remedy}
+    return {
+        "path": path,
+        "stage": stage,
+        "error": info.type,
+        "message": f"{info.detail} {remedy}",
+        "remedy": remedy,
+    }
 
 
 def report_dict(report: IngestReport) -> dict[str, Any]:
     """A report for programs."""
     from lazyrag.data.encoding import ErrorInfo
 
-    names = ("added", "updated", "unchanged", "touched", "deleted", "moved", "withheld", "repaired", "skipped")
-    failed = [failure_dict(failure.path, failure.stage, ErrorInfo.of(failure.error)) for failure in report.failed]
+    names = (
+        "added",
+        "updated",
+        "unchanged",
+        "touched",
+        "deleted",
+        "moved",
+        "withheld",
+        "repaired",
+        "skipped",
+    )
+    failed = [
+        failure_dict(failure.path, failure.stage, ErrorInfo.of(failure.error))
+        for failure in report.failed
+    ]
     report = _report_at_command_line(report)
-    return {name: getattr(report, name) for name in (*names, "reasons", "rebuilt", "notes")} | {"failed": failed}
+    return {name: getattr(report, name) for name in (*names, "reasons", "rebuilt", "notes")} | {
+        "failed": failed
+    }
 
 
 def report_lines(report: IngestReport) -> list[str]:
@@ -185,15 +237,22 @@ def report_lines(report: IngestReport) -> list[str]:
     lines: list[str] = []
     for line in str(_report_at_command_line(report)).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
-        lines += terminal.wrapped(terminal.printable(line), terminal.width(), first=indent, rest=indent + "  ")
+        lines += terminal.wrapped(
+            terminal.printable(line), terminal.width(), first=indent, rest=indent + "  "
+        )
     if report.withheld:
-        msg = "So many files are missing at once that their documents are kept. If that is right: lazyrag sync --delete"
+        msg = (
+            "So many files are missing at once that their documents are kept. If that is right:"
+            " lazyrag sync --delete"
+        )
         lines += terminal.wrapped(msg, terminal.width())
     return lines
 
 
 def format_lines(formats: Sequence[PlannedFormat]) -> list[str]:
-    """How a plan would read files: by kind, with their number and size; nothing where no file is to be read."""
+    """How a plan would read files: by kind, with their number and size; nothing where no file is to
+    be read.
+    """
     formats = formats if any(one.bytes or one.how != "skipped" for one in formats) else ()
     rows = [["kind", "files", "size", "read as"]]
     rows += [[one.kind or "-", str(one.files), _size(one.bytes), ""] for one in formats]
@@ -201,7 +260,9 @@ def format_lines(formats: Sequence[PlannedFormat]) -> list[str]:
     for at, one in enumerate(formats, start=1):
         first = terminal.padded(lines[at], lines[0].index("read as"))
         text = terminal.printable(f"{one.how}: {at_command_line(one.why)}" if one.why else one.how)
-        lines[at] = "\n".join(terminal.wrapped(text, terminal.width(), first=first, rest=" " * len(first)))
+        lines[at] = "\n".join(
+            terminal.wrapped(text, terminal.width(), first=first, rest=" " * len(first))
+        )
     return [line for one in lines for line in one.splitlines()]
 
 
@@ -212,11 +273,19 @@ def _size(count: int) -> str:
         >>> _size(0), _size(999), _size(4_096), _size(12_345_678)
         ('', '1 kB', '4 kB', '12.3 MB')
     """
-    return "" if not count else f"{max(1, round(count / 1e3))} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
+    return (
+        ""
+        if not count
+        else f"{max(1, round(count / 1e3))} kB"
+        if count < 1e6
+        else f"{count / 1e6:.1f} MB"
+    )
 
 
 def is_changed(report: IngestReport, *, withheld: bool = True) -> bool:
-    """Whether something was done, or is to be done; perhaps not counting deletions that are withheld."""
+    """Whether something was done, or is to be done; perhaps not counting deletions that are
+    withheld.
+    """
     done = (report.added, report.updated, report.deleted, report.moved, report.failed)
     return any(done) or bool(withheld and report.withheld)
 
@@ -225,13 +294,19 @@ def reason_lines(reasons: Mapping[str, str], most: int = 5) -> list[str]:
     """Why files, groups and indexes are done again."""
     lines: list[str] = []
     for name, why in list(reasons.items())[:most]:
-        lines += terminal.wrapped(f"{terminal.printable(name)}: {why}", terminal.width(), first="  ", rest="    ")
+        lines += terminal.wrapped(
+            f"{terminal.printable(name)}: {why}", terminal.width(), first="  ", rest="    "
+        )
     return [*lines, f"  and {len(reasons) - most} more"] if len(reasons) > most else lines
 
 
 def _unread(report: IngestReport) -> list[str]:
-    """The folders and links that could not be read: no files of theirs failed, as none were seen."""
-    return [f"{path} ({reason})" for path, reason in report.skipped if reason.startswith("cannot be ")]
+    """The folders and links that could not be read: no files of theirs failed, as none were
+    seen.
+    """
+    return [
+        f"{path} ({reason})" for path, reason in report.skipped if reason.startswith("cannot be ")
+    ]
 
 
 def unread_lines(report: IngestReport) -> list[str]:
@@ -255,9 +330,13 @@ def golden_lines(report: GoldenReport) -> list[str]:
     rows = [["measure", "mean", "threshold", "questions", ""]]
     for one in report.verdicts:
         verdict = "passed" if one.passed else "below"
-        rows.append([one.measure, f"{one.value:.4f}", f"{one.threshold:g}", str(one.questions), verdict])
+        rows.append(
+            [one.measure, f"{one.value:.4f}", f"{one.threshold:g}", str(one.questions), verdict]
+        )
     lines = [
-        re.sub(r"(passed|below)$", lambda found: terminal.styled(found[0], _COLOURS[found[0]]), line)
+        re.sub(
+            r"(passed|below)$", lambda found: terminal.styled(found[0], _COLOURS[found[0]]), line
+        )
         for line in terminal.table(rows, right=(1, 2, 3))
     ]
     missed = report.missed()
@@ -268,17 +347,28 @@ def golden_lines(report: GoldenReport) -> list[str]:
     return [*lines, f"and {len(missed) - _MAX_MISSED} more"] if len(missed) > _MAX_MISSED else lines
 
 
-def compared_lines(report: GoldenReport, earlier: Mapping[str, Any], said: Mapping[str, str]) -> list[str]:
+def compared_lines(
+    report: GoldenReport, earlier: Mapping[str, Any], said: Mapping[str, str]
+) -> list[str]:
     """By measure, the sentence of a comparison and the questions that lost the most."""
     before = {item["question"]: item["values"] for item in earlier["questions"]}
     lines = []
     for name, sentence in said.items():
         lines.append(f"{name}: {sentence}")
-        both = [one for one in report.questions if name in one.values and name in before.get(one.question, {})]
+        both = [
+            one
+            for one in report.questions
+            if name in one.values and name in before.get(one.question, {})
+        ]
         pairs = [(before[one.question][name], one.values[name], one) for one in both]
-        worse = sorted((pair for pair in pairs if pair[1] < pair[0]), key=lambda pair: pair[1] - pair[0])
+        worse = sorted(
+            (pair for pair in pairs if pair[1] < pair[0]), key=lambda pair: pair[1] - pair[0]
+        )
         for was, now, one in worse[:_MAX_WORSE]:
-            text = f"worse: line {one.line}: {terminal.printable(one.question)} ({was:.2f} before, {now:.2f} now)"
+            text = (
+                f"worse: line {one.line}: {terminal.printable(one.question)} ({was:.2f} before,"
+                f" {now:.2f} now)"
+            )
             lines += terminal.wrapped(text, terminal.width(), first="  ", rest="    ")
         if len(worse) > _MAX_WORSE:
             lines.append(f"  and {len(worse) - _MAX_WORSE} more")
@@ -323,7 +413,10 @@ def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
 
     match = _CONDITION.fullmatch(text)
     if match is None:
-        msg = f"--filters must be FIELD OPERATOR VALUE; got {text!r}. Operators: = != > >= < <= in 'not in' contains "
+        msg = (
+            f"--filters must be FIELD OPERATOR VALUE; got {text!r}. Operators: = != > >= < <= in"
+            " 'not in' contains "
+        )
         raise ConfigError(f"{msg}exists. Example: --filters 'file_type in .pdf,.docx'")
     name, op, value = match["field"], " ".join(match["op"].split()), match["value"]
     if name not in schema:
@@ -333,7 +426,9 @@ def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
     if op == "exists":
         return Condition(name, op)
     if op in ("in", "not in"):
-        return Condition(name, op, [_value(one.strip(), kind.value, name) for one in value.split(",")])
+        return Condition(
+            name, op, [_value(one.strip(), kind.value, name) for one in value.split(",")]
+        )
     return Condition(name, op, _value(value, kind.value, name))
 
 

@@ -23,8 +23,12 @@ def width() -> int:
 
 
 def has_colour() -> bool:
-    """Whether the standard output is a terminal with colours; never with ``NO_COLOR`` (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether the standard output is a terminal with colours; never with ``NO_COLOR``
+    (https://no-color.org).
+    """
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
 
 
 def styled(text: str, style: str) -> str:
@@ -33,7 +37,9 @@ def styled(text: str, style: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text as one line that cannot control the terminal: files and models may contain escape sequences."""
+    """A text as one line that cannot control the terminal: files and models may contain escape
+    sequences.
+    """
     return " ".join("".join(" " if _is_control(one) else one for one in text).split())
 
 
@@ -53,7 +59,8 @@ def home(path: Path) -> str:
 
 
 def cells(text: str) -> int:
-    """The number of columns that a text takes: two for East Asian wide characters, none for combining ones.
+    """The number of columns that a text takes: two for East Asian wide characters, none for
+    combining ones.
 
     Example:
         >>> cells("tea"), cells("绿茶")
@@ -93,7 +100,8 @@ def shortened(text: str, columns: int) -> str:
 
 
 def wrapped(text: str, columns: int, *, first: str = "", rest: str = "") -> list[str]:
-    """Break a text into lines of at most so many columns: between words, and between wide characters.
+    """Break a text into lines of at most so many columns: between words, and between wide
+    characters.
 
     Args:
         text: One paragraph.
@@ -127,7 +135,9 @@ def _pieces(text: str) -> Iterable[tuple[str, bool]]:
     for word in text.split():
         start, is_spaced = 0, True
         for at in range(1, len(word)):
-            is_break = (_cells_of(word[at]) == 2 or _cells_of(word[at - 1]) == 2) and word[at] not in _NO_LINE_START  # noqa: PLR1714
+            is_break = (_cells_of(word[at]) == 2 or _cells_of(word[at - 1]) == 2) and word[
+                at
+            ] not in _NO_LINE_START  # noqa: PLR1714
             if is_break and word[at] != "*" and word[at - 1] not in "*（《「『【〈“‘([":
                 yield word[start:at], is_spaced
                 start, is_spaced = at, False
@@ -143,7 +153,9 @@ def _fitting(text: str, columns: int) -> str:
     return text
 
 
-def table(rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: str = "") -> list[str]:
+def table(
+    rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), indent: str = ""
+) -> list[str]:
     """Lines with aligned columns; the widest column is cut where they do not fit.
 
     Args:
@@ -191,11 +203,16 @@ def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> lis
     else:
         parts = [_best_part(text, terms, (width() - cells(indent)) * lines - 8 * lines)]
     shown = [
-        line for part in parts if part for line in wrapped(_marked(part, terms), width(), first=indent, rest=indent)
+        line
+        for part in parts
+        if part
+        for line in wrapped(_marked(part, terms), width(), first=indent, rest=indent)
     ]
     if lines is not None and len(shown) > lines:
         shown = [*shown[: lines - 1], shortened(shown[lines - 1], width() - 1).rstrip("…") + "…"]
-    return [line.replace(_OPEN, f"\033[{_STYLES['mark']}m").replace(_CLOSE, "\033[0m") for line in shown]
+    return [
+        line.replace(_OPEN, f"\033[{_STYLES['mark']}m").replace(_CLOSE, "\033[0m") for line in shown
+    ]
 
 
 def _is_wide(term: str) -> bool:
@@ -203,7 +220,9 @@ def _is_wide(term: str) -> bool:
 
 
 def _best_part(text: str, terms: frozenset[str], columns: int) -> str:
-    """The sentences in a row with most of the query's terms, rare ones first, cut to a number of columns."""
+    """The sentences in a row with most of the query's terms, rare ones first, cut to a number of
+    columns.
+    """
     from lazyrag.text.analyzers import term_spans
     from lazyrag.text.sentences import sentence_spans
 

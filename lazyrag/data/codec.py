@@ -10,16 +10,29 @@ from lazyrag.data.segment import Location, Segment
 
 def encode_node(segment: Segment) -> dict[str, Any]:
     """Return a node as JSON, without the number of its build."""
-    node = {"places" if name == "locations" else name: value for name, value in segment._asdict().items()}
+    node = {
+        "places" if name == "locations" else name: value
+        for name, value in segment._asdict().items()
+    }
     del node["build"]
     locations = [[one.start, one.end, one.kind, one.label] for one in segment.locations]
-    return {**node, "metadata": dict(segment.metadata), "fields": dict(segment.fields), "places": locations}
+    return {
+        **node,
+        "metadata": dict(segment.metadata),
+        "fields": dict(segment.fields),
+        "places": locations,
+    }
 
 
 def decode_node(node: Mapping[str, Any], build: int) -> Segment:
     """Return the node of `encode_node`, with the number of its build."""
     span = None if node["span"] is None else tuple(node["span"])
     locations = tuple(Location(*one) for one in node["places"])
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in node["fields"].items()}
+    fields = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in node["fields"].items()
+    }
     values = {name: value for name, value in node.items() if name != "places"}
-    return Segment(**{**values, "build": build, "fields": fields, "span": span, "locations": locations})
+    return Segment(
+        **{**values, "build": build, "fields": fields, "span": span, "locations": locations}
+    )

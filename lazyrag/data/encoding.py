@@ -1,4 +1,6 @@
-"""Values as JSON: one encoder for all value classes, and errors with their way out in a field of its own."""
+"""Values as JSON: one encoder for all value classes, and errors with their way out in a field of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from lazyrag.data.result import RetrievalResult
 
 # First words of the sentences with which errors of this package name the way out.
 _REMEDIES = frozenset(
-    "Accept Add Allowed Ask Available Build Call Change Check Choose Close Compare Copy Correct Create Define "
-    "Delete Did Do Drop End Export Fetch Fix Flatten For Free Give If Implement Import Index Install Join Keep "
-    "Known Leave Let Limit List Load Look Make Move Name Omit Open Or Pass Put Raise Read Redefine Remove Rename "
-    "Repair Repeat Replace Restore Retrieve Retry Run Save Say Scale Search See Send Set Shorten Split Try Unpack "
-    "Unset Use Wait Write".split()
+    "Accept Add Allowed Ask Available Build Call Change Check Choose Close Compare Copy Correct"
+    " Create Define Delete Did Do Drop End Export Fetch Fix Flatten For Free Give If Implement"
+    " Import Index Install Join Keep Known Leave Let Limit List Load Look Make Move Name Omit Open"
+    " Or Pass Put Raise Read Redefine Remove Rename Repair Repeat Replace Restore Retrieve Retry"
+    " Run Save Say Scale Search See Send Set Shorten Split Try Unpack Unset Use Wait Write".split()
 )
 _SENTENCE_END = re.compile(r"""(?<=[.!?])(?<!\be\.g\.)(?<!\bi\.e\.)\s+(?=(\w+))""")
 
@@ -68,10 +70,10 @@ class ErrorInfo:
 def to_dict(value: Any) -> Any:
     """Convert a value, or a collection of values, to JSON types.
 
-    A dataclass becomes a dict of its fields, and so does a named tuple. An error becomes the fields of `ErrorInfo`, a
-    `RetrievalResult` its hits and metadata, a node its text, location and score. A class with a `to_dict` decides
-    itself. Arrays become lists, floats keep their exact value, nan and infinity become None, dates ISO text,
-    functions their names; anything else becomes its text.
+    A dataclass becomes a dict of its fields, and so does a named tuple. An error becomes the fields
+    of `ErrorInfo`, a `RetrievalResult` its hits and metadata, a node its text, location and score.
+    A class with a `to_dict` decides itself. Arrays become lists, floats keep their exact value, nan
+    and infinity become None, dates ISO text, functions their names; anything else becomes its text.
 
     Example:
         >>> from lazyrag import Citation
@@ -81,11 +83,16 @@ def to_dict(value: Any) -> Any:
     for kinds, encode in _ENCODERS:
         if isinstance(value, kinds):
             return encode(value)
-    for method in ("to_dict", "tolist", "_asdict"):  # of a value class, an array or number of numpy, a named tuple
+    # of a value class, an array or number of numpy, a named tuple
+    for method in ("to_dict", "tolist", "_asdict"):
         if hasattr(value, method):
             return to_dict(getattr(value, method)())
     if dataclasses.is_dataclass(value):
-        return {field.name: to_dict(getattr(value, field.name)) for field in dataclasses.fields(value) if field.repr}
+        return {
+            field.name: to_dict(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.repr
+        }
     if isinstance(value, (list, tuple)):
         return [to_dict(one) for one in value]
     text = str(value)
@@ -94,7 +101,18 @@ def to_dict(value: Any) -> Any:
 
 
 def _node_dict(node: DocNode) -> dict[str, Any]:
-    names = ("uid", "group", "document_id", "path", "number", "text", "score", "span", "location", "merged_from")
+    names = (
+        "uid",
+        "group",
+        "document_id",
+        "path",
+        "number",
+        "text",
+        "score",
+        "span",
+        "location",
+        "merged_from",
+    )
     found = {name: to_dict(getattr(node, name)) for name in (*names, "metadata", "global_metadata")}
     return found if isinstance(node.content, str) else found | {"content": to_dict(node.content)}
 
@@ -107,7 +125,13 @@ _ENCODERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (Mapping, lambda value: {str(name): to_dict(one) for name, one in value.items()}),
     ((set, frozenset), lambda value: sorted(map(to_dict, value), key=repr)),
     (DocNode, _node_dict),
-    (RetrievalResult, lambda value: {"hits": [to_dict(hit) for hit in value], "metadata": to_dict(value.metadata)}),
+    (
+        RetrievalResult,
+        lambda value: {
+            "hits": [to_dict(hit) for hit in value],
+            "metadata": to_dict(value.metadata),
+        },
+    ),
     (BaseException, lambda value: to_dict(ErrorInfo.of(value))),
     ((dt.date, dt.time), lambda value: value.isoformat()),
 )

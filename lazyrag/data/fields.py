@@ -43,10 +43,11 @@ class DocField:
 
     Args:
         data_type: Type of the field.
-        element_type: Type of an ARRAY's elements, not ARRAY. Required for an ARRAY, and only allowed for it.
+        element_type: Type of an ARRAY's elements, not ARRAY. Required for an ARRAY, and only
+            allowed for it.
         default_value: Stored if a file has no value; None leaves the field missing.
-        max_size: Maximum number of characters of a VARCHAR or of an ARRAY's VARCHAR elements, or of elements of another
-            ARRAY. None for no bound.
+        max_size: Maximum number of characters of a VARCHAR or of an ARRAY's VARCHAR elements, or of
+            elements of another ARRAY. None for no bound.
 
     Raises:
         ConfigError: If the arguments do not fit together.
@@ -63,16 +64,31 @@ class DocField:
 
     def __post_init__(self) -> None:
         element, names = self.element_type, ", ".join(f"DataType.{one.name}" for one in DataType)
-        require(isinstance(self.data_type, DataType), "data_type", self.data_type, f"one of {names}")
-        require(element is None or isinstance(element, DataType), "element_type", element, f"one of {names}")
+        require(
+            isinstance(self.data_type, DataType), "data_type", self.data_type, f"one of {names}"
+        )
+        require(
+            element is None or isinstance(element, DataType),
+            "element_type",
+            element,
+            f"one of {names}",
+        )
         hint = "DataType.ARRAY needs one, and no other type takes one."
         is_needed = self.data_type is DataType.ARRAY
-        require(is_needed == (element is not None), "element_type", element, "given for an ARRAY only", hint)
+        require(
+            is_needed == (element is not None),
+            "element_type",
+            element,
+            "given for an ARRAY only",
+            hint,
+        )
         require(element is not DataType.ARRAY, "element_type", element, "another type than ARRAY")
         if self.max_size is not None:
             object.__setattr__(self, "max_size", validate_integer("max_size", self.max_size, 1))
         if self.default_value is not None:
-            object.__setattr__(self, "default_value", check_value("default_value", self, self.default_value))
+            object.__setattr__(
+                self, "default_value", check_value("default_value", self, self.default_value)
+            )
 
 
 Schema: TypeAlias = Mapping[str, DocField]
@@ -87,7 +103,8 @@ BUILT_IN_FIELDS: Schema = MappingProxyType(
         "last_accessed_date": DocField(DataType.DATE),
     }
 )
-"""The fields every file has (spec 001): name, MIME type, size in bytes, three ISO days in local time."""
+"""The fields every file has (spec 001): name, MIME type, size in bytes, three ISO days in local
+time."""
 
 
 def make_schema(doc_fields: Mapping[str, DocField] | None) -> Schema:
@@ -100,13 +117,24 @@ def make_schema(doc_fields: Mapping[str, DocField] | None) -> Schema:
         >>> sorted(make_schema({"year": DocField(DataType.INT32)}))[-1]
         'year'
     """
-    require(doc_fields is None or isinstance(doc_fields, Mapping), "doc_fields", doc_fields, "a mapping to DocFields")
+    require(
+        doc_fields is None or isinstance(doc_fields, Mapping),
+        "doc_fields",
+        doc_fields,
+        "a mapping to DocFields",
+    )
     declared = dict(doc_fields or {})
     built_in = f"Built in are {', '.join(sorted(BUILT_IN_FIELDS))}."
     for name, field in declared.items():
         is_name = isinstance(name, str) and name.isidentifier()
         require(is_name, "The names of doc_fields", name, "identifiers, such as 'author' or '作者'")
-        require(name not in BUILT_IN_FIELDS, "The names of doc_fields", name, "others than the built-in ones", built_in)
+        require(
+            name not in BUILT_IN_FIELDS,
+            "The names of doc_fields",
+            name,
+            "others than the built-in ones",
+            built_in,
+        )
         require(isinstance(field, DocField), f"doc_fields[{name!r}]", field, "a DocField")
     return MappingProxyType({**BUILT_IN_FIELDS, **declared})
 
@@ -141,7 +169,9 @@ def read_schema(text: str) -> Schema:
         'INT32'
     """
     return {
-        name: DocField(DataType(data_type), element_type and DataType(element_type), default_value, max_size)
+        name: DocField(
+            DataType(data_type), element_type and DataType(element_type), default_value, max_size
+        )
         for name, (data_type, element_type, default_value, max_size) in json.loads(text).items()
     }
 
@@ -149,7 +179,8 @@ def read_schema(text: str) -> Schema:
 def check_value(name: str, field: DocField, value: Any) -> FieldValue:
     """Check a value against its field, and convert it to the form that stores and filters compare.
 
-    None stays None (missing). A FLOAT is rounded to 32 bits, a date becomes its ISO day, a list becomes a tuple.
+    None stays None (missing). A FLOAT is rounded to 32 bits, a date becomes its ISO day, a list
+    becomes a tuple.
 
     Args:
         name: The field's name, for messages.
@@ -167,11 +198,14 @@ def check_value(name: str, field: DocField, value: Any) -> FieldValue:
         return None
     if field.element_type is None:
         return check_scalar(name, field.data_type, value, max_size=field.max_size)
-    is_list = hasattr(value, "__iter__") and not isinstance(value, (str, bytes, Mapping, set, frozenset))
+    is_list = hasattr(value, "__iter__") and not isinstance(
+        value, (str, bytes, Mapping, set, frozenset)
+    )
     require(is_list, f"Field {name!r}", value, f"a list (ARRAY of {field.element_type.name})")
     text = field.element_type is DataType.VARCHAR
     elements = tuple(
-        check_scalar(name, field.element_type, element, max_size=field.max_size if text else None) for element in value
+        check_scalar(name, field.element_type, element, max_size=field.max_size if text else None)
+        for element in value
     )
     fits = field.max_size is None or text or len(elements) <= field.max_size
     require(fits, f"Field {name!r}", elements, f"of at most {field.max_size} elements (max_size)")
@@ -179,7 +213,8 @@ def check_value(name: str, field: DocField, value: Any) -> FieldValue:
 
 
 def parse_value(name: str, field: DocField, value: Any) -> FieldValue:
-    """Parse a value of a file by the declared type of its field: files spell numbers, dates and lists as text.
+    """Parse a value of a file by the declared type of its field: files spell numbers, dates and
+    lists as text.
 
     Args:
         name: The field's name, for messages.
@@ -199,7 +234,9 @@ def parse_value(name: str, field: DocField, value: Any) -> FieldValue:
         if isinstance(value, str):
             value = [part for part in map(str.strip, _LIST_MARKS.split(value)) if part]
         is_list = isinstance(value, (list, tuple))
-        return check_value(name, field, [_parsed(field.element_type, one) for one in value] if is_list else value)
+        return check_value(
+            name, field, [_parsed(field.element_type, one) for one in value] if is_list else value
+        )
     if isinstance(value, (list, tuple)) and len(value) == 1:
         value = value[0]
     return check_value(name, field, _parsed(field.data_type, value))
@@ -209,7 +246,16 @@ _LIST_MARKS = re.compile(r"[,;，；、]")
 _INTEGER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?", re.ASCII)
 _DAY = re.compile(r"(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})(?:[T\s].*)?", re.ASCII)
-_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_BOOLEANS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
 
 
 def _parsed(data_type: DataType, value: Any) -> Any:
@@ -229,18 +275,25 @@ def _parsed(data_type: DataType, value: Any) -> Any:
     return float(text) if _NUMBER.fullmatch(text) else value
 
 
-def check_scalar(name: str, data_type: DataType, value: Any, *, max_size: int | None = None) -> Scalar:
+def check_scalar(
+    name: str, data_type: DataType, value: Any, *, max_size: int | None = None
+) -> Scalar:
     """Check a scalar; see `check_value`."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         value = value.item()  # a numpy scalar
     convert, expected = _SCALARS[data_type]
     checked: Scalar | None = convert(value)
     if checked is None:
-        msg = f"Field {name!r} is {data_type.name}; {value!r:.100} ({type(value).__name__}) is not. {expected}"
+        msg = (
+            f"Field {name!r} is {data_type.name}; {value!r:.100} ({type(value).__name__}) is not."
+            f" {expected}"
+        )
         raise ConfigError(msg)
     if max_size is not None and isinstance(checked, str) and len(checked) > max_size:
         shown = f"{len(checked)}: {checked[:40]!r}..."
-        raise ConfigError(f"Field {name!r} must have at most {max_size} characters (max_size); got {shown}")
+        raise ConfigError(
+            f"Field {name!r} must have at most {max_size} characters (max_size); got {shown}"
+        )
     return checked
 
 
@@ -276,18 +329,29 @@ def _iso_day(value: Any) -> str | None:
 
 
 _SCALARS: Mapping[DataType, tuple[Callable[[Any], Scalar | None], str]] = {
-    DataType.BOOLEAN: (lambda value: value if isinstance(value, bool) else None, "Give True or False."),
-    DataType.INT32: (lambda value: _integer(value, 32), "Give an integer from -2147483648 to 2147483647."),
+    DataType.BOOLEAN: (
+        lambda value: value if isinstance(value, bool) else None,
+        "Give True or False.",
+    ),
+    DataType.INT32: (
+        lambda value: _integer(value, 32),
+        "Give an integer from -2147483648 to 2147483647.",
+    ),
     DataType.INT64: (lambda value: _integer(value, 64), "Give an integer of at most 64 bits."),
-    DataType.FLOAT: (lambda value: _real_number(value, single=True), "Give a finite number of at most 32 bits' range."),
+    DataType.FLOAT: (
+        lambda value: _real_number(value, single=True),
+        "Give a finite number of at most 32 bits' range.",
+    ),
     DataType.DOUBLE: (lambda value: _real_number(value, single=False), "Give a finite number."),
     DataType.VARCHAR: (lambda value: value if isinstance(value, str) else None, "Give text."),
     DataType.DATE: (_iso_day, "Give a datetime.date or an ISO day such as '2024-05-01'."),
 }
-"""Functions from a value to the form that is stored, None for one that does not fit; and what to give, for messages."""
+"""Functions from a value to the form that is stored, None for one that does not fit; and what to
+give, for messages."""
 
 
-# Our own table: those of operating systems and of Python's releases differ, and ``file_type`` is stored and filtered.
+# Our own table: those of operating systems and of Python's releases differ, and ``file_type`` is
+# stored and filtered.
 
 UNKNOWN_MIME_TYPE = "application/octet-stream"
 
@@ -360,11 +424,14 @@ _SUFFIXES = {
     "application/yaml": ".yaml .yml",
     "application/zip": ".zip",
 }
-MIME_TYPES: Mapping[str, str] = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
+MIME_TYPES: Mapping[str, str] = {
+    suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes.split()
+}
 
 
 def mime_type(suffix: str) -> str:
-    """The MIME type of a file suffix, with or without its dot, in any case; `UNKNOWN_MIME_TYPE` if unknown.
+    """The MIME type of a file suffix, with or without its dot, in any case; `UNKNOWN_MIME_TYPE` if
+    unknown.
 
     Example:
         >>> mime_type("PDF"), mime_type(".md"), mime_type("")

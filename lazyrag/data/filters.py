@@ -3,13 +3,15 @@
 Every store is held to what `matches` says:
 
 - Logic is two-valued. A missing field is None.
-- ``eq`` and ``in`` match a missing field only if they name None; ``ne`` and ``not in`` are their negations, so they
-  match a missing field unless they name None.
-- ``gt``, ``ge``, ``lt``, ``le`` are false for a missing field. Text is ordered by code point, dates by day.
-- On an ARRAY, ``in`` means that any element is among the values, ``contains`` that the value is an element, and
-  ``eq`` that the whole arrays are equal. On text, ``contains`` means substring, case-sensitive.
-- ``in range`` is true where the value, or any element of an ARRAY, is not below the first bound and below the second;
-  it is false for a missing field.
+- ``eq`` and ``in`` match a missing field only if they name None; ``ne`` and ``not in`` are their
+  negations, so they match a missing field unless they name None.
+- ``gt``, ``ge``, ``lt``, ``le`` are false for a missing field. Text is ordered by code point, dates
+  by day.
+- On an ARRAY, ``in`` means that any element is among the values, ``contains`` that the value is an
+  element, and ``eq`` that the whole arrays are equal. On text, ``contains`` means substring,
+  case-sensitive.
+- ``in range`` is true where the value, or any element of an ARRAY, is not below the first bound and
+  below the second; it is false for a missing field.
 - ``exists`` is true where the field is not missing; ``exists`` with False where it is.
 - ``not`` negates: ``~Condition("year", ">", 2000)`` matches a missing year.
 """
@@ -57,7 +59,10 @@ class _Combinable:
 
     def __bool__(self) -> bool:
         # `a and b` would be b alone, `a or b` a alone: a filter would be lost silently.
-        msg = f"{self!r} is neither true nor false by itself. Join filters with & | ~, not with and, or, not."
+        msg = (
+            f"{self!r} is neither true nor false by itself. Join filters with & | ~, not with and,"
+            " or, not."
+        )
         raise ConfigError(msg)
 
 
@@ -67,9 +72,11 @@ class Condition(_Combinable):
 
     Args:
         field: Name of a built-in or declared field.
-        op: One of eq ne in "not in" gt ge lt le "in range" contains exists; ``== != > >= < <=`` are accepted as well.
-        value: The value to compare with: a list for ``in`` and ``not in``, two bounds for ``in range``, True or False
-            for ``exists`` (default True), None for a missing field with ``eq`` and ``ne``.
+        op: One of eq ne in "not in" gt ge lt le "in range" contains exists; ``== != > >= < <=`` are
+            accepted as well.
+        value: The value to compare with: a list for ``in`` and ``not in``, two bounds for
+            ``in range``, True or False for ``exists`` (default True), None for a missing field with
+            ``eq`` and ``ne``.
 
     Raises:
         ConfigError: If the operator is unknown or the value does not suit it.
@@ -87,7 +94,10 @@ class Condition(_Combinable):
         op = _SYMBOLS.get(self.op, self.op) if isinstance(self.op, str) else self.op
         if op not in OPERATORS:
             known = known_names(str(self.op), OPERATORS)
-            msg = f"A filter on {self.field!r} has the operator {self.op!r}. {known} Also: {' '.join(_SYMBOLS)}"
+            msg = (
+                f"A filter on {self.field!r} has the operator {self.op!r}. {known} Also:"
+                f" {' '.join(_SYMBOLS)}"
+            )
             raise ConfigError(msg)
         value = self.value
         name = f"The value of filter {op!r} on {self.field!r}"
@@ -119,7 +129,11 @@ class _Group(_Combinable):
         self.filters = tuple(_as_filter(one) for one in filters)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, _Group) and other.filters == self.filters
+        return (
+            type(other) is type(self)
+            and isinstance(other, _Group)
+            and other.filters == self.filters
+        )
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.filters))
@@ -173,7 +187,8 @@ FilterLike: TypeAlias = "Filter | Mapping[str, Any]"
 
 
 def parse_filter(filters: FilterLike | None) -> Filter | None:
-    """Parse spec 001's ``{field: [v1, v2]}``: every field must have one of its values. A scalar is a list of one.
+    """Parse spec 001's ``{field: [v1, v2]}``: every field must have one of its values. A scalar is
+    a list of one.
 
     Args:
         filters: A mapping, a filter (returned as it is), or None. An empty mapping means no filter.
@@ -187,11 +202,22 @@ def parse_filter(filters: FilterLike | None) -> Filter | None:
     """
     if filters is None or isinstance(filters, (Condition, And, Or, Not)):
         return filters
-    require(isinstance(filters, Mapping), "filters", filters, "a mapping such as {'author': ['A', 'B']} or a Condition")
+    require(
+        isinstance(filters, Mapping),
+        "filters",
+        filters,
+        "a mapping such as {'author': ['A', 'B']} or a Condition",
+    )
     conditions: list[Filter] = []
     for name, value in filters.items():
         hint = f"For anything else write a Condition, such as Condition({name!r}, '>', 2000)."
-        require(not isinstance(value, Mapping), f"The filter on {name!r}", value, "a value or a list of values", hint)
+        require(
+            not isinstance(value, Mapping),
+            f"The filter on {name!r}",
+            value,
+            "a value or a list of values",
+            hint,
+        )
         conditions.append(Condition(name, "in", value if _is_list(value) else (value,)))
     if not conditions:
         return None
@@ -233,7 +259,8 @@ def bind_filter(filter: Filter, schema: Schema) -> Filter:  # noqa: A002  the wo
         An equal filter whose values `matches` and every store compare directly.
 
     Raises:
-        ConfigError: If a field is not in the schema, or an operator or value does not suit the field's type.
+        ConfigError: If a field is not in the schema, or an operator or value does not suit the
+            field's type.
 
     Example:
         >>> from lazyrag.data.fields import make_schema
@@ -246,8 +273,8 @@ def bind_filter(filter: Filter, schema: Schema) -> Filter:  # noqa: A002  the wo
         return type(filter)(*(bind_filter(part, schema) for part in filter.filters))
     if not isinstance(filter.field, str) or filter.field not in schema:
         msg = (
-            f"Unknown filter field {filter.field!r}. "
-            f"{known_names(str(filter.field), schema)} Declare others with Document(doc_fields=...)."
+            f"Unknown filter field {filter.field!r}. {known_names(str(filter.field), schema)}"
+            " Declare others with Document(doc_fields=...)."
         )
         raise ConfigError(msg)
     return Condition(filter.field, filter.op, _bind_value(filter, schema[filter.field]))
@@ -300,17 +327,35 @@ def _bind_value(condition: Condition, field: DocField) -> Any:
     if op == "contains":
         is_right = is_array or field.data_type is DataType.VARCHAR
         require(
-            is_right, "The field of filter 'contains'", field.data_type.name, "text or an array", f"It is {name!r}."
+            is_right,
+            "The field of filter 'contains'",
+            field.data_type.name,
+            "text or an array",
+            f"It is {name!r}.",
         )
         hint = "For any of several values use 'in'."
         require(
-            not isinstance(value, tuple), f"The filter 'contains' on {name!r}", value, f"one {scalar_type.name}", hint
+            not isinstance(value, tuple),
+            f"The filter 'contains' on {name!r}",
+            value,
+            f"one {scalar_type.name}",
+            hint,
         )
-        return _in_normal_form(name, check_scalar(name, scalar_type, value))  # a part of a MIME type is no suffix
+        # a part of a MIME type is no suffix
+        return _in_normal_form(name, check_scalar(name, scalar_type, value))
     if op in _ORDERINGS or op == "in range":
         is_ordered = (not is_array or op == "in range") and scalar_type is not DataType.BOOLEAN
-        require(is_ordered, f"The field of filter {op!r}", field.data_type.name, "ordered", f"It is {name!r}.")
-        bounds = [_bind_scalar(name, scalar_type, one) for one in (value if op == "in range" else (value,))]
+        require(
+            is_ordered,
+            f"The field of filter {op!r}",
+            field.data_type.name,
+            "ordered",
+            f"It is {name!r}.",
+        )
+        bounds = [
+            _bind_scalar(name, scalar_type, one)
+            for one in (value if op == "in range" else (value,))
+        ]
         return tuple(bounds) if op == "in range" else bounds[0]
     if is_array and value is not None:
         return check_value(name, DocField(DataType.ARRAY, field.element_type), value)
@@ -330,7 +375,9 @@ def _in_normal_form(name: str, value: Any) -> Any:
 def _suffix_as_mime_type(suffix: str) -> str:
     found = mime_type(suffix)
     if found == UNKNOWN_MIME_TYPE:
-        msg = f"The filter on 'file_type' names {suffix!r}, neither a MIME type nor a known suffix. "
+        msg = (
+            f"The filter on 'file_type' names {suffix!r}, neither a MIME type nor a known suffix. "
+        )
         raise ConfigError(msg + known_names("." + suffix.lstrip("."), MIME_TYPES))
     return found
 
@@ -340,6 +387,11 @@ def _is_list(value: object) -> bool:
 
 
 def _as_filter(value: Any) -> Filter:
-    require(isinstance(value, (Condition, And, Or, Not)), "A filter", value, "a Condition, And, Or or Not")
+    require(
+        isinstance(value, (Condition, And, Or, Not)),
+        "A filter",
+        value,
+        "a Condition, And, Or or Not",
+    )
     filter: Filter = value  # noqa: A001
     return filter

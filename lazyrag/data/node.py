@@ -31,11 +31,13 @@ from lazyrag.types import Embedding
 from lazyrag.validation import known_arguments, require
 
 SOURCE_LOCATION = "source_location"
-"""Name of the metadata with a chunk's place in the source text of its file, where that is not the document's text."""
+"""Name of the metadata with a chunk's place in the source text of its file, where that is not the
+document's text."""
 
 
 def innermost(locations: Sequence[Location]) -> list[Location]:
-    """Locations in order, without those that enclose the next one: a page in an archive's member names the member, too.
+    """Locations in order, without those that enclose the next one: a page in an archive's member
+    names the member, too.
 
     Example:
         >>> member, page = Location(0, 9, "member", "a.pdf"), Location(0, 9, "page", "a.pdf > 1")
@@ -43,7 +45,11 @@ def innermost(locations: Sequence[Location]) -> list[Location]:
         ['page']
     """
     pairs = itertools.zip_longest(locations, locations[1:])
-    return [one for one, after in pairs if after is None or not (one.start <= after.start and after.end <= one.end)]
+    return [
+        one
+        for one, after in pairs
+        if after is None or not (one.start <= after.start and after.end <= one.end)
+    ]
 
 
 def _common_heading(headings: Sequence[Location]) -> str:
@@ -61,7 +67,12 @@ def describe_span(source: Segment, span: Span) -> str:
 
 def _describe_range(first: Location, last: Location) -> str:
     if first.kind == last.kind == "time":
-        return "–".join([first.label.replace("-", "–").split("–")[0], last.label.replace("-", "–").split("–")[-1]])
+        return "–".join(
+            [
+                first.label.replace("-", "–").split("–")[0],
+                last.label.replace("-", "–").split("–")[-1],
+            ]
+        )
     if first is last:
         return f"{first.kind} {first.label}"
     if first.kind != last.kind:  # a row of one sheet, and the next sheet
@@ -91,7 +102,9 @@ class NodeSource(Protocol):
         """The root node of the segment's document."""
 
     def source(self, segment: Segment) -> Segment | None:
-        """The segment in whose text the segment's span counts; None without a span or out of scope."""
+        """The segment in whose text the segment's span counts; None without a span or out of
+        scope.
+        """
 
     def show(self, segment: Segment) -> DocNode:
         """The segment as a node; StaleNodeError if it is out of scope."""
@@ -100,14 +113,17 @@ class NodeSource(Protocol):
         """The metadata of the segment's file; empty if its root node is out of scope."""
 
     def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
-        """For a root node whose text its loader rendered, while groups are built: the texts of the file itself.
+        """For a root node whose text its loader rendered, while groups are built: the texts of the
+        file itself.
 
-        Pairs (name, text): "" names the file, others are the files inside of it. Empty for other nodes. Of the kind
-        ``"pictures"`` it is a list of its pictures.
+        Pairs (name, text): "" names the file, others are the files inside of it. Empty for other
+        nodes. Of the kind ``"pictures"`` it is a list of its pictures.
         """
 
     def image(self, segment: Segment, file: str | PathLike[str] | None = None) -> bytes:
-        """The bytes of the picture of a node of the group ``image``; StaleNodeError if it is gone or out of scope."""
+        """The bytes of the picture of a node of the group ``image``; StaleNodeError if it is gone
+        or out of scope.
+        """
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
         """The vectors by embed key, for the keys that are embedded."""
@@ -117,7 +133,9 @@ T = TypeVar("T")
 
 
 class Shown(dict[str, Any]):
-    """What a hit has shown of its Document, by name: it is still there when the Document is closed."""
+    """What a hit has shown of its Document, by name: it is still there when the Document is
+    closed.
+    """
 
     __slots__ = ("__weakref__", "node")
     __hash__ = object.__hash__  # type: ignore[assignment]  # two of them are never the same
@@ -132,12 +150,12 @@ ShownHits: TypeAlias = "set[ref[Shown]]"
 class DocNode:
     """One piece of a document in the tree of node groups (spec 001).
 
-    Retrieval returns light copies that carry scores; stored nodes cannot be changed through them. Nodes are equal if
-    their uids are and they belong to the same Document. Text and metadata of a node that you make can be
-    changed.
+    Retrieval returns light copies that carry scores; stored nodes cannot be changed through them.
+    Nodes are equal if their uids are and they belong to the same Document. Text and metadata of a
+    node that you make can be changed.
 
-    A transform or a loader makes new nodes with `DocNode(text=..., metadata=..., span=...)`; the tree gives them their
-    uid, group and parent.
+    A transform or a loader makes new nodes with `DocNode(text=..., metadata=..., span=...)`; the
+    tree gives them their uid, group and parent.
 
     Args:
         content: Text, or another JSON value; ``text=`` is the same by another name.
@@ -149,7 +167,8 @@ class DocNode:
         global_metadata: Metadata of its file, from a loader: see `global_metadata`.
 
     Raises:
-        ConfigError: If both or neither of ``content`` and ``text`` are given, or the content is no JSON value.
+        ConfigError: If both or neither of ``content`` and ``text`` are given, or the content is no
+            JSON value.
 
     Example:
         >>> node = DocNode(text="Tea is picked in April.", metadata={"season": "spring"})
@@ -158,7 +177,16 @@ class DocNode:
     """
 
     __slots__ = (
-        *("_embed_key", "_embeddings", "_file_metadata", "_merged_from", "_metadata", "_reader", "_score", "_segment"),
+        *(
+            "_embed_key",
+            "_embeddings",
+            "_file_metadata",
+            "_merged_from",
+            "_metadata",
+            "_reader",
+            "_score",
+            "_segment",
+        ),
         *("_shown", "_uid"),
     )
 
@@ -175,7 +203,9 @@ class DocNode:
         global_metadata: Mapping[str, Any] | None = None,
     ) -> None:
         if (content is None) == (text is None):
-            raise ConfigError("A DocNode takes its text as content= or as text=: give exactly one of them.")
+            raise ConfigError(
+                "A DocNode takes its text as content= or as text=: give exactly one of them."
+            )
         value = check_content(text if content is None else content)
         own = copy_value(dict(check_names(metadata))) if metadata else EMPTY
         location = None if span is None else _checked_span(span)
@@ -184,7 +214,9 @@ class DocNode:
         self._embeddings = embeddings
         self._embed_key: str | None = None
         self._metadata: dict[str, Any] | None = None
-        self._file_metadata = copy_value(dict(check_names(global_metadata))) if global_metadata else None
+        self._file_metadata = (
+            copy_value(dict(check_names(global_metadata))) if global_metadata else None
+        )
         self._uid = ""  # computed
         self._shown: Shown | None = None
         self._score = score
@@ -224,8 +256,12 @@ class DocNode:
 
     @classmethod
     def of_part(cls, text: str, span: Span) -> DocNode:
-        """A new node of a part of its parent's text; internal: it takes a third of the constructor's time."""
-        return cls.from_segment(Segment("", 0, "", "", "", None, 0, text, EMPTY, EMPTY, _checked_span(span)), None)
+        """A new node of a part of its parent's text; internal: it takes a third of the
+        constructor's time.
+        """
+        return cls.from_segment(
+            Segment("", 0, "", "", "", None, 0, text, EMPTY, EMPTY, _checked_span(span)), None
+        )
 
     @property
     def has_metadata(self) -> bool:
@@ -239,7 +275,9 @@ class DocNode:
             >>> DocNode(text="tea").with_score(0.5).score
             0.5
         """
-        copied = _restored(type(self), self.segment, self._embeddings, score, getattr(self, "__dict__", {}))
+        copied = _restored(
+            type(self), self.segment, self._embeddings, score, getattr(self, "__dict__", {})
+        )
         copied._reader, copied._embed_key = self._reader, self._embed_key
         copied._merged_from, copied._file_metadata = self._merged_from, self._file_metadata
         copied._shown = self._shown
@@ -247,7 +285,9 @@ class DocNode:
 
     @property
     def uid(self) -> str:
-        """Deterministic id: the same file, group and place in the tree give the same one on every machine."""
+        """Deterministic id: the same file, group and place in the tree give the same one on every
+        machine.
+        """
         return self._segment.uid or self.segment.uid
 
     @property
@@ -278,7 +318,9 @@ class DocNode:
             held = held._replace(metadata=copy_value(self._metadata))
         if not held.uid:  # computed lazily: few nodes outside a tree need it
             if not self._uid or self._metadata is not None:  # which may have been changed
-                self._uid = digest(["free", json.dumps(held.content), repr(sorted(held.metadata.items()))])
+                self._uid = digest(
+                    ["free", json.dumps(held.content), repr(sorted(held.metadata.items()))]
+                )
             held = held._replace(uid=self._uid)
         return held
 
@@ -315,10 +357,11 @@ class DocNode:
         return content_text(self._segment.content)
 
     def get_content(self) -> str:
-        r"""The content for a reader or an answering model: the text; for a question, with its answer.
+        r"""The content for a reader or an answering model: the text; for a question, with its
+        answer.
 
-        A question is a node below the root whose own metadata has the text ``"answer"``, as `lazyrag.LLMParser` makes
-        them.
+        A question is a node below the root whose own metadata has the text ``"answer"``, as
+        `lazyrag.LLMParser` makes them.
 
         Example:
             >>> DocNode(text="How hot?", metadata={"answer": "80 degrees."}).get_content()
@@ -329,7 +372,8 @@ class DocNode:
             return self.get_text()
         return f"query:\n{self.get_text()}\nanswer:\n{answer}"
 
-    # `| Any` where None is the exception ("the Any trick" of typeshed): `node.score > 0.5` type-checks without assert.
+    # `| Any` where None is the exception ("the Any trick" of typeshed): `node.score > 0.5`
+    # type-checks without assert.
     @property
     def score(self) -> float | Any:
         """Score of the last retriever or reranker; None before."""
@@ -337,7 +381,9 @@ class DocNode:
 
     @property
     def merged_from(self) -> tuple[str, ...]:
-        """Uids of the nodes that `auto_merge` or `Document.window` replaced by it, in order; () for other nodes."""
+        """Uids of the nodes that `auto_merge` or `Document.window` replaced by it, in order; () for
+        other nodes.
+        """
         return self._merged_from
 
     @property
@@ -360,10 +406,12 @@ class DocNode:
 
     @property
     def global_metadata(self) -> dict[str, Any]:
-        """The metadata of its file, read-only: six built-in fields, declared fields, the loader's metadata.
+        """The metadata of its file, read-only: six built-in fields, declared fields, the loader's
+        metadata.
 
-        Empty if a restricted Document hides the root node. A loader sets it on the nodes that it makes: what
-        they have in it becomes the file's metadata, whose declared fields filter all nodes of the file.
+        Empty if a restricted Document hides the root node. A loader sets it on the nodes that it
+        makes: what they have in it becomes the file's metadata, whose declared fields filter all
+        nodes of the file.
         """
         if self._is_own and self._file_metadata is None:
             self._file_metadata = {}
@@ -384,18 +432,23 @@ class DocNode:
 
     def _write(self, **changes: Any) -> None:
         if not self._is_own:
-            raise AttributeError(f"{self!r} is read-only. Change a copy of it: DocNode(text=..., metadata=...).")
+            raise AttributeError(
+                f"{self!r} is read-only. Change a copy of it: DocNode(text=..., metadata=...)."
+            )
         self._segment, self._uid = self._segment._replace(**changes), ""
 
     @property
     def embeddings(self) -> Mapping[str, Any]:
-        """Its vectors by embed key, as the model gave them: (dim,) float32, or dicts from dimension to float32 weight.
+        """Its vectors by embed key, as the model gave them: (dim,) float32, or dicts from dimension
+        to float32 weight.
 
         Only keys that a search has used.
         """
         if self._embeddings is not None:
             return ReadOnly(self._embeddings)
-        return self._ask("embeddings", self._reader.embeddings) if self._reader is not None else EMPTY
+        return (
+            self._ask("embeddings", self._reader.embeddings) if self._reader is not None else EMPTY
+        )
 
     @property
     def embedding(self) -> Any:
@@ -413,7 +466,8 @@ class DocNode:
             msg = f"{self!r} has no embedding: no vector search has used its group yet."
         else:
             msg = (
-                f"{self!r} has several embeddings; read node.embeddings[key] with one of: {', '.join(sorted(vectors))}."
+                f"{self!r} has several embeddings; read node.embeddings[key] with one of:"
+                f" {', '.join(sorted(vectors))}."
             )
         raise ConfigError(msg)
 
@@ -423,18 +477,24 @@ class DocNode:
         return self._ask("parent", self._reader.parent) if self._reader is not None else None
 
     def image(self, file: str | PathLike[str] | None = None) -> bytes:
-        """Read the picture of a node of the group ``image`` from its document's file: PNG, JPEG, GIF, WebP or BMP.
+        """Read the picture of a node of the group ``image`` from its document's file: PNG, JPEG,
+        GIF, WebP or BMP.
 
         Args:
-            file: The document's file, where this program does not know it, as for `lazyrag.Document.marks`.
+            file: The document's file, where this program does not know it, as for
+                `lazyrag.Document.marks`.
 
         Raises:
             ConfigError: If it is no such node, or this program does not know the file.
             StaleNodeError: If the node is gone, or a restricted Document hides it.
             LoadError: If the file is gone, or has changed since it was ingested.
         """
-        if self._reader is None or not isinstance(self._segment.metadata.get(IMAGE), Mapping):  # users' may have one
-            raise ConfigError(f"{self!r} has no picture. Call image() of nodes of the group 'image' of a Document.")
+        # users' may have one
+        if self._reader is None or not isinstance(self._segment.metadata.get(IMAGE), Mapping):
+            raise ConfigError(
+                f"{self!r} has no picture. Call image() of nodes of the group 'image' of a"
+                " Document."
+            )
         return self._reader.image(self._segment, file)
 
     @property
@@ -451,35 +511,46 @@ class DocNode:
 
     @property
     def span(self) -> Span | Any:
-        """Start and end in the text of its `source`, in characters; None if a transform rewrote the text."""
+        """Start and end in the text of its `source`, in characters; None if a transform rewrote the
+        text.
+        """
         return self._segment.span
 
     @property
     def source(self) -> DocNode | Any:
-        """The nearest ancestor whose text `span` counts in: ``source.text[start:end] == node.text``; None without span.
+        """The nearest ancestor whose text `span` counts in:
+        ``source.text[start:end] == node.text``; None without span.
 
-        It is the root node unless a group in between rewrites text: then it is that group's node. None if a restricted
-        Document hides it.
+        It is the root node unless a group in between rewrites text: then it is that group's node.
+        None if a restricted Document hides it.
         """
         reader = self._reader
         if reader is None or self.span is None:
             return None
-        return self._ask("source", lambda one: None if (found := reader.source(one)) is None else reader.show(found))
+        return self._ask(
+            "source",
+            lambda one: None if (found := reader.source(one)) is None else reader.show(found),
+        )
 
     @property
     def locations(self) -> tuple[Location, ...]:
         """The pages or headings of its document that it touches, in order; () if unknown."""
         if self._segment.group == LAZY_ROOT_NAME:
             return tuple(one for one in self._segment.locations if one.kind != TABLE)
-        return () if self._reader is None or self.span is None else self._ask("location", self._find_location)[1]
+        return (
+            ()
+            if self._reader is None or self.span is None
+            else self._ask("location", self._find_location)[1]
+        )
 
     @property
     def location(self) -> str:
         """Its place for people: ``"page 3"``, ``"rows 3-5"``, ``"Setup > Install, lines 12-20"``.
 
-        In a PDF with an outline it is ``"page 3, Setup > Install"``. The heading is the deepest that covers the whole
-        text: of a node under two headings the one above both. Of a chunk of a file's source text that differs from the
-        document's, it is the place in the source. "" if unknown.
+        In a PDF with an outline it is ``"page 3, Setup > Install"``. The heading is the deepest
+        that covers the whole text: of a node under two headings the one above both. Of a chunk of a
+        file's source text that differs from the document's, it is the place in the source. "" if
+        unknown.
         """
         if self._reader is None or self.span is None:
             return str(self._segment.metadata.get(SOURCE_LOCATION, ""))
@@ -493,7 +564,8 @@ class DocNode:
     def _describe(self, source: Segment | None, touched: Sequence[Location]) -> str:
         if source is None or self.span is None or source.group != LAZY_ROOT_NAME:
             return ""
-        pages = [location for location in touched if location.kind == "page"]  # which sections may begin or end within
+        # which sections may begin or end within
+        pages = [location for location in touched if location.kind == "page"]
         headings = [location for location in touched if location.kind == "heading"]
         start, end = self._inked_span(self.span)
         covering = _common_heading(headings) if headings and headings[0].start <= start else ""
@@ -507,7 +579,9 @@ class DocNode:
         text = content_text(source.content)
         first_line = text.count("\n", 0, start) + 1
         last_line = first_line + text.count("\n", start, end)
-        lines = f"line {first_line}" if first_line == last_line else f"lines {first_line}-{last_line}"
+        lines = (
+            f"line {first_line}" if first_line == last_line else f"lines {first_line}-{last_line}"
+        )
         return f"{covering}, {lines}" if covering else lines
 
     def _ask(self, name: str, read: Callable[[Segment], T]) -> T:
@@ -517,7 +591,10 @@ class DocNode:
             if shown is not None and name in shown:
                 found: T = shown[name]
                 return found
-            msg = f"The Document of {self!r} is closed, so its {name} cannot be read. Read it before, or open it again."
+            msg = (
+                f"The Document of {self!r} is closed, so its {name} cannot be read. Read it before,"
+                " or open it again."
+            )
             raise StoreError(msg)
         found = read(self._segment)
         if shown is not None:
@@ -544,7 +621,11 @@ class DocNode:
         return None if self._reader is None else self._reader.document_token
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DocNode) and other.uid == self.uid and other._document_token is self._document_token
+        return (
+            isinstance(other, DocNode)
+            and other.uid == self.uid
+            and other._document_token is self._document_token
+        )
 
     def __hash__(self) -> int:
         return hash(self.uid)
@@ -557,7 +638,10 @@ class DocNode:
 
     def __reduce__(self) -> Any:
         if self._reader is not None:
-            msg = f"{self!r} belongs to an open Document and cannot be sent elsewhere. Send Hit.from_node(node)."
+            msg = (
+                f"{self!r} belongs to an open Document and cannot be sent elsewhere. Send"
+                " Hit.from_node(node)."
+            )
             raise TypeError(msg)
         state = dict(getattr(self, "__dict__", {}))
         return _restored, (type(self), self.segment, self._embeddings, self._score, state)
@@ -616,4 +700,6 @@ def _checked_span(span: Any) -> Span:
         start, end = span
         if type(start) is type(end) is int and 0 <= start <= end:
             return start, end
-    raise ConfigError(f"span must be (start, end), two integers with 0 <= start <= end; got {span!r}.")
+    raise ConfigError(
+        f"span must be (start, end), two integers with 0 <= start <= end; got {span!r}."
+    )

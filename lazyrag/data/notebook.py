@@ -35,7 +35,10 @@ def answer_html(answer: Any) -> str:
     """The question, the answer, and a folded quote for each citation."""
     quotes = (details(f"[{one.index}] {one.label}", one.text_snippet) for one in answer.citations)
     problems = "".join(f"<p>⚠ {escape(problem)}</p>" for problem in answer.problems)
-    return f"<p><b>{escape(answer.query)}</b></p><p style='{_PRE}'>{escape(answer.text)}</p>{''.join(quotes)}{problems}"
+    return (
+        f"<p><b>{escape(answer.query)}</b></p><p"
+        f" style='{_PRE}'>{escape(answer.text)}</p>{''.join(quotes)}{problems}"
+    )
 
 
 def hits_html(hits: Iterable[ShownHit]) -> str:
@@ -43,7 +46,9 @@ def hits_html(hits: Iterable[ShownHit]) -> str:
     listed = list(hits)
     if len(listed) == 1:
         return details(_hit_line(listed[0]), listed[0].text, is_open=True)
-    return "".join(details(f"{rank}. {_hit_line(hit)}", hit.text) for rank, hit in enumerate(listed, start=1))
+    return "".join(
+        details(f"{rank}. {_hit_line(hit)}", hit.text) for rank, hit in enumerate(listed, start=1)
+    )
 
 
 def _hit_line(hit: ShownHit) -> str:
@@ -64,7 +69,9 @@ def lines_html(title: str, lines: Sequence[str]) -> str:
     return f"<p>{escape(title)}</p>" + (f"<ul>{items}</ul>" if items else "")
 
 
-def tree_html(title: str, children: Mapping[str, Sequence[str]], labels: Mapping[str, str], root: str) -> str:
+def tree_html(
+    title: str, children: Mapping[str, Sequence[str]], labels: Mapping[str, str], root: str
+) -> str:
     """A title and a tree.
 
     Args:

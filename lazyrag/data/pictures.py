@@ -66,7 +66,9 @@ class FoundPictures:
 
 
 def write_png(image: np.ndarray, *, is_blue_first: bool = False) -> bytes:
-    """Write an array (height, width) or (height, width, 3 or 4) of uint8 as PNG, without transparency."""
+    """Write an array (height, width) or (height, width, 3 or 4) of uint8 as PNG, without
+    transparency.
+    """
     image = image.reshape(*image.shape[:2], -1)[:, :, :3]
     image = image[:, :, ::-1] if is_blue_first else image
     height, width, colours = image.shape
@@ -75,5 +77,6 @@ def write_png(image: np.ndarray, *, is_blue_first: bool = False) -> bytes:
     header = struct.pack(">2I5B", width, height, 8, 2 if colours == 3 else 0, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", packed), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
     )

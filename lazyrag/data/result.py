@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
 
 
-M_co = TypeVar("M_co", covariant=True)  # frozen, so a narrower metadata type fits where a wider one is read
+# frozen, so a narrower metadata type fits where a wider one is read
+M_co = TypeVar("M_co", covariant=True)
 
 # Of a result as a dict (spec 002).
 _RETRIEVAL_FIELDS = ("contexts", "context_ids", "scores", "metadata")
@@ -33,8 +34,8 @@ class Hit:
         source: The document it comes from, as a person would name it: the file's path.
         document_id: Uid of the document's root node.
         chunk_id: The node's number in its group and document, from 1.
-        metadata: The file's metadata overlaid with the node's own; under ``"location"``, unless they use the name, the
-            place in the document, for people: ``"page 3"``.
+        metadata: The file's metadata overlaid with the node's own; under ``"location"``, unless
+            they use the name, the place in the document, for people: ``"page 3"``.
 
     Example:
         >>> Hit("1", "Water of 80 degrees", 0.9, source="tea.txt").to_dict()["source"]
@@ -60,12 +61,18 @@ class Hit:
             source=node.path,
             document_id=node.document_id,
             chunk_id=node.number,
-            metadata={**({"location": location} if location else {}), **node.global_metadata, **node.metadata},
+            metadata={
+                **({"location": location} if location else {}),
+                **node.global_metadata,
+                **node.metadata,
+            },
         )
 
     @property
     def location(self) -> str:
-        """The place in the document, for people; "" if it is unknown or not a text, as in foreign stores."""
+        """The place in the document, for people; "" if it is unknown or not a text, as in foreign
+        stores.
+        """
         location = self.metadata.get("location")
         return " ".join(location.split()) if isinstance(location, str) else ""
 
@@ -81,7 +88,9 @@ class Hit:
 
     def to_dict(self) -> dict[str, Any]:
         """The seven fields, metadata as a plain dict."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"metadata": dict(self.metadata)}
+        return {name: getattr(self, name) for name in self.__slots__} | {
+            "metadata": dict(self.metadata)
+        }
 
     def __repr__(self) -> str:
         score = "" if math.isnan(self.score) else f", score={self.score:.4f}"
@@ -95,7 +104,8 @@ class Hit:
 
 @dataclass(frozen=True)  # slots and type parameters do not go together
 class RetrievalResult(Sequence[Hit], Generic[M_co]):
-    """All hits of one query: columns for evaluation (spec 002), a sequence of `Hit` for a pipeline (spec 003).
+    """All hits of one query: columns for evaluation (spec 002), a sequence of `Hit` for a pipeline
+    (spec 003).
 
     The lists are held by reference, never copied.
 
@@ -115,7 +125,8 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
         ([('1', 0.9), ('2', 0.1)], 2)
     """
 
-    # `| Any` where None is the exception, see `DocNode.score`; the constructor keeps its exact types.
+    # `| Any` where None is the exception, see `DocNode.score`; the constructor keeps its exact
+    # types.
     contexts: list[str]
     context_ids: list[str] | Any = None
     scores: list[float] | Any = None
@@ -138,7 +149,12 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
         for name in ("context_ids", "scores", "hits"):
             column = getattr(self, name)
             fits = column is None or len(column) == len(self.contexts)
-            require(fits, name, column, f"a list with one entry for each of the {len(self.contexts)} contexts")
+            require(
+                fits,
+                name,
+                column,
+                f"a list with one entry for each of the {len(self.contexts)} contexts",
+            )
 
     @classmethod
     def from_hits(cls, hits: Sequence[Hit], metadata: M_co | None = None) -> RetrievalResult[M_co]:
@@ -152,7 +168,9 @@ class RetrievalResult(Sequence[Hit], Generic[M_co]):
         )
 
     @classmethod
-    def from_nodes(cls, nodes: Iterable[DocNode], metadata: M_co | None = None) -> RetrievalResult[M_co]:
+    def from_nodes(
+        cls, nodes: Iterable[DocNode], metadata: M_co | None = None
+    ) -> RetrievalResult[M_co]:
         """A result over the nodes that a retriever or reranker returned.
 
         Example:
@@ -241,9 +259,16 @@ class GenerationResult(Generic[M_co]):
 
     def __post_init__(self) -> None:
         if self.confidence is not None:
-            validate_number("confidence", self.confidence, "a number from 0 to 1, or None", lambda one: 0 <= one <= 1)
+            validate_number(
+                "confidence",
+                self.confidence,
+                "a number from 0 to 1, or None",
+                lambda one: 0 <= one <= 1,
+            )
         responses = self.multi_responses
-        require(not isinstance(responses, str), "multi_responses", responses, "a list of texts, or None")
+        require(
+            not isinstance(responses, str), "multi_responses", responses, "a list of texts, or None"
+        )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GenerationResult[M_co]:
@@ -330,7 +355,10 @@ class RAGContext:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<RAGContext for {self.query!r}: {count(len(self.sources), 'source')}, {self.total_tokens} tokens>"
+        return (
+            f"<RAGContext for {self.query!r}: {count(len(self.sources), 'source')},"
+            f" {self.total_tokens} tokens>"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +368,8 @@ class Answer:
     Args:
         query: The question.
         text: The answer, as the model wrote it.
-        citations: The sources that it cites, by their numbers, each once; a number without a source is left out, and
-            listed in ``problems``.
+        citations: The sources that it cites, by their numbers, each once; a number without a source
+            is left out, and listed in ``problems``.
         context: The context that the model got.
         generation: All that the model gave: candidates, confidence, tokens.
         problems: Problems of the answer and warnings, one sentence each.
@@ -368,10 +396,14 @@ class Answer:
 
     def __repr__(self) -> str:
         problems = f", {count(len(self.problems), 'problem')}" if self.problems else ""
-        return f"<Answer {preview(self.text)!r}: {count(len(self.citations), 'citation')}{problems}>"
+        return (
+            f"<Answer {preview(self.text)!r}: {count(len(self.citations), 'citation')}{problems}>"
+        )
 
     def __str__(self) -> str:
-        notes = "\n".join([*map(str, self.citations), *(f"Note: {problem}" for problem in self.problems)])
+        notes = "\n".join(
+            [*map(str, self.citations), *(f"Note: {problem}" for problem in self.problems)]
+        )
         return f"{self.text}\n\n{notes}" if notes else self.text
 
     def _repr_html_(self) -> str:

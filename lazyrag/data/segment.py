@@ -17,7 +17,8 @@ V = TypeVar("V")
 
 
 class ReadOnly(dict[K, V]):
-    """A dict that refuses to be changed; it can be copied, compared, pickled and written as JSON like any other.
+    """A dict that refuses to be changed; it can be copied, compared, pickled and written as JSON
+    like any other.
 
     (A `types.MappingProxyType` can do none of the last two.)
 
@@ -49,10 +50,12 @@ class ReadOnly(dict[K, V]):
 LAZY_ROOT_NAME = "lazyllm_root"
 """Name of the group of root nodes: one node per document, with its complete text."""
 TABLE = "table"
-"""Name of the group of tables, and kind of a root node's locations that hold one, which are not shown as locations."""
+"""Name of the group of tables, and kind of a root node's locations that hold one, which are not
+shown as locations."""
 
 IMAGE = "image"
-"""Name of the group of pictures, and of the metadata of its nodes that says where their bytes are."""
+"""Name of the group of pictures, and of the metadata of its nodes that says where their bytes
+are."""
 
 Content: TypeAlias = "str | int | float | bool | Mapping[str, Any] | list[Any]"
 """Content of a node: text or another JSON value."""
@@ -89,7 +92,8 @@ class Segment(NamedTuple):
 
     Args:
         uid: The node's deterministic id.
-        build: Number of the build that wrote it, at least 0; with the uid it makes the physical `key`.
+        build: Number of the build that wrote it, at least 0; with the uid it makes the physical
+            `key`.
         group: Name of its node group.
         document_id: Uid of the root node of its document.
         path: Identity of its document: the path relative to the dataset, or the id a user gave.
@@ -98,7 +102,8 @@ class Segment(NamedTuple):
         content: Text, or another JSON value.
         metadata: Its own metadata; for a root node, its file's.
         fields: The filterable fields: the file's, overlaid with the node's own.
-        span: Its position in the text of its source, see `DocNode.source`; None if the text was rewritten.
+        span: Its position in the text of its source, see `DocNode.source`; None if the text was
+            rewritten.
         locations: For a root node: its pages or headings.
     """
 
@@ -155,8 +160,8 @@ def root_uid(document: str) -> str:
     """Uid of a document's root node, from the document's identity.
 
     Args:
-        document: The path relative to the dataset, with forward slashes, or the user's id; in any normal form. Never an
-            absolute path: a dataset that moves keeps its uids.
+        document: The path relative to the dataset, with forward slashes, or the user's id; in any
+            normal form. Never an absolute path: a dataset that moves keeps its uids.
 
     Example:
         >>> root_uid("guide/setup.md") == root_uid("guide/setup.md") != root_uid("setup.md")
@@ -179,7 +184,10 @@ def child_uids(parent: str, group: str, ordinals: Iterable[int]) -> list[str]:
     """
     above = _framed((parent, group))  # done once: it is most of what each digest is of
     numbers = [b"%d" % ordinal for ordinal in ordinals]
-    return [hashlib.blake2b(above + _frame(len(one)) + one, digest_size=16).hexdigest() for one in numbers]
+    return [
+        hashlib.blake2b(above + _frame(len(one)) + one, digest_size=16).hexdigest()
+        for one in numbers
+    ]
 
 
 M = TypeVar("M", bound=Mapping[str, Any])
@@ -231,7 +239,8 @@ def copy_value(value: V) -> V:
 
 
 def digest(parts: Iterable[str]) -> str:
-    """32 hexadecimal digits over some strings, each framed by its length so that no two lists collide by joining.
+    """32 hexadecimal digits over some strings, each framed by its length so that no two lists
+    collide by joining.
 
     Example:
         >>> digest(["ab", "c"]) == digest(["a", "bc"])
@@ -274,7 +283,10 @@ def _check_json(name: str, value: Any) -> None:
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as exc:
-        msg = f"{name} must be a string or another JSON value; got {value!r:.60} ({type(value).__name__})."
+        msg = (
+            f"{name} must be a string or another JSON value; got {value!r:.60}"
+            f" ({type(value).__name__})."
+        )
         raise ConfigError(msg) from exc
 
 

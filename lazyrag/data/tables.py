@@ -1,4 +1,6 @@
-"""Tables of documents: rows of texts under named columns, as loaders find them and the group ``table`` holds them."""
+"""Tables of documents: rows of texts under named columns, as loaders find them and the group
+``table`` holds them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from dataclasses import dataclass, fields
 
 from lazyrag.data.segment import TABLE, Location
 
-_NUMBER = re.compile(r"[-+(]?[¥$€£￥]?\s?[-+]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s?[%％)元]?|[-+]?[.,]\d+")
+_NUMBER = re.compile(
+    r"[-+(]?[¥$€£￥]?\s?[-+]?\d[\d.,'\s]*(?:[eE][-+]?\d+)?\s?[%％)元]?|[-+]?[.,]\d+"
+)
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
@@ -50,7 +54,9 @@ class FoundTable:
         import csv  # few programs need it
 
         written = io.StringIO()
-        csv.writer(written, lineterminator="\n").writerows([self.names, *self.rows] if self.names else self.rows)
+        csv.writer(written, lineterminator="\n").writerows(
+            [self.names, *self.rows] if self.names else self.rows
+        )
         return written.getvalue().rstrip("\n")
 
     @property
@@ -64,7 +70,9 @@ class FoundTable:
     def location(self, start: int, end: int) -> Location:
         """The table as a location of a document's text."""
         values = [getattr(self, one.name) for one in fields(self)]
-        return Location(start, end, TABLE, json.dumps(values, ensure_ascii=False, separators=(",", ":")))
+        return Location(
+            start, end, TABLE, json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+        )
 
     @classmethod
     def read(cls, label: str) -> FoundTable:
@@ -112,8 +120,8 @@ def joined_names(header: Sequence[Sequence[str]]) -> tuple[str, ...]:
 def is_header(first: Sequence[str], below: Iterable[Sequence[str]]) -> bool:
     """Whether a row names the columns.
 
-    Columns of numbers vote: a name above them differs in kind, another number does not. Without votes, names must be
-    filled, distinct and above more than one column.
+    Columns of numbers vote: a name above them differs in kind, another number does not. Without
+    votes, names must be filled, distinct and above more than one column.
 
     Example:
         >>> is_header(["tea", "kg"], [["green", "4"]]), is_header(["green", "4"], [["black", "5"]])
@@ -124,7 +132,9 @@ def is_header(first: Sequence[str], below: Iterable[Sequence[str]]) -> bool:
         return False
     votes = header_votes(first, body)
     names = [cell.strip() for cell in first]
-    return votes > 0 or (votes == 0 and len(names) > 1 and all(names) and len(set(names)) == len(names))
+    return votes > 0 or (
+        votes == 0 and len(names) > 1 and all(names) and len(set(names)) == len(names)
+    )
 
 
 def header_votes(first: Sequence[str], body: Sequence[Sequence[str]]) -> int:

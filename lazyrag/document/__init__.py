@@ -1,8 +1,9 @@
-"""Documents: collections of files as trees of node groups, kept in sync with their files and stores.
+"""Documents: collections of files as trees of node groups, kept in sync with their files and
+stores.
 
-`document` is the class that users hold. What it does is in the packages below: `lazyrag.ingest` compares, loads,
-transforms and embeds files, `lazyrag.ledger` makes them live, `lazyrag.groups` compares definitions, `lazyrag.read`
-reads, and `lazyrag.maintain` copies.
+`document` is the class that users hold. What it does is in the packages below: `lazyrag.ingest`
+compares, loads, transforms and embeds files, `lazyrag.ledger` makes them live, `lazyrag.groups`
+compares definitions, `lazyrag.read` reads, and `lazyrag.maintain` copies.
 """
 
 from lazyrag._lazy import lazy_names

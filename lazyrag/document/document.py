@@ -1,4 +1,6 @@
-"""`Document`: a collection of files as a tree of node groups. Its methods call the modules that do the work."""
+"""`Document`: a collection of files as a tree of node groups. Its methods call the modules that do
+the work.
+"""
 
 from __future__ import annotations
 
@@ -103,51 +105,59 @@ else:
 class Document:
     """A collection of files as a tree of node groups (spec 001).
 
-    Nothing is loaded until a query, `get_nodes` or `activate_group` needs it; then all files are loaded, and each group
-    is built once. A file that fails is recorded in `last_report` with one warning; the others are ingested. If
-    ``store_conf`` names a file, everything is stored there and the next program continues with it; otherwise it is
-    kept in memory.
+    Nothing is loaded until a query, `get_nodes` or `activate_group` needs it; then all files are
+    loaded, and each group is built once. A file that fails is recorded in `last_report` with one
+    warning; the others are ingested. If ``store_conf`` names a file, everything is stored there and
+    the next program continues with it; otherwise it is kept in memory.
 
     Args:
         dataset_path: A folder, or one file. None creates an empty Document.
-        embed: A callable from one text to one vector (numbers, or a dict from dimension to weight), or several of them
-            by embed key. It is called by several threads, see ``workers``: it must be thread-safe, or pass
-            ``workers=1``. A callable with an attribute ``batch_size`` above 1 receives lists of texts, one at a time.
-        manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is closed: `url` has the
-            address, and a thread runs `jobs`. ``"ui"`` also opens the page in the browser. Needs lazyrag[server].
-        launcher: Where files are loaded, nodes are transformed and documents are embedded: None for threads of this
-            program, an integer for so many processes, any `concurrent.futures.Executor` (such as dask.distributed's
-            ``client.get_executor()``), ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``. Queries, the
-            stores and the ledger stay here. Loaders, transforms and models must be importable there, and the files
+        embed: A callable from one text to one vector (numbers, or a dict from dimension to weight),
+            or several of them by embed key. It is called by several threads, see ``workers``: it
+            must be thread-safe, or pass ``workers=1``. A callable with an attribute ``batch_size``
+            above 1 receives lists of texts, one at a time.
+        manager: True serves the Document over HTTP from this program, on 127.0.0.1, until it is
+            closed: `url` has the address, and a thread runs `jobs`. ``"ui"`` also opens the page in
+            the browser. Needs lazyrag[server].
+        launcher: Where files are loaded, nodes are transformed and documents are embedded: None for
+            threads of this program, an integer for so many processes, any
+            `concurrent.futures.Executor` (such as dask.distributed's ``client.get_executor()``),
+            ``"dask://HOST:PORT"``, ``"ray"`` or ``"ray://HOST:PORT"``. Queries, the stores and the
+            ledger stay here. Loaders, transforms and models must be importable there, and the files
             must have the same paths. See docs/scale.md.
         store_conf: Where segments and vectors are stored. The default is memory;
-            ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a file and a folder
-            beside it. ``timeout_s`` beside ``uri`` limits how long to wait for another program's lock on the file
-            (30 s). Other stores are configured in the same way; on a server they need a path for the
-            ``"ledger"``, by default ``.lazyrag/ledger.db`` in the dataset's folder.
+            ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}`` stores them in a
+            file and a folder beside it. ``timeout_s`` beside ``uri`` limits how long to wait for
+            another program's lock on the file (30 s). Other stores are configured in the same way;
+            on a server they need a path for the ``"ledger"``, by default ``.lazyrag/ledger.db`` in
+            the dataset's folder.
         doc_fields: Fields that filters may use beside the built-in ones, by name.
-        name: Distinguishes Documents in one store. None means ``"default"``, and on a server a name made of
-            the path of the dataset's folder.
-        doc_files: Single files instead of a folder: paths (a file's name is its identity), or a mapping of your own ids
-            to paths.
-        file_metadata: Metadata of the files: a mapping from path relative to the dataset (or id) to metadata, or a
-            function of the file's `pathlib.Path` that returns metadata or None. It takes precedence over metadata
-            extracted by loaders.
+        name: Distinguishes Documents in one store. None means ``"default"``, and on a server a name
+            made of the path of the dataset's folder.
+        doc_files: Single files instead of a folder: paths (a file's name is its identity), or a
+            mapping of your own ids to paths.
+        file_metadata: Metadata of the files: a mapping from path relative to the dataset (or id) to
+            metadata, or a function of the file's `pathlib.Path` that returns metadata or None. It
+            takes precedence over metadata extracted by loaders.
         read_only: Query what another program stores in ``store_conf``'s file, and write nothing.
         keep_versions: Number of earlier versions of a document that are stored, for `rollback`.
-        workers: Threads that call loaders, transforms and embed functions of one text, when a call takes more than a
-            moment; None means one per core, at most four, and for embed functions four more, at most 32. Pass 1 for
-            functions that are not thread-safe.
-        processes: Processes that load files, within limits of time and memory. Loaders that cannot be imported by name
-            run in this process. PDF files are always read in another one.
+        workers: Threads that call loaders, transforms and embed functions of one text, when a call
+            takes more than a moment; None means one per core, at most four, and for embed functions
+            four more, at most 32. Pass 1 for functions that are not thread-safe.
+        processes: Processes that load files, within limits of time and memory. Loaders that cannot
+            be imported by name run in this process. PDF files are always read in another one.
         limits: Limits on loading one file, see `LoadLimits`; None for the default limits.
-        on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a progress bar.
-        follow_links: Read symbolic links in the folder that lead to files outside of it. By default they are skipped,
-            and reported in `IngestReport.skipped`. Links to folders are never followed.
-        include: Only files of the folder that match one of these patterns of gitignore, such as ``["*.md", "docs/"]``;
-            [] for all. With exclude and use_gitignore it is stored in the store's file; None is what was stored.
-        exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has such patterns, too;
-            ``node_modules``, ``__pycache__``, virtual environments and minified CSS and JavaScript are left out.
+        on_progress: Called with a `Progress` at every step of ingestion; a terminal also shows a
+            progress bar.
+        follow_links: Read symbolic links in the folder that lead to files outside of it. By default
+            they are skipped, and reported in `IngestReport.skipped`. Links to folders are never
+            followed.
+        include: Only files of the folder that match one of these patterns of gitignore, such as
+            ``["*.md", "docs/"]``; [] for all. With exclude and use_gitignore it is stored in the
+            store's file; None is what was stored.
+        exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has
+            such patterns, too; ``node_modules``, ``__pycache__``, virtual environments and minified
+            CSS and JavaScript are left out.
         use_gitignore: Leave out what the folder's ``.gitignore`` files name.
         server: Port to serve at, see ``manager``; None for a free one.
 
@@ -179,7 +189,8 @@ class Document:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._file_readers = Readers(cls._file_readers)
-        cls._graph = GroupGraph(cls._graph)  # definitions on a subclass do not apply to other Documents
+        # definitions on a subclass do not apply to other Documents
+        cls._graph = GroupGraph(cls._graph)
 
     def __init__(
         self,
@@ -212,7 +223,12 @@ class Document:
         schema = make_schema(doc_fields)
         follow_links = validate_boolean("follow_links", follow_links)
         dataset = make_dataset(dataset_path, doc_files, file_metadata, follow_links=follow_links)
-        require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
+        require(
+            on_progress is None or callable(on_progress),
+            "on_progress",
+            on_progress,
+            "a function or None",
+        )
         self._file_readers = Readers(self._file_readers)
         processes = validate_integer("processes", processes, 0)
         launched = None if launcher is None else _launcher(launcher)
@@ -235,7 +251,9 @@ class Document:
         self.name = conf.check_use(name, dataset.folder, embeds=bool(embedders))
         self._graph = GroupGraph(self._graph)
         chosen = {"include": include, "exclude": exclude, "use_gitignore": use_gitignore}
-        self._indexer = _open_indexer(self.name, dataset, self._graph, schema, embedders, conf, options, chosen)
+        self._indexer = _open_indexer(
+            self.name, dataset, self._graph, schema, embedders, conf, options, chosen
+        )
         self._reader = Reader(self._indexer)
         if launched is not None:
             launched.bind(self._indexer)
@@ -265,37 +283,41 @@ class Document:
     ) -> None:
         """Define a node group: every node of the parent group, transformed (spec 001).
 
-        Called on the class, the group is defined for every Document, existing ones included; called on an instance, for
-        that Document only, where it shadows the class's definition. The group is built at its first use. Repeating a
-        definition has no effect.
+        Called on the class, the group is defined for every Document, existing ones included; called
+        on an instance, for that Document only, where it shadows the class's definition. The group
+        is built at its first use. Repeating a definition has no effect.
 
         Args:
             name: Its name.
-            transform: A function of a node's content; a `NodeTransform` class or instance; the name of a registered
-                transform; `TransformArgs`, or a mapping of its arguments. It returns a str, a DocNode, a number or
-                mapping, None, or an iterable of those. With a list of any of these, each document uses the first entry
-                whose pattern matches its path, and has no nodes if none does.
+            transform: A function of a node's content; a `NodeTransform` class or instance; the name
+                of a registered transform; `TransformArgs`, or a mapping of its arguments. It
+                returns a str, a DocNode, a number or mapping, None, or an iterable of those. With a
+                list of any of these, each document uses the first entry whose pattern matches its
+                path, and has no nodes if none does.
             parent: The group it is made from; the root group by default.
             trans_node: Pass the DocNode to the function instead of its content.
-            ref: Another group, to combine nodes across the tree: the transform takes a second argument
-                ``ref``, the list of that group's nodes below the lowest group above both. They are the
-                descendants of the node, or for ``parent="summary", ref="sentence"``, both made of the root
-                group, those of the same document.
-            num_workers: Maximum number of concurrent calls, see `TransformArgs`. A transform class with a
-                parameter of this name receives it.
-            memo: Cache results by text: nodes of unchanged texts are used again when their file is edited,
-                and equal texts call the transform once. For functions that are slow or cost money, such as
-                calls of a model. The transform may read nothing but the text; other attributes of a node
-                raise a TransformError.
-            index_fields: What keyword indexes and embeddings read before a node's text: ``"path"``, the words of the
-                file's path; ``"title"``; ``"headings"``, the headings above it; or the name of metadata of the node or
-                its file. ``node.text`` and ``span`` do not change. A mapping gives separate fields for embed keys, for
-                keyword search (``"bm25"``) and for all others (``"*"``). The built-in groups have
+            ref: Another group, to combine nodes across the tree: the transform takes a second
+                argument ``ref``, the list of that group's nodes below the lowest group above both.
+                They are the descendants of the node, or for ``parent="summary", ref="sentence"``,
+                both made of the root group, those of the same document.
+            num_workers: Maximum number of concurrent calls, see `TransformArgs`. A transform class
+                with a parameter of this name receives it.
+            memo: Cache results by text: nodes of unchanged texts are used again when their file is
+                edited, and equal texts call the transform once. For functions that are slow or cost
+                money, such as calls of a model. The transform may read nothing but the text; other
+                attributes of a node raise a TransformError.
+            index_fields: What keyword indexes and embeddings read before a node's text: ``"path"``,
+                the words of the file's path; ``"title"``; ``"headings"``, the headings above it; or
+                the name of metadata of the node or its file. ``node.text`` and ``span`` do not
+                change. A mapping gives separate fields for embed keys, for keyword search
+                (``"bm25"``) and for all others (``"*"``). The built-in groups have
                 ``{"*": ["title", "headings"], "bm25": ["path", "title", "headings"]}``.
-            index_text: What they read in place of the node's text: a function of the node, called once for each index;
-                or the name of a group below it, such as summaries by a model, whose texts they read before the node's.
+            index_text: What they read in place of the node's text: a function of the node, called
+                once for each index; or the name of a group below it, such as summaries by a model,
+                whose texts they read before the node's.
             replace: Replace another definition of that name; the groups below it are rebuilt.
-            version: Distinguishes definitions that look the same: the version of a model or a prompt.
+            version: Distinguishes definitions that look the same: the version of a model or a
+                prompt.
             kwargs: Parameters of a transform class.
 
         Raises:
@@ -311,7 +333,9 @@ class Document:
             keys = ["*", "bm25", *self_or_class.embed_keys]
             unknown = [key for key in index_fields if key not in keys]
             require(not unknown, "The keys of index_fields", unknown, f"among {keys}")
-        options = GroupOptions(trans_node, version, num_workers, memo, ref, index_fields, index_text)
+        options = GroupOptions(
+            trans_node, version, num_workers, memo, ref, index_fields, index_text
+        )
         group = make_group(name, transform, parent, kwargs, options)
         self_or_class._graph.define(group, replace=replace)
 
@@ -367,24 +391,28 @@ class Document:
     ) -> IngestReport:
         """Ingest what changed in the dataset, and retry failed steps.
 
-        Files are compared by size, modification time and inode, and hashed in case of doubt. Changed files are loaded,
-        transformed and embedded as far as their content is new, and become visible document by document in one step.
-        If a file fails to load, its previous version stays searchable. The first use of a Document syncs
-        automatically. Groups and embeddings that have not been used yet are not built; they are built at first use.
+        Files are compared by size, modification time and inode, and hashed in case of doubt.
+        Changed files are loaded, transformed and embedded as far as their content is new, and
+        become visible document by document in one step. If a file fails to load, its previous
+        version stays searchable. The first use of a Document syncs automatically. Groups and
+        embeddings that have not been used yet are not built; they are built at first use.
 
         Args:
             dry_run: Only report what would be done, as far as the files show.
-            on_error: ``"collect"`` reports failures, ``"raise"`` stops after the batch with the first one.
-            max_deleted: Share of the known files in [0, 1] that may disappear at once, if more than ten do. If more, or
-                all, are missing, they are kept and reported as withheld: an unmounted folder looks the same. Pass 1 to
-                allow any deletion.
+            on_error: ``"collect"`` reports failures, ``"raise"`` stops after the batch with the
+                first one.
+            max_deleted: Share of the known files in [0, 1] that may disappear at once, if more than
+                ten do. If more, or all, are missing, they are kept and reported as withheld: an
+                unmounted folder looks the same. Pass 1 to allow any deletion.
             max_calls: Do nothing if `plan` estimates more model calls.
-            wait_s: How long to wait for another writing program, in seconds. The default outlasts a lost one.
-            verify: ``"counts"`` first compares the numbers of rows in the stores with the ledger, and repairs with a
-                warning if a store has lost some. The method `verify` compares the rows themselves.
+            wait_s: How long to wait for another writing program, in seconds. The default outlasts a
+                lost one.
+            verify: ``"counts"`` first compares the numbers of rows in the stores with the ledger,
+                and repairs with a warning if a store has lost some. The method `verify` compares
+                the rows themselves.
             on_progress: Called with a `Progress` at every step, instead of the Document's function.
-            cancel: An event that stops the call at the next safe point once it is set. What was finished is stored, and
-                the next sync does the rest.
+            cancel: An event that stops the call at the next safe point once it is set. What was
+                finished is stored, and the next sync does the rest.
 
         Raises:
             DatasetPathError: If the dataset's folder cannot be listed.
@@ -416,22 +444,25 @@ class Document:
 
     @known_keywords
     def plan(self, *, max_deleted: float = MAX_DELETED, diff: bool = False) -> SyncPlan:
-        """Estimate what `sync` would do and cost, and why; `SyncPlan.formats` says how it would read each kind of file.
+        """Estimate what `sync` would do and cost, and why; `SyncPlan.formats` says how it would
+        read each kind of file.
 
-        Loads at most 50 changed files of a kind, to count tokens, and none that needs OCR, another program or a reader
-        of yours. Calls no transform and no model.
+        Loads at most 50 changed files of a kind, to count tokens, and none that needs OCR, another
+        program or a reader of yours. Calls no transform and no model.
 
         Args:
             max_deleted: As for `sync`.
-            diff: Run the transforms of built groups that call no model, to count the chunks that stay, come and go, and
-                the texts to embed. Nothing is written.
+            diff: Run the transforms of built groups that call no model, to count the chunks that
+                stay, come and go, and the texts to embed. Nothing is written.
 
         Example:
             >>> from lazyrag import Document
             >>> Document().plan().calls
             0
         """
-        return syncing.plan_sync(self._unrestricted("plan"), max_deleted, diff=validate_boolean("diff", diff))
+        return syncing.plan_sync(
+            self._unrestricted("plan"), max_deleted, diff=validate_boolean("diff", diff)
+        )
 
     def retry_failed(self) -> IngestReport:
         """Retry failed files, transforms and embeddings. Return the new `last_report`.
@@ -457,12 +488,12 @@ class Document:
     ) -> IngestReport:
         """Ingest single files; a known file is loaded again if it changed.
 
-        A file inside the dataset's folder keeps its path there. `sync` does not track files outside of it: their
-        documents stay unchanged until you add or delete them again.
+        A file inside the dataset's folder keeps its path there. `sync` does not track files outside
+        of it: their documents stay unchanged until you add or delete them again.
 
         Args:
-            files: Paths, identified by their file names, or a mapping of your own ids to paths. An id with the suffix
-                of the path is the file's name, too: the metadata ``file_name``.
+            files: Paths, identified by their file names, or a mapping of your own ids to paths. An
+                id with the suffix of the path is the file's name, too: the metadata ``file_name``.
             metadata: Additional metadata by file name or id.
             on_progress: As for `sync`.
             cancel: As for `sync`.
@@ -515,12 +546,17 @@ class Document:
 
     @known_keywords
     def delete_files(
-        self, documents: Iterable[str], *, on_progress: OnProgress | None = None, cancel: Event | None = None
+        self,
+        documents: Iterable[str],
+        *,
+        on_progress: OnProgress | None = None,
+        cancel: Event | None = None,
     ) -> IngestReport:
         """Delete documents. They disappear from queries immediately; storage is reclaimed later.
 
-        The files themselves are not touched. A file in the dataset's folder is not ingested again until you pass it to
-        `add_files`, unless it was never ingested. Failures of the documents are forgotten.
+        The files themselves are not touched. A file in the dataset's folder is not ingested again
+        until you pass it to `add_files`, unless it was never ingested. Failures of the documents
+        are forgotten.
 
         Args:
             documents: Paths relative to the dataset, or ids.
@@ -537,33 +573,41 @@ class Document:
 
     @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
-        """Change documents' metadata. It takes precedence over ``file_metadata`` and loaders, and survives a sync.
+        """Change documents' metadata. It takes precedence over ``file_metadata`` and loaders, and
+        survives a sync.
 
-        No file is loaded. Transforms that receive whole nodes, and may read metadata, run again; texts are embedded
-        again only if a field that their index reads has changed, such as the title: see `create_node_group`.
+        No file is loaded. Transforms that receive whole nodes, and may read metadata, run again;
+        texts are embedded again only if a field that their index reads has changed, such as the
+        title: see `create_node_group`.
 
         Args:
-            changes: By path relative to the dataset, or id: names to values. None removes an earlier change.
+            changes: By path relative to the dataset, or id: names to values. None removes an
+                earlier change.
 
         Raises:
-            ConfigError: If a document does not exist, a name is built in, or a value cannot be stored.
+            ConfigError: If a document does not exist, a name is built in, or a value cannot be
+                stored.
             StoreBusyError: If another program writes the store.
         """
         return syncing.update_metadata(self._unrestricted("update_metadata"), changes)
 
     @known_keywords
     def activate_group(
-        self, *names: str | Sequence[str], embed_keys: Sequence[str] = (), analysers: Sequence[str] = ()
+        self,
+        *names: str | Sequence[str],
+        embed_keys: Sequence[str] = (),
+        analysers: Sequence[str] = (),
     ) -> None:
         """Build groups, their vectors and their term indexes now instead of at the first query.
 
-        Syncs keep them up to date, and a Document that opens the store with ``read_only=True`` finds them.
+        Syncs keep them up to date, and a Document that opens the store with ``read_only=True``
+        finds them.
 
         Args:
             names: Groups, or lists of them.
             embed_keys: Embed keys of the vectors to build, for each of the groups.
-            analysers: Analysers of the term indexes to build: ``"en"`` for ``similarity="bm25"``, ``"zh"`` for
-                ``"bm25_chinese"``.
+            analysers: Analysers of the term indexes to build: ``"en"`` for ``similarity="bm25"``,
+                ``"zh"`` for ``"bm25_chinese"``.
 
         Raises:
             NotRegisteredError: If a group is not defined, or an analyser is not registered.
@@ -576,7 +620,11 @@ class Document:
             >>> print(docs.last_report)
             0 added, 0 failed, 0 skipped
         """
-        groups = [self._defined(one) for name in names for one in ([name] if isinstance(name, str) else name)]
+        groups = [
+            self._defined(one)
+            for name in names
+            for one in ([name] if isinstance(name, str) else name)
+        ]
         keys = validate_texts("embed_keys", embed_keys)
         if keys:
             self._reader.embedders(keys)  # raises for an unknown one
@@ -598,26 +646,30 @@ class Document:
         on_report: OnReport | None = None,
         on_error: OnWatchError | None = None,
     ) -> Watcher:
-        """Sync in a background thread whenever the dataset's files change, until the watcher or the Document closes.
+        """Sync in a background thread whenever the dataset's files change, until the watcher or the
+        Document closes.
 
-        Starts with a sync of earlier changes; no later change is missed. The guarantees of `sync` hold: a query sees
-        one version of each document, and a crash loses nothing. Failed files are reported and retried with the next
-        change; a failed sync is retried after 1 s, 2 s, 4 s ... up to a minute.
+        Starts with a sync of earlier changes; no later change is missed. The guarantees of `sync`
+        hold: a query sees one version of each document, and a crash loses nothing. Failed files are
+        reported and retried with the next change; a failed sync is retried after 1 s, 2 s, 4 s ...
+        up to a minute.
 
         Args:
-            debounce_s: Start a sync after this many seconds without a change, at least 0. A lone change, after as many
-                seconds without any, is synced after a twentieth of a second.
-            max_wait_s: Longest time that a change waits in a busy folder, at least ``debounce_s`` seconds.
-            poll_s: Compare all files every ``poll_s`` seconds, more than 0, instead of using file system events: for
-                network folders, which have none, and for links whose targets are elsewhere.
+            debounce_s: Start a sync after this many seconds without a change, at least 0. A lone
+                change, after as many seconds without any, is synced after a twentieth of a second.
+            max_wait_s: Longest time that a change waits in a busy folder, at least ``debounce_s``
+                seconds.
+            poll_s: Compare all files every ``poll_s`` seconds, more than 0, instead of using file
+                system events: for network folders, which have none, and for links whose targets are
+                elsewhere.
             max_deleted: As for `sync`.
             on_report: Called with the `IngestReport` of every sync, in the watcher's thread.
-            on_error: Called with every exception of a sync, in the same thread. Without it the first error in a row
-                becomes a warning; `Watcher.errors` lists all of them.
+            on_error: Called with every exception of a sync, in the same thread. Without it the
+                first error in a row becomes a warning; `Watcher.errors` lists all of them.
 
         Raises:
-            ConfigError: If there are no files to watch, the Document is read-only, restricted or already watched, or an
-                argument is invalid.
+            ConfigError: If there are no files to watch, the Document is read-only, restricted or
+                already watched, or an argument is invalid.
             MissingDependencyError: If watchfiles is not installed and ``poll_s`` is not given.
             DatasetPathError: If the operating system refuses to watch.
 
@@ -632,7 +684,10 @@ class Document:
 
         indexer = self._unrestricted("watch")
         if self._watcher is not None and self._watcher.is_running:
-            raise ConfigError(f"{indexer.where} already has an active Watcher. Close it before calling watch() again.")
+            raise ConfigError(
+                f"{indexer.where} already has an active Watcher. Close it before calling watch()"
+                " again."
+            )
         watcher = make_watcher(
             indexer, self.sync, debounce_s, max_wait_s, poll_s, max_deleted, on_report, on_error
         )
@@ -679,11 +734,12 @@ class Document:
         on_progress: OnProgress | None = None,
         cancel: Event | None = None,
     ) -> tuple[Problem, ...]:
-        """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows. Idempotent.
+        """Fix what `verify` finds: rebuild everything that has a source, delete unknown rows.
+        Idempotent.
 
         Args:
-            embed_keys: Embed keys whose vectors are embedded again, as their model has changed. Other programs that
-                have the store open must open it again.
+            embed_keys: Embed keys whose vectors are embedded again, as their model has changed.
+                Other programs that have the store open must open it again.
             on_progress: As for `sync`.
             cancel: As for `sync`; the next repair does the rest.
 
@@ -711,13 +767,14 @@ class Document:
             return repair(indexer)
 
     def compact(self) -> None:
-        """Give back the space of what is not live any more: superseded nodes and vectors, dropped groups, free pages.
+        """Give back the space of what is not live any more: superseded nodes and vectors, dropped
+        groups, free pages.
 
-        A sync removes superseded rows as well, but store files keep their size, and the embedding cache keeps
-        vectors of superseded texts and models until nobody used them for 90 days. What was superseded in the
-        last ten seconds stays for running queries until the next sync or call. It may be interrupted at any
-        point. The files are rewritten, which takes their size on the disk meanwhile; other programs wait with
-        their writes.
+        A sync removes superseded rows as well, but store files keep their size, and the embedding
+        cache keeps vectors of superseded texts and models until nobody used them for 90 days. What
+        was superseded in the last ten seconds stays for running queries until the next sync or
+        call. It may be interrupted at any point. The files are rewritten, which takes their size on
+        the disk meanwhile; other programs wait with their writes.
 
         Raises:
             StoreBusyError: If another program writes the store.
@@ -735,18 +792,21 @@ class Document:
     def purge(self, document: str, *, folders: Sequence[PathLike] = ()) -> DeletionCertificate:
         """Delete a document so that no byte of it remains in the stores, and certify that.
 
-        All of its versions go at once: reads of other programs that still use them are repeated. Then everything is
-        done that `compact` does, keyword indexes are written anew without its words, and all files of the stores are
-        searched. Takes about as long as reading and writing the stores. Chroma in a folder and Milvus Lite are closed
-        for a moment, in which queries of other threads by vectors fail with a StoreError.
+        All of its versions go at once: reads of other programs that still use them are repeated.
+        Then everything is done that `compact` does, keyword indexes are written anew without its
+        words, and all files of the stores are searched. Takes about as long as reading and writing
+        the stores. Chroma in a folder and Milvus Lite are closed for a moment, in which queries of
+        other threads by vectors fail with a StoreError.
 
         Args:
             document: Its path relative to the dataset, or its id.
-            folders: Other files and folders to search, such as uploads and logs; nothing is removed from them.
+            folders: Other files and folders to search, such as uploads and logs; nothing is removed
+                from them.
 
         Returns:
-            What was searched, what was found, and what cannot be checked. It is not clean if something remains: a
-            reader keeps a file locked, or its path has to stay because its file is still in the dataset's folder.
+            What was searched, what was found, and what cannot be checked. It is not clean if
+            something remains: a reader keeps a file locked, or its path has to stay because its
+            file is still in the dataset's folder.
 
         Raises:
             ConfigError: If there never was such a document, or nothing is left of it.
@@ -772,7 +832,8 @@ class Document:
         file: PathLike | None = None,
         folders: Sequence[PathLike] = (),
     ) -> DeletionCertificate:
-        """Search all stores for a document that is gone; nothing is changed. `purge` returns such a certificate, too.
+        """Search all stores for a document that is gone; nothing is changed. `purge` returns such a
+        certificate, too.
 
         Args:
             document: The path or id that it had.
@@ -790,20 +851,25 @@ class Document:
 
     @known_keywords
     def documents(
-        self, after: str | None = None, limit: int = 100, status: str | None = None, filters: FilterLike | None = None
+        self,
+        after: str | None = None,
+        limit: int = 100,
+        status: str | None = None,
+        filters: FilterLike | None = None,
     ) -> list[DocumentInfo]:
-        """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or built.
+        """List the documents and their states, a page at a time, sorted by id. Nothing is loaded or
+        built.
 
-        Deleted documents are listed with ``status="DELETING"`` or ``"DELETED"`` only. A restricted Document lists the
-        live documents that are visible through it.
+        Deleted documents are listed with ``status="DELETING"`` or ``"DELETED"`` only. A restricted
+        Document lists the live documents that are visible through it.
 
         Args:
             after: The last id of the page before; None for the first page.
             limit: At most so many documents, at least 1.
-            status: Only documents in this state: ``"WAITING"``, ``"WORKING"``, ``"SUCCESS"``, ``"FAILED"``,
-                ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
-            filters: A filter on the fields of live documents. Declared fields are in the ledger; for built-in ones the
-                root nodes of documents are read, up to the end of the page.
+            status: Only documents in this state: ``"WAITING"``, ``"WORKING"``, ``"SUCCESS"``,
+                ``"FAILED"``, ``"DELETING"`` or ``"DELETED"``; see `DocumentInfo`.
+            filters: A filter on the fields of live documents. Declared fields are in the ledger;
+                for built-in ones the root nodes of documents are read, up to the end of the page.
 
         Raises:
             ConfigError: If an argument is invalid.
@@ -846,7 +912,8 @@ class Document:
 
     @known_keywords
     def diff(self, document: str, before: int, after: int | None = None) -> VersionDiff:
-        """Compare two stored versions of a document: nodes that were added, removed or moved, and lines of its text.
+        """Compare two stored versions of a document: nodes that were added, removed or moved, and
+        lines of its text.
 
         Args:
             document: Its path relative to the dataset, or its id.
@@ -870,7 +937,8 @@ class Document:
     def rollback(self, document: str, version: int | None = None) -> DocumentVersion:
         """Make an earlier version of a document live again, until its file changes.
 
-        Nothing is loaded or embedded. The restored version becomes the newest one; the live one becomes an earlier one.
+        Nothing is loaded or embedded. The restored version becomes the newest one; the live one
+        becomes an earlier one.
 
         Args:
             document: Its path relative to the dataset, or its id.
@@ -885,10 +953,11 @@ class Document:
 
     @known_keywords
     def export(self, folder: PathLike) -> Path:
-        """Write the live state into a new folder: documents and nodes as JSON lines, vectors as arrays.
+        """Write the live state into a new folder: documents and nodes as JSON lines, vectors as
+        arrays.
 
-        A manifest lists the row count and SHA-256 of each file. `import_from` reads the folder on any machine, without
-        loading or embedding anything.
+        A manifest lists the row count and SHA-256 of each file. `import_from` reads the folder on
+        any machine, without loading or embedding anything.
 
         Args:
             folder: The folder to create.
@@ -909,14 +978,16 @@ class Document:
     def import_from(self, folder: PathLike) -> int:
         """Import the folder that `export` wrote into an empty Document, all or nothing.
 
-        All files are checked against the manifest before anything is written. Nothing is loaded, transformed or
-        embedded. Groups whose definitions differ from the exported ones are rebuilt at first use.
+        All files are checked against the manifest before anything is written. Nothing is loaded,
+        transformed or embedded. Groups whose definitions differ from the exported ones are rebuilt
+        at first use.
 
         Returns:
             The number of imported documents.
 
         Raises:
-            ConfigError: If the folder is not an export, has other ``doc_fields``, or this Document is not empty.
+            ConfigError: If the folder is not an export, has other ``doc_fields``, or this Document
+                is not empty.
             StoreError: If a file of the export is missing, cut short or altered.
             StoreBusyError: If another program writes the store.
         """
@@ -925,7 +996,8 @@ class Document:
         return import_from(self._unrestricted("import_from"), folder)
 
     def dump(self) -> Iterator[str]:
-        """Yield the live state as lines of JSON, equal for equal Documents: for tests and snapshots.
+        """Yield the live state as lines of JSON, equal for equal Documents: for tests and
+        snapshots.
 
         See `lazyrag.maintain.export.canonical_dump`. Nothing is loaded or built.
 
@@ -942,11 +1014,18 @@ class Document:
 
     @known_keywords
     def search(
-        self, query: str, topk: int = 6, filters: FilterLike | None = None, *, group: str = "MediumChunk"
+        self,
+        query: str,
+        topk: int = 6,
+        filters: FilterLike | None = None,
+        *,
+        group: str = "MediumChunk",
     ) -> list[DocNode]:
-        """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword search.
+        """Find the best chunks, by hybrid search if the Document has `embed`, else by keyword
+        search.
 
-        Both serve Chinese and English. For other ways to search, make a `Retriever` or a `HybridRetriever`.
+        Both serve Chinese and English. For other ways to search, make a `Retriever` or a
+        `HybridRetriever`.
 
         Args:
             query: A question or keywords.
@@ -995,7 +1074,8 @@ class Document:
 
         Raises:
             NotRegisteredError: If the group is not defined.
-            ConfigError: If limit or offset is not an integer >= 0, or a filter does not fit the fields.
+            ConfigError: If limit or offset is not an integer >= 0, or a filter does not fit the
+                fields.
 
         Example:
             >>> from lazyrag import Document
@@ -1004,8 +1084,16 @@ class Document:
         """
         first = validate_integer("offset", offset, 0)
         last = None if limit is None else first + validate_integer("limit", limit, 0)
-        given = {"uid": ("uids", uids), "document_id": ("document_ids", document_ids), "number": ("numbers", numbers)}
-        wanted = {attribute: _value_set(*values) for attribute, values in given.items() if values[1] is not None}
+        given = {
+            "uid": ("uids", uids),
+            "document_id": ("document_ids", document_ids),
+            "number": ("numbers", numbers),
+        }
+        wanted = {
+            attribute: _value_set(*values)
+            for attribute, values in given.items()
+            if values[1] is not None
+        }
         name = self._defined(group)
         self._reader.bind(filters)  # raises before anything is built
 
@@ -1015,7 +1103,8 @@ class Document:
         return self._reader.read(select, frozenset([Step(name)]))
 
     def outline(self, path: str) -> list[Location]:
-        """Return the headings, pages or other locations of a document, with their spans in its text.
+        """Return the headings, pages or other locations of a document, with their spans in its
+        text.
 
         Args:
             path: Its path relative to the dataset, or its id.
@@ -1031,7 +1120,8 @@ class Document:
 
         Args:
             path: Its path relative to the dataset, or its id.
-            span: First character and one past the last one; a span may reach beyond the end. None for the whole text.
+            span: First character and one past the last one; a span may reach beyond the end. None
+                for the whole text.
 
         Raises:
             DatasetPathError: If the document does not exist, or is not visible here.
@@ -1048,9 +1138,15 @@ class Document:
 
     @known_keywords
     def grep(
-        self, text: str, filters: FilterLike | None = None, *, limit: int = 100, ignore_case: bool = False
+        self,
+        text: str,
+        filters: FilterLike | None = None,
+        *,
+        limit: int = 100,
+        ignore_case: bool = False,
     ) -> list[TextMatch]:
-        """Find a literal text in the documents, by document in order of path. No pattern: it takes linear time.
+        """Find a literal text in the documents, by document in order of path. No pattern: it takes
+        linear time.
 
         Invisible characters, such as soft hyphens, and the encoding of accents do not count.
 
@@ -1075,7 +1171,8 @@ class Document:
     def tables(self) -> list[Table]:
         r"""Return the tables of the documents, by document in order of path.
 
-        They are the nodes of the built-in group ``table``, which retrievers search by any of their cells.
+        They are the nodes of the built-in group ``table``, which retrievers search by any of their
+        cells.
 
         Raises:
             IngestionError: If every document fails.
@@ -1093,10 +1190,12 @@ class Document:
 
     @known_keywords
     def sql(self, query: str, *, limit: int = 1_000) -> list[SqlRow]:
-        """Run a SELECT statement over the `tables`. It can read nothing else: no file, no network, no variable.
+        """Run a SELECT statement over the `tables`. It can read nothing else: no file, no network,
+        no variable.
 
-        Each row of the result has ``locations``: where the rows of the tables are that it was made of. Columns of
-        numbers, dates and booleans have these types, empty cells are NULL. Needs lazyrag[sql], which installs DuckDB.
+        Each row of the result has ``locations``: where the rows of the tables are that it was made
+        of. Columns of numbers, dates and booleans have these types, empty cells are NULL. Needs
+        lazyrag[sql], which installs DuckDB.
 
         Args:
             query: One SELECT statement in the dialect of DuckDB; names as in `tables`.
@@ -1111,7 +1210,8 @@ class Document:
         return run_sql(self, query, limit)
 
     def related(self, uid: str, topk: int = 6) -> list[DocNode]:
-        """Return the nodes of a node's group that are nearest to it: by its stored vector, else by its rarest terms.
+        """Return the nodes of a node's group that are nearest to it: by its stored vector, else by
+        its rarest terms.
 
         Args:
             uid: Of the node.
@@ -1131,22 +1231,28 @@ class Document:
         return listing.related_nodes(self._reader, uid, topk)
 
     def near_duplicates(
-        self, group: str = LAZY_ROOT_NAME, *, threshold: float = 0.8, filters: FilterLike | None = None
+        self,
+        group: str = LAZY_ROOT_NAME,
+        *,
+        threshold: float = 0.8,
+        filters: FilterLike | None = None,
     ) -> list[list[DocNode]]:
         """Find nodes of a group with nearly the same text: copies and revisions.
 
-        100,000 passages take about 7 s of processor time. Texts are compared without regard to case and white space.
+        100,000 passages take about 7 s of processor time. Texts are compared without regard to case
+        and white space.
 
         Args:
             group: The group; whole documents by default.
-            threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes. 0.8 allows about
-                one replaced word in 20, or one Chinese letter in 40. Of pairs with just this similarity, one in 5,000
-                may be missed at 0.8, one in 80 at 0.7, one in 3 at 0.5.
+            threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight
+                bytes. 0.8 allows about one replaced word in 20, or one Chinese letter in 40. Of
+                pairs with just this similarity, one in 5,000 may be missed at 0.8, one in 80 at
+                0.7, one in 3 at 0.5.
             filters: Only nodes that satisfy these filters.
 
         Returns:
-            Clusters of at least two nodes, in the group's order, like the nodes of each. Two nodes of a cluster may be
-            connected by others that are similar to both.
+            Clusters of at least two nodes, in the group's order, like the nodes of each. Two nodes
+            of a cluster may be connected by others that are similar to both.
 
         Raises:
             NotRegisteredError: If the group is not defined.
@@ -1162,10 +1268,11 @@ class Document:
         return listing.near_duplicates(self._reader, self._defined(group), threshold, filters)
 
     def find(self, target: str) -> Callable[[Sequence[DocNode]], list[DocNode]]:
-        """Return a function from nodes to related nodes of another group, through the lowest group above both.
+        """Return a function from nodes to related nodes of another group, through the lowest group
+        above both.
 
-        The result keeps the nodes' order, contains each node once, and carries the highest score of those
-        that led there: a parent that of its best child.
+        The result keeps the nodes' order, contains each node once, and carries the highest score of
+        those that led there: a parent that of its best child.
 
         Example:
             >>> from lazyrag import Document
@@ -1202,28 +1309,37 @@ class Document:
         self, node: DocNode, before: int = ..., after: int = ..., *, merge: Literal[False] = ...
     ) -> list[DocNode]: ...
     @overload
-    def window(self, node: DocNode, before: int = ..., after: int = ..., *, merge: Literal[True]) -> DocNode: ...
+    def window(
+        self, node: DocNode, before: int = ..., after: int = ..., *, merge: Literal[True]
+    ) -> DocNode: ...
     @overload
     def window(
         self, node: Sequence[DocNode], before: int = ..., after: int = ..., *, merge: bool = ...
     ) -> list[DocNode]: ...
     @known_keywords
     def window(
-        self, node: DocNode | Sequence[DocNode], before: int = 1, after: int = 1, *, merge: bool = False
+        self,
+        node: DocNode | Sequence[DocNode],
+        before: int = 1,
+        after: int = 1,
+        *,
+        merge: bool = False,
     ) -> DocNode | list[DocNode]:
-        """Return a node with its neighbours before and after it in its group and document, in order.
+        """Return a node with its neighbours before and after it in its group and document, in
+        order.
 
-        Fewer neighbours exist at a document's ends. For several nodes, such as hits, windows that overlap or touch are
-        joined; windows come in the order of the first node that leads to each, and each node appears once. A given node
-        keeps its score; its neighbours carry that of the first node that led there.
+        Fewer neighbours exist at a document's ends. For several nodes, such as hits, windows that
+        overlap or touch are joined; windows come in the order of the first node that leads to each,
+        and each node appears once. A given node keeps its score; its neighbours carry that of the
+        first node that led there.
 
         Args:
             node: A node of this Document, or several.
             before: Number of neighbours before each, at least 0.
             after: Number of neighbours after each, at least 0.
-            merge: Return each window as one node. Its text repeats no overlap where spans are known, its `span` covers
-                all of it if all of it is in the source, and `merged_from` lists its nodes. Without spans, texts are
-                joined by line ends.
+            merge: Return each window as one node. Its text repeats no overlap where spans are
+                known, its `span` covers all of it if all of it is in the source, and `merged_from`
+                lists its nodes. Without spans, texts are joined by line ends.
 
         Returns:
             The nodes; with ``merge``, one node for one, and a list of nodes for several.
@@ -1270,28 +1386,41 @@ class Document:
             >>> docs.get_window_nodes(docs.get_nodes("step")[0], (0, 1), merge=True).text
             'Pick it. Wither it. '
         """
-        require(isinstance(span, (tuple, list)) and len(span) == 2, "span", span, "a pair of integers such as (-5, 5)")
+        require(
+            isinstance(span, (tuple, list)) and len(span) == 2,
+            "span",
+            span,
+            "a pair of integers such as (-5, 5)",
+        )
         before = -validate_integer("span[0]", span[0], -sys.maxsize, 0)
         after = validate_integer("span[1]", span[1], 0)
-        return self.window(node, before, after, merge=True) if merge else self.window(node, before, after)
+        return (
+            self.window(node, before, after, merge=True)
+            if merge
+            else self.window(node, before, after)
+        )
 
     @known_keywords
     def marks(self, path: str, span: Span | Location, *, file: PathLike | None = None) -> Marks:
         """Find where a span of a document's text is shown: for highlighting a hit or a citation.
 
-        For a PDF, the result has boxes around exactly the characters of the span, line by line. Nothing is stored for
-        it: the file is read again. For other formats, and for files in archives and mails, it is the range in the
-        document's text, which is what a program can show of them: the text of its root node.
+        For a PDF, the result has boxes around exactly the characters of the span, line by line.
+        Nothing is stored for it: the file is read again. For other formats, and for files in
+        archives and mails, it is the range in the document's text, which is what a program can show
+        of them: the text of its root node.
 
         Args:
             path: The document's path relative to the dataset, or its id.
-            span: Start and end in the document's text, such as `DocNode.span` of a node whose source is the root node;
-                or one of `DocNode.locations`.
-            file: The document's file, where this program does not know it: it was added by `add_files` in another one.
+            span: Start and end in the document's text, such as `DocNode.span` of a node whose
+                source is the root node; or one of `DocNode.locations`.
+            file: The document's file, where this program does not know it: it was added by
+                `add_files` in another one.
 
         Raises:
-            ConfigError: If there is no such document here, the span is not in it, or its file is not known.
-            LoadError: If the file is gone or has changed since it was ingested, or a page has no places of words.
+            ConfigError: If there is no such document here, the span is not in it, or its file is
+                not known.
+            LoadError: If the file is gone or has changed since it was ingested, or a page has no
+                places of words.
 
         Example:
             >>> from lazyrag import Document
@@ -1305,7 +1434,9 @@ class Document:
         return find_marks(self._reader, path, span, file)
 
     @known_keywords
-    def page_image(self, path: str, page: int, *, width: int = 1000, file: PathLike | None = None) -> bytes:
+    def page_image(
+        self, path: str, page: int, *, width: int = 1000, file: PathLike | None = None
+    ) -> bytes:
         """Render a page of a PDF as PNG, on which the boxes of `marks` fit.
 
         Args:
@@ -1327,11 +1458,11 @@ class Document:
     def restricted(self, filters: FilterLike) -> Self:
         """Return a view of this Document that contains only the nodes that satisfy a filter.
 
-        Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query, and depend on
-        nothing else: scores, explanations and errors are those of a Document without the hidden nodes. A node's fields
-        are those of what it was made from, overlaid with its own. Groups defined on the view belong to the Document,
-        and so do the stores: closing the view closes nothing. Warnings address the program's operator and may name
-        every file.
+        Hits, parents, children, `get_nodes` and `last_report` are limited to them, for every query,
+        and depend on nothing else: scores, explanations and errors are those of a Document without
+        the hidden nodes. A node's fields are those of what it was made from, overlaid with its own.
+        Groups defined on the view belong to the Document, and so do the stores: closing the view
+        closes nothing. Warnings address the program's operator and may name every file.
 
         Raises:
             ConfigError: If the filter is None or empty, or does not fit the fields.
@@ -1346,7 +1477,8 @@ class Document:
         return view
 
     def close(self) -> None:
-        """Close the service, the watcher, files and connections. Waits for a running build. Idempotent.
+        """Close the service, the watcher, files and connections. Waits for a running build.
+        Idempotent.
 
         A Document is also a context manager that closes itself.
 
@@ -1366,10 +1498,13 @@ class Document:
         return self
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open stores."""
+        """Refuse `copy.copy`, `copy.deepcopy` and pickle: both objects would write to the same open
+        stores.
+        """
         raise ConfigError(
-            "A Document cannot be copied or pickled: it holds open stores. Share this one among threads, make a view "
-            "of it with restricted(filters), or open its stores again with Document(..., read_only=True)."
+            "A Document cannot be copied or pickled: it holds open stores. Share this one among"
+            " threads, make a view of it with restricted(filters), or open its stores again with"
+            " Document(..., read_only=True)."
         )
 
     def __exit__(self, *exc_info: object) -> None:
@@ -1378,13 +1513,23 @@ class Document:
     def __repr__(self) -> str:
         if self._reader.scope is not None:
             return f"<{self._indexer.where}, restricted>"
-        return f"<{self._indexer.where}: {count(len(self._indexer.ledger.tree.documents), 'document')}>"
+        return (
+            f"<{self._indexer.where}:"
+            f" {count(len(self._indexer.ledger.tree.documents), 'document')}>"
+        )
 
     def _repr_html_(self) -> str:
         from lazyrag.data.notebook import tree_html
 
-        nodes = {} if self._reader.scope is not None else {one.name: one.nodes for one in self.status().groups}
-        labels = {name: f"{name}: {count(nodes[name], 'node')}" if name in nodes else name for name in self.groups}
+        nodes = (
+            {}
+            if self._reader.scope is not None
+            else {one.name: one.nodes for one in self.status().groups}
+        )
+        labels = {
+            name: f"{name}: {count(nodes[name], 'node')}" if name in nodes else name
+            for name in self.groups
+        }
         children: dict[str, list[str]] = {}
         for name in self.groups:
             if name != LAZY_ROOT_NAME:
@@ -1407,9 +1552,14 @@ class Document:
         return report_of(self._indexer, visible)
 
     def _unrestricted(self, method: str) -> Indexer:
-        """Return the indexer, unless this is a view, which cannot see all that the method concerns."""
+        """Return the indexer, unless this is a view, which cannot see all that the method
+        concerns.
+        """
         if self._reader.scope is not None:
-            raise ConfigError(f"{method}() is not available on a restricted Document. Call it on the original one.")
+            raise ConfigError(
+                f"{method}() is not available on a restricted Document. Call it on the original"
+                " one."
+            )
         return self._indexer
 
     def _defined(self, name: str) -> str:
@@ -1417,12 +1567,16 @@ class Document:
         self._reader.line(name)
         return name
 
-    def _nodes_in_line(self, nodes: Sequence[DocNode], target: str, side: Literal["above", "below"]) -> list[DocNode]:
+    def _nodes_in_line(
+        self, nodes: Sequence[DocNode], target: str, side: Literal["above", "below"]
+    ) -> list[DocNode]:
         checked = _node_list(nodes)
         for node in checked:
             lower, upper = (node.group, target) if side == "above" else (target, node.group)
             if upper not in self._reader.line(lower)[1:]:
-                raise ConfigError(f"The group {target!r} is not {side} {node.group!r}. Use find({target!r}).")
+                raise ConfigError(
+                    f"The group {target!r} is not {side} {node.group!r}. Use find({target!r})."
+                )
         return checked
 
 
@@ -1438,22 +1592,36 @@ def _launcher(launcher: Any) -> Any:
 
 
 def _value_set(name: str, values: Any) -> frozenset[Any]:
-    require(isinstance(values, Iterable) and not isinstance(values, str), name, values, "a list of values")
+    require(
+        isinstance(values, Iterable) and not isinstance(values, str),
+        name,
+        values,
+        "a list of values",
+    )
     return frozenset(values)
 
 
 def _node_list(nodes: Any) -> list[DocNode]:
     if isinstance(nodes, DocNode):
         nodes = [nodes]
-    require(isinstance(nodes, Iterable) and not isinstance(nodes, str), "nodes", nodes, "a DocNode or a list of them")
+    require(
+        isinstance(nodes, Iterable) and not isinstance(nodes, str),
+        "nodes",
+        nodes,
+        "a DocNode or a list of them",
+    )
     listed = list(nodes)
     for node in listed:
-        require(isinstance(node, DocNode) and bool(node.group), "nodes", node, "nodes of a Document")
+        require(
+            isinstance(node, DocNode) and bool(node.group), "nodes", node, "nodes of a Document"
+        )
     return listed
 
 
 def _load_limits(limits: LoadLimits | None, processes: int) -> LoadLimits:
-    """Return the limits of one file. Limits that nothing could enforce are refused, except for the default ones."""
+    """Return the limits of one file. Limits that nothing could enforce are refused, except for the
+    default ones.
+    """
     if limits is None:
         return DEFAULT_LIMITS
     require(isinstance(limits, LoadLimits), "limits", limits, "a LoadLimits or None")
@@ -1465,7 +1633,9 @@ def _load_limits(limits: LoadLimits | None, processes: int) -> LoadLimits:
             msg = f"limits has {name}={value!r}, which only a separate process can enforce."
             raise ConfigError(f"{msg} Pass processes=1 or more, or {name}=0.")
         if name == "memory_bytes" and not resident_bytes(os.getpid()):
-            raise ConfigError(f"limits has {name}={value!r}, which this system cannot measure. Pass {name}=0.")
+            raise ConfigError(
+                f"limits has {name}={value!r}, which this system cannot measure. Pass {name}=0."
+            )
     return limits
 
 
@@ -1473,8 +1643,13 @@ def _refuse_shards(conf: StoreConf) -> None:
     """Refuse a store that an earlier release distributed over several files."""
     marker = Path(f"{conf.ledger_file}.shards")
     if conf.ledger_file is not None and marker.exists():
-        msg = f"{conf.ledger_file} is distributed over several stores, which lazyrag 0.2 made and reads."
-        raise ConfigError(f"{msg} Run `lazyrag reshard --shards 1` with that release, then open it with this one.")
+        msg = (
+            f"{conf.ledger_file} is distributed over several stores, which lazyrag 0.2 made and"
+            " reads."
+        )
+        raise ConfigError(
+            f"{msg} Run `lazyrag reshard --shards 1` with that release, then open it with this one."
+        )
 
 
 def _open_indexer(
@@ -1499,8 +1674,8 @@ def _open_indexer(
         file = stores.ledger
         if options.read_only and file.path is None:
             msg = (
-                "read_only=True opens the files of another program, but this Document is in memory. "
-                "Pass store_conf={'segment_store': {'type': 'map', 'kwargs': {'uri': ...}}}."
+                "read_only=True opens the files of another program, but this Document is in memory."
+                " Pass store_conf={'segment_store': {'type': 'map', 'kwargs': {'uri': ...}}}."
             )
             raise ConfigError(msg)
         dataset = dataset.selected(file, name, **chosen)
@@ -1513,7 +1688,9 @@ def _open_indexer(
             from lazyrag.models.embedding_cache import EmbeddingCache
 
             cache = undo.enter_context(EmbeddingCache(Path(f"{file.path}.embeddings")))
-            cached = {key: _with_cache(one, cache, identities[key]) for key, one in embedders.items()}
+            cached = {
+                key: _with_cache(one, cache, identities[key]) for key, one in embedders.items()
+            }
         planner = BuildPlanner(definitions, ledger, nodes, cached, identities)
         if file.path is not None:
             options = replace(options, grace_s=_GRACE_S)
@@ -1521,7 +1698,9 @@ def _open_indexer(
             undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
         check_probes(f"Document {name!r}", ledger, embedders, identities)
         close = undo.pop_all().close
-        indexer = Indexer(name, dataset, definitions, nodes, ledger, embedders, planner, options, close)
+        indexer = Indexer(
+            name, dataset, definitions, nodes, ledger, embedders, planner, options, close
+        )
         indexer.cache = cache
         indexer.on_sync = lambda: syncing.ingest_changes(indexer)
         indexer.on_check = lambda: _repair_lost(indexer)
@@ -1529,16 +1708,19 @@ def _open_indexer(
 
 
 def _warn_of_namesake(indexer: Indexer) -> None:
-    """Warn if another ledger has collections under a name that was derived from the dataset's path."""
+    """Warn if another ledger has collections under a name that was derived from the dataset's
+    path.
+    """
     collections = getattr(indexer.nodes.segments, "collections", None)
     if collections is None or indexer.ledger.tree.groups:  # those of the own ledger
         return
     found = collections(collection_prefix(indexer.name))
     if found:
         warn_user(
-            f"Another ledger has collections of a Document named {indexer.name!r} on the server, such as {found[0]!r}. "
-            "Those of this Document stay separate. Pass Document(name=...) to tell them apart, or "
-            "store_conf['ledger'], if it is the ledger of the same Document.",
+            f"Another ledger has collections of a Document named {indexer.name!r} on the server,"
+            f" such as {found[0]!r}. Those of this Document stay separate. Pass Document(name=...)"
+            " to tell them apart, or store_conf['ledger'], if it is the ledger of the same"
+            " Document.",
             IngestionWarning,
         )
 
@@ -1556,7 +1738,11 @@ def _embed_again(indexer: Indexer, key: str) -> None:
     planner, embedder = indexer.planner, indexer.embedders[key]
     with indexer.writing():
         view = indexer.now()
-        steps = [step for name in view.groups if planner.live_index(view, step := Step(name, embed_key=key))]
+        steps = [
+            step
+            for name in view.groups
+            if planner.live_index(view, step := Step(name, embed_key=key))
+        ]
         planner.identities[key] = identity = next_identity(embedder)
         if indexer.cache is not None:
             planner.embedders[key] = _with_cache(embedder, indexer.cache, identity)

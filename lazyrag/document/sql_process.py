@@ -1,7 +1,8 @@
-"""The process that runs SQL for `Document.sql`: DuckDB in a process of its own, whose memory is limited.
+"""The process that runs SQL for `Document.sql`: DuckDB in a process of its own, whose memory is
+limited.
 
-DuckDB's own limit leaves out what it holds of long strings, and a thread cannot be ended. Started as a script, this
-module imports nothing else of the package.
+DuckDB's own limit leaves out what it holds of long strings, and a thread cannot be ended. Started
+as a script, this module imports nothing else of the package.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 Rows: TypeAlias = "tuple[list[str], list[str], list[tuple[Any, ...]]]"
-"""Tables that are joined, names of columns, and rows; the last column has the keys of the rows that each is made of."""
+"""Tables that are joined, names of columns, and rows; the last column has the keys of the rows that
+each is made of."""
 
 ROW_BITS = 40  # of a row's number in its key; the number of its table is above
 MEMORY = 1 << 30
@@ -42,7 +44,10 @@ _TYPES = (
     ("DATE", re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])")),
     (
         "TIMESTAMP",
-        re.compile(r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?: (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)?"),
+        re.compile(
+            r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?:"
+            r" (?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)?"
+        ),
     ),
     ("BOOLEAN", re.compile(r"true|false", re.IGNORECASE)),
 )
@@ -87,7 +92,9 @@ def decode(value: Any) -> Any:
 
 
 def run(source: BinaryIO, target: BinaryIO) -> None:
-    """Receive a query, send the names of its tables, receive these, and send the rows, or an error."""
+    """Receive a query, send the names of its tables, receive these, and send the rows, or an
+    error.
+    """
     path, query, limit = json.loads(source.readline())
     sys.path[:] = path
     import duckdb
@@ -106,18 +113,23 @@ def run(source: BinaryIO, target: BinaryIO) -> None:
                 return
             tree = _syntax(connection, query)
             send("tables", *_table_names(tree))
-            tables: list[tuple[int, str, Sequence[str], list[list[str]]]] = json.loads(source.readline())
+            tables: list[tuple[int, str, Sequence[str], list[list[str]]]] = json.loads(
+                source.readline()
+            )
             for _, name, columns, cells in tables:
                 _fill(connection, name, columns, cells)
             connection.execute("SET lock_configuration = true")
-            joined, names, rows = _rows(connection, query, limit, {name: number for number, name, *_ in tables})
+            joined, names, rows = _rows(
+                connection, query, limit, {name: number for number, name, *_ in tables}
+            )
             send("rows", joined, names, [[*map(encode, row)] for row in rows])
     except (duckdb.OutOfMemoryException, MemoryError):
         send("memory")
     except RecursionError:
         send("error", "It is nested too deep.")
     except duckdb.Error as exc:
-        send("error", str(exc).partition("\n")[0])  # what follows are hints, which name DuckDB's own tables
+        # what follows are hints, which name DuckDB's own tables
+        send("error", str(exc).partition("\n")[0])
 
 
 def _limit() -> None:
@@ -134,7 +146,9 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def _fill(connection: Any, name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _fill(
+    connection: Any, name: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
     types = [_type(row[at] for row in rows if at < len(row)) for at in range(len(columns))]
     selected = ", ".join(
         f"TRY_CAST(nullif(r[{at}], '') AS {kind}) AS \"{column}\""
@@ -149,7 +163,11 @@ def _type(cells: Iterator[str]) -> str:
     kinds = list(_TYPES)
     for cell in cells:
         if cell and not cell.startswith("="):
-            kinds = [(kind, form) for kind, form in kinds if form.fullmatch(cell) and _is_value(kind, cell)]
+            kinds = [
+                (kind, form)
+                for kind, form in kinds
+                if form.fullmatch(cell) and _is_value(kind, cell)
+            ]
     return kinds[0][0] if 0 < len(kinds) < len(_TYPES) else "VARCHAR"
 
 
@@ -181,7 +199,9 @@ def _fetch(connection: Any, query: str, limit: int) -> tuple[list[str], list[tup
 
 
 def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int]) -> Iterator[str]:
-    """The query with keys of the rows that each result row is made of as last column; two forms to try."""
+    """The query with keys of the rows that each result row is made of as last column; two forms to
+    try.
+    """
     node = tree["statements"][0]["node"]
     kinds = {one["type"] for one in node.get("modifiers", ())}
     if node["type"] != "SELECT_NODE" or "DISTINCT_MODIFIER" in kinds:
@@ -194,15 +214,20 @@ def _located(connection: Any, tree: Mapping[str, Any], numbers: Mapping[str, int
     if not keys:
         return
     selected = node["select_list"]
-    of_rows = [] if node["aggregate_handling"] == "FORCE_AGGREGATES" else ["[{}]"]  # GROUP BY ALL would group by it
+    # GROUP BY ALL would group by it
+    of_rows = [] if node["aggregate_handling"] == "FORCE_AGGREGATES" else ["[{}]"]
     for form in (*of_rows, "flatten(list([{}]))"):
         extra = _syntax(connection, f"SELECT {form.format(', '.join(keys))} AS _rows")
         node["select_list"] = [*selected, *extra["statements"][0]["node"]["select_list"]]
-        yield connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchone()[0]
+        yield connection.execute(
+            "SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]
+        ).fetchone()[0]
 
 
 def _syntax(connection: Any, query: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
+    found: dict[str, Any] = json.loads(
+        connection.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0]
+    )
     return found
 
 

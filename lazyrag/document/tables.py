@@ -30,19 +30,30 @@ from lazyrag.validation import validate_integer, validate_text
 _MAX_NAME = 60
 _RESERVED = frozenset(
     (
-        "all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create "
-        "default deferrable desc describe distinct do else end except false fetch for foreign from group having in "
-        "initially intersect into lambda lateral leading limit not null offset on only or order pivot placing primary "
-        "qualify references returning select show some summarize symmetric table then to trailing true union unique "
-        "unpivot using variadic when where window with asof at cross full inner is join left natural outer positional "
+        "all analyse analyze and any array as asc asymmetric both case cast check collate column"
+        " constraint create "
+        "default deferrable desc describe distinct do else end except false fetch for foreign from"
+        " group having in "
+        "initially intersect into lambda lateral leading limit not null offset on only or order"
+        " pivot placing primary "
+        "qualify references returning select show some summarize symmetric table then to trailing"
+        " true union unique "
+        "unpivot using variadic when where window with asof at cross full inner is join left"
+        " natural outer positional "
         "right semi anti try_cast glob rowid"  # rowid: number of a row, which finds its location
     ).split()
 )
 _MAX_ROW_LOCATIONS = 100
 _START_S, _TIME_LIMIT_S = 60.0, 30.0
 _EXCEEDED = {
-    "time": f"The query was interrupted after {_TIME_LIMIT_S:g} seconds. Ask for less, or for joins with a condition.",
-    "memory": f"The query needs more than {MEMORY >> 20} MiB of memory. Ask for fewer rows, or for shorter values.",
+    "time": (
+        f"The query was interrupted after {_TIME_LIMIT_S:g} seconds. Ask for less, or for joins"
+        " with a condition."
+    ),
+    "memory": (
+        f"The query needs more than {MEMORY >> 20} MiB of memory. Ask for fewer rows, or for"
+        " shorter values."
+    ),
 }
 
 
@@ -55,8 +66,8 @@ class TableLocation:
         location: The place for people, as `DocNode.location`.
         sheet: Name of the sheet; "" if it is not in a workbook.
         cells: The cells in the sheet, such as ``"A4:D4"``; "" if it is not in a workbook.
-        span: Start and end in the document's text, for `Document.marks`, which has the boxes on a page; None if
-            unknown.
+        span: Start and end in the document's text, for `Document.marks`, which has the boxes on a
+            page; None if unknown.
     """
 
     path: str
@@ -119,7 +130,9 @@ class Table:
                 continue
             row = numbered[number + header]
             cells = cell_range(self._place["column"], len(self.columns), row, row)
-            found.append(TableLocation(self.path, f"row {where.sheet} > {row}", where.sheet, cells, span))
+            found.append(
+                TableLocation(self.path, f"row {where.sheet} > {row}", where.sheet, cells, span)
+            )
         return found
 
 
@@ -127,8 +140,8 @@ class SqlRow(dict[str, Any]):
     """A row of a result of `Document.sql`: values by column.
 
     Attributes:
-        locations: Where the rows of tables are that it was made of; the complete tables if they are not known row by
-            row, as below subqueries, DISTINCT and UNION.
+        locations: Where the rows of tables are that it was made of; the complete tables if they are
+            not known row by row, as below subqueries, DISTINCT and UNION.
     """
 
     locations: tuple[TableLocation, ...] = ()
@@ -145,7 +158,10 @@ def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[S
     """
     if span is None or not text:
         return []
-    lines = [(one.start() + span[0], one.end() + span[0]) for one in re.finditer(r"[^\n]+", text[slice(*span)])]
+    lines = [
+        (one.start() + span[0], one.end() + span[0])
+        for one in re.finditer(r"[^\n]+", text[slice(*span)])
+    ]
     if len(lines) == count + 1 and not re.search(r"[^\s|:-]", text[slice(*lines[1])]):
         del lines[1]  # Markdown's rule below the names
     if len(lines) == count - header:  # CSV has the names in each row
@@ -156,7 +172,11 @@ def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[S
 def list_tables(docs: Collection) -> list[Table]:
     """Return the tables of a Document; see `Document.tables`."""
     nodes = docs.get_nodes(TABLE)
-    many = {path for path, some in itertools.groupby(nodes, lambda node: node.path) if len(list(some)) > 1}
+    many = {
+        path
+        for path, some in itertools.groupby(nodes, lambda node: node.path)
+        if len(list(some)) > 1
+    }
     names: set[str] = set()
     return [_table(node, names, is_one_of_many=node.path in many) for node in nodes]
 
@@ -171,7 +191,8 @@ def _table(node: DocNode, names: set[str], *, is_one_of_many: bool) -> Table:
     width = len(header) or len(next(csv.reader(io.StringIO(text, newline=""))))
     used: set[str] = set()
     columns = tuple(
-        _unique(_identifier(column, f"column{at}"), used) for at, column in enumerate(header or [""] * width, start=1)
+        _unique(_identifier(column, f"column{at}"), used)
+        for at, column in enumerate(header or [""] * width, start=1)
     )
     place = own.get(TABLE, {})
     start, end = place.get("span", (None, None))
@@ -182,7 +203,17 @@ def _table(node: DocNode, names: set[str], *, is_one_of_many: bool) -> Table:
         str(own.get("cells", "")),
         None if start is None else (start, end),
     )
-    return Table(name, node.path, columns, str(own.get("caption", "")), location, node.uid, text, bool(header), place)
+    return Table(
+        name,
+        node.path,
+        columns,
+        str(own.get("caption", "")),
+        location,
+        node.uid,
+        text,
+        bool(header),
+        place,
+    )
 
 
 def _identifier(text: str, default: str) -> str:
@@ -226,11 +257,19 @@ def run_sql(docs: Collection, query: str, limit: int) -> list[SqlRow]:
                 cast("BinaryIO", process.stdin).close()
     if answer == "rows":
         joined, names, rows = found
-        return _rows(docs, used, joined, names, [tuple(map(sql_process.decode, row)) for row in rows])
+        return _rows(
+            docs, used, joined, names, [tuple(map(sql_process.decode, row)) for row in rows]
+        )
     if answer == "error":
-        known = ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20]) or "none"
+        known = (
+            ", ".join(f"{table.name}({', '.join(table.columns)})" for table in tables[:20])
+            or "none"
+        )
         raise ConfigError(f"The query fails. {sentence(found[0])} Tables: {known}.")
-    statement = f"query must be one SELECT statement; got {query!r:.200}. Documents are changed by their files only."
+    statement = (
+        f"query must be one SELECT statement; got {query!r:.200}. Documents are changed by their"
+        " files only."
+    )
     raise ConfigError(statement if answer == "statement" else _EXCEEDED[answer])
 
 
@@ -253,9 +292,14 @@ def _ask(process: subprocess.Popen[bytes], message: object, seconds: float) -> S
 
 
 def _rows(
-    docs: Collection, used: Mapping[int, Table], joined: Container[str], names: list[str], rows: list[tuple[Any, ...]]
+    docs: Collection,
+    used: Mapping[int, Table],
+    joined: Container[str],
+    names: list[str],
+    rows: list[tuple[Any, ...]],
 ) -> list[SqlRow]:
-    beside = tuple(table.location for table in used.values() if table.name not in joined)  # in subqueries
+    # in subqueries
+    beside = tuple(table.location for table in used.values() if table.name not in joined)
     taken: set[str] = set()
     columns = [_unique(name, taken) for name in names[:-1]]
     keys = [_known_keys(row[-1]) for row in rows]
@@ -266,7 +310,10 @@ def _rows(
         if some is None:
             row.locations = tuple(table.location for table in used.values())
         elif len(some) > _MAX_ROW_LOCATIONS:
-            row.locations = (*(used[at].location for at in sorted({key >> ROW_BITS for key in some})), *beside)
+            row.locations = (
+                *(used[at].location for at in sorted({key >> ROW_BITS for key in some})),
+                *beside,
+            )
         else:
             row.locations = (*(places[key] for key in some), *beside)
         result.append(row)
@@ -278,7 +325,9 @@ def _known_keys(keys: Sequence[int | None] | None) -> list[int] | None:
     return None if keys is None else sorted({key for key in keys if key is not None})
 
 
-def _places(docs: Collection, used: Mapping[int, Table], keys: Iterable[int]) -> dict[int, TableLocation]:
+def _places(
+    docs: Collection, used: Mapping[int, Table], keys: Iterable[int]
+) -> dict[int, TableLocation]:
     """The locations of rows by key."""
     texts: dict[str, str] = {}
     found: dict[int, TableLocation] = {}

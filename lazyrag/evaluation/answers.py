@@ -1,8 +1,9 @@
 """Measures of generated answers against references, in English and Chinese.
 
-Texts are compared by tokens: case-folded words, and single characters of Chinese, Japanese and Korean. Punctuation,
-citation markers (``[1]``) and English articles do not count. Unlike the terms of an index, tokens are not stemmed and
-include "not". A measure without references, or without texts to count, is None (unknown), not 0.
+Texts are compared by tokens: case-folded words, and single characters of Chinese, Japanese and
+Korean. Punctuation, citation markers (``[1]``) and English articles do not count. Unlike the terms
+of an index, tokens are not stemmed and include "not". A measure without references, or without
+texts to count, is None (unknown), not 0.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def answer_tokens(text: str) -> list[str]:
     """Split a text into the tokens that answers are compared by.
 
     Source:
-        Rajpurkar et al.: SQuAD, EMNLP 2016, doi:10.18653/v1/D16-1264; by characters in Chinese: Cui et al.: CMRC 2018,
-        EMNLP 2019, doi:10.18653/v1/D19-1600.
+        Rajpurkar et al.: SQuAD, EMNLP 2016, doi:10.18653/v1/D16-1264; by characters in Chinese: Cui
+        et al.: CMRC 2018, EMNLP 2019, doi:10.18653/v1/D19-1600.
 
     Example:
         >>> answer_tokens("The water, 80 degrees [1]."), answer_tokens("不是水。")
@@ -34,7 +35,8 @@ def answer_tokens(text: str) -> list[str]:
 
 
 def exact_match(answer: str, references: Sequence[str]) -> float | None:
-    """1.0 if an answer has the same tokens in the same order as a reference, else 0.0; None without references.
+    """1.0 if an answer has the same tokens in the same order as a reference, else 0.0; None without
+    references.
 
     Example:
         >>> exact_match("The tea.", ["Tea"]), exact_match("Green tea", ["tea"])
@@ -44,13 +46,16 @@ def exact_match(answer: str, references: Sequence[str]) -> float | None:
 
 
 def token_f1(answer: str, references: Sequence[str]) -> float | None:
-    """Harmonic mean of precision and recall over tokens with repetitions, the best over the references.
+    """Harmonic mean of precision and recall over tokens with repetitions, the best over the
+    references.
 
     Example:
         >>> token_f1("green tea", ["tea"]), token_f1("深度学习", ["深度学习"])
         (0.6666666666666666, 1.0)
     """
-    return _best(answer, references, lambda given, gold: 2 * _shared(given, gold) / (len(given) + len(gold)))
+    return _best(
+        answer, references, lambda given, gold: 2 * _shared(given, gold) / (len(given) + len(gold))
+    )
 
 
 def answer_accuracy(answer: str, references: Sequence[str]) -> float | None:
@@ -65,11 +70,13 @@ def answer_accuracy(answer: str, references: Sequence[str]) -> float | None:
     return _best(answer, references, _holds)
 
 
-def overlap_accuracy(answer: str, references: Sequence[str], *, threshold: float = 0.3) -> float | None:
+def overlap_accuracy(
+    answer: str, references: Sequence[str], *, threshold: float = 0.3
+) -> float | None:
     """1.0 if the answer has at least a share of a reference's distinct tokens, else 0.0.
 
-    This is the accuracy of the reference operators, with tokens that work for Chinese too. At 0.3 many wrong answers
-    pass; `answer_accuracy` is stricter.
+    This is the accuracy of the reference operators, with tokens that work for Chinese too. At 0.3
+    many wrong answers pass; `answer_accuracy` is stricter.
 
     Raises:
         EvaluationError: If the threshold is not above 0 and at most 1.
@@ -79,18 +86,23 @@ def overlap_accuracy(answer: str, references: Sequence[str], *, threshold: float
         1.0
     """
     validate_threshold(threshold)
-    return _best(answer, references, lambda given, gold: float(_share({*given}, {*gold}) >= threshold))
+    return _best(
+        answer, references, lambda given, gold: float(_share({*given}, {*gold}) >= threshold)
+    )
 
 
 def validate_threshold(threshold: float) -> None:
     """Raise an EvaluationError if a threshold is not above 0 and at most 1."""
     is_number = isinstance(threshold, (int, float)) and not isinstance(threshold, bool)
     expected = "a number above 0 and at most 1"
-    require(is_number and 0 < threshold <= 1, "threshold", threshold, expected, error=EvaluationError)
+    require(
+        is_number and 0 < threshold <= 1, "threshold", threshold, expected, error=EvaluationError
+    )
 
 
 def answer_recall(answer: str, references: Sequence[str]) -> float | None:
-    """Share of a reference's tokens, with repetitions, that the answer has; the best over the references.
+    """Share of a reference's tokens, with repetitions, that the answer has; the best over the
+    references.
 
     Example:
         >>> answer_recall("It is green.", ["green tea"])
@@ -100,7 +112,8 @@ def answer_recall(answer: str, references: Sequence[str]) -> float | None:
 
 
 def context_recall(contexts: Sequence[str], references: Sequence[str]) -> float | None:
-    """Share of a reference's distinct tokens that occur in the contexts; the best over the references.
+    """Share of a reference's distinct tokens that occur in the contexts; the best over the
+    references.
 
     It measures retrieval; `answer_recall` measures the answer.
 
@@ -108,7 +121,11 @@ def context_recall(contexts: Sequence[str], references: Sequence[str]) -> float 
         >>> context_recall(["Green leaves.", "A cup of tea."], ["green tea"])
         1.0
     """
-    return _best("\n".join(_texts("contexts", contexts)), references, lambda given, gold: _share({*given}, {*gold}))
+    return _best(
+        "\n".join(_texts("contexts", contexts)),
+        references,
+        lambda given, gold: _share({*given}, {*gold}),
+    )
 
 
 def total_tokens(texts: Sequence[str], counter: TokenCounter | None = None) -> int:
@@ -122,8 +139,11 @@ def total_tokens(texts: Sequence[str], counter: TokenCounter | None = None) -> i
     return sum(counting.count(text) for text in _texts("texts", texts))
 
 
-def compression_rate(before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None) -> float | None:
-    """Tokens after divided by tokens before: 0.3 keeps three tenths. None if there were none before.
+def compression_rate(
+    before: Sequence[str], after: Sequence[str], counter: TokenCounter | None = None
+) -> float | None:
+    """Tokens after divided by tokens before: 0.3 keeps three tenths. None if there were none
+    before.
 
     Example:
         >>> compression_rate(["绿茶绿茶绿"], ["绿"])
@@ -143,11 +163,15 @@ def doc_ratio(before: Sequence[str], after: Sequence[str]) -> float | None:
     return len(_texts("after", after)) / len(before) if _texts("before", before) else None
 
 
-def _best(answer: str, references: Sequence[str], measure: Callable[[list[str], list[str]], float]) -> float | None:
+def _best(
+    answer: str, references: Sequence[str], measure: Callable[[list[str], list[str]], float]
+) -> float | None:
     """Best value over the references that have a token."""
     require(isinstance(answer, str), "answer", answer, "a string", error=EvaluationError)
     given = answer_tokens(answer)
-    golds = [gold for reference in _texts("references", references) if (gold := answer_tokens(reference))]
+    golds = [
+        gold for reference in _texts("references", references) if (gold := answer_tokens(reference))
+    ]
     return max((measure(given, gold) for gold in golds), default=None)
 
 
@@ -157,7 +181,9 @@ def _texts(what: str, texts: Sequence[str]) -> Sequence[str]:
 
 
 def _holds(given: list[str], gold: list[str]) -> float:
-    return float(any(given[at : at + len(gold)] == gold for at in range(len(given) - len(gold) + 1)))
+    return float(
+        any(given[at : at + len(gold)] == gold for at in range(len(given) - len(gold) + 1))
+    )
 
 
 def _share(given: set[str], gold: set[str]) -> float:

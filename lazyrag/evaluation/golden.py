@@ -1,4 +1,6 @@
-"""Golden questions: a file with questions, what must be found for each, and thresholds; and reports of measures."""
+"""Golden questions: a file with questions, what must be found for each, and thresholds; and reports
+of measures.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from lazyrag.data.result import Hit
 from lazyrag.document.document import Document
 from lazyrag.errors import ConfigError, EvaluationError, known_names, nearest
 from lazyrag.evaluation.answers import mean
-from lazyrag.evaluation.metrics import Comparison, SourceSpan, compare, evaluate, measure, source_span
+from lazyrag.evaluation.metrics import (
+    Comparison,
+    SourceSpan,
+    compare,
+    evaluate,
+    measure,
+    source_span,
+)
 from lazyrag.loaders.records import Located, located_json
 from lazyrag.retrieval.hybrid import RetrievalMethod, retriever_for
 from lazyrag.retrieval.similarity import similarities
@@ -44,11 +53,13 @@ _WORD_EDGE = re.compile(r"[a-z0-9]")
 
 @dataclass(frozen=True, slots=True)
 class LocationLabel:
-    """A place in the documents that must be found: a text, a span of characters, or any part of a document.
+    """A place in the documents that must be found: a text, a span of characters, or any part of a
+    document.
 
     Args:
         path: The document; "" for a text that occurs in only one place.
-        text: Words of the document, in one place only; any white space between them matches. "" for a span.
+        text: Words of the document, in one place only; any white space between them matches. "" for
+            a span.
         start: First character of a span, from 0; None for the whole document.
         end: One past the last character.
         line: Line of the file.
@@ -67,8 +78,8 @@ class LocationLabel:
             texts: By path, the text of the root node.
 
         Raises:
-            ConfigError: If there is no such document, the span ends behind it, or the text occurs nowhere or several
-                times; the message begins with the line.
+            ConfigError: If there is no such document, the span ends behind it, or the text occurs
+                nowhere or several times; the message begins with the line.
 
         Example:
             >>> LocationLabel("", "it. Dry", None, None, line=3).locate({"tea.txt": "Pick it.\nDry it."})
@@ -76,21 +87,35 @@ class LocationLabel:
         """
         if self.path and self.path not in texts:
             near = nearest(self.path, texts)
-            hint = f"Did you mean {near!r}?" if near else "Give the path relative to the documents' folder."
-            raise ConfigError(f"line {self.line}: None of the {len(texts)} documents is named {self.path!r}. {hint}")
+            hint = (
+                f"Did you mean {near!r}?"
+                if near
+                else "Give the path relative to the documents' folder."
+            )
+            raise ConfigError(
+                f"line {self.line}: None of the {len(texts)} documents is named {self.path!r}."
+                f" {hint}"
+            )
         if self.text:
             return self._locate_text({self.path: texts[self.path]} if self.path else texts)
         size = len(texts[self.path])
         if self.start is None or self.end is None:
             return SourceSpan(self.path, 0, size)
         if self.end > size:
-            msg = f"The span ends at {self.end}, and {self.path!r} has {size} characters. Correct the numbers."
+            msg = (
+                f"The span ends at {self.end}, and {self.path!r} has {size} characters. Correct the"
+                " numbers."
+            )
             raise ConfigError(f"line {self.line}: {msg}")
         return SourceSpan(self.path, self.start, self.end)
 
     def _locate_text(self, texts: Mapping[str, str]) -> SourceSpan:
         pattern = re.compile(r"\s+".join(map(re.escape, self.text.split())))
-        found = [SourceSpan(name, *match.span()) for name, text in texts.items() for match in pattern.finditer(text)]
+        found = [
+            SourceSpan(name, *match.span())
+            for name, text in texts.items()
+            for match in pattern.finditer(text)
+        ]
         if len(found) == 1:
             return found[0]
         if not found:
@@ -152,7 +177,8 @@ class GoldenMeasure:
 
 
 def golden_measure(name: str) -> GoldenMeasure:
-    """Return a measure by name: one of `lazyrag.evaluation.measure`, or ``answer@k``, see `has_answer`.
+    """Return a measure by name: one of `lazyrag.evaluation.measure`, or ``answer@k``, see
+    `has_answer`.
 
     Raises:
         ConfigError: If there is no such measure.
@@ -164,17 +190,26 @@ def golden_measure(name: str) -> GoldenMeasure:
     metric, at, depth = name.partition("@")
     is_answer = metric.lower() == "answer"
     if is_answer and at and not (depth.isdecimal() and int(depth) >= 1):
-        raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as answer@10.")
+        raise ConfigError(
+            f"The measure {name!r} needs an integer >= 1 after the @, such as answer@10."
+        )
     normal_name = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
-    labels: Labels = "references" if is_answer else "locations" if normal_name.startswith(("char_", "span_")) else "ids"
+    labels: Labels = (
+        "references"
+        if is_answer
+        else "locations"
+        if normal_name.startswith(("char_", "span_"))
+        else "ids"
+    )
     return GoldenMeasure(normal_name, labels, int(depth) if at else None)
 
 
 def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = None) -> float:
     """Whether one of the first k texts contains one of the answers: 1 or 0.
 
-    Both are compared case-folded and in compatibility form (NFKC). White space counts as one space, between Chinese
-    letters not at all. An answer that begins or ends with a Latin letter or digit must begin or end a word.
+    Both are compared case-folded and in compatibility form (NFKC). White space counts as one space,
+    between Chinese letters not at all. An answer that begins or ends with a Latin letter or digit
+    must begin or end a word.
 
     Args:
         texts: What was found, best first.
@@ -195,12 +230,18 @@ def has_answer(texts: Sequence[str], references: Sequence[str], k: int | None = 
     answers = validate_texts("references", references)
     first = texts if k is None else texts[: validate_integer("k", k, 1)]
     patterns = [_answer_pattern(_normalized(reference)) for reference in answers]
-    return float(any(pattern.search(text) for text in map(_normalized, first) for pattern in patterns))
+    return float(
+        any(pattern.search(text) for text in map(_normalized, first) for pattern in patterns)
+    )
 
 
 def _normalized(text: str) -> str:
     folded = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    return re.sub(rf"(?<=[{CJK_LETTERS}]) | (?=[{CJK_LETTERS}])", "", folded) if _CJK.search(folded) else folded
+    return (
+        re.sub(rf"(?<=[{CJK_LETTERS}]) | (?=[{CJK_LETTERS}])", "", folded)
+        if _CJK.search(folded)
+        else folded
+    )
 
 
 def _answer_pattern(answer: str) -> re.Pattern[str]:
@@ -254,7 +295,8 @@ class Golden:
     settings: RetrieverSettings = field(default_factory=RetrieverSettings)
 
     def open(self) -> Document:
-        """Open the Document of the file, read-only if only stores are named. Close it, or use ``with``.
+        """Open the Document of the file, read-only if only stores are named. Close it, or use
+        ``with``.
 
         Raises:
             ConfigError: If the method needs a model and none is named.
@@ -269,35 +311,47 @@ class Golden:
 
             embed = OnnxEmbedder(self.embedder)
         is_read_only = self.documents is None
-        return Document(self.documents, embed, store_conf=self.store_conf, name=self.name, read_only=is_read_only)
+        return Document(
+            self.documents,
+            embed,
+            store_conf=self.store_conf,
+            name=self.name,
+            read_only=is_read_only,
+        )
 
     def retriever(self, docs: Document) -> NodeRetriever:
         """Make the retriever that the file describes."""
         settings = self.settings
-        return retriever_for(settings.method, docs, settings.group, settings.topk, similarity=settings.similarity)
+        return retriever_for(
+            settings.method, docs, settings.group, settings.topk, similarity=settings.similarity
+        )
 
 
 def read_golden(path: str | Path) -> Golden:
     """Read and validate a file of golden questions: ``.yaml``, ``.yml`` or ``.json``, in UTF-8.
 
     Args:
-        path: The file. Paths in it are relative to its folder, except those in ``store_conf``, which are used as
-            written.
+        path: The file. Paths in it are relative to its folder, except those in ``store_conf``,
+            which are used as written.
 
     Raises:
-        ConfigError: If the file cannot be read, or an entry is unknown, missing or invalid; the message begins with the
-            file and the line.
+        ConfigError: If the file cannot be read, or an entry is unknown, missing or invalid; the
+            message begins with the file and the line.
     """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as exc:
         why = getattr(exc, "strerror", None) or exc
-        raise ConfigError(f"The golden file {str(path)!r} cannot be read ({why}). Pass a file in UTF-8.") from exc
+        raise ConfigError(
+            f"The golden file {str(path)!r} cannot be read ({why}). Pass a file in UTF-8."
+        ) from exc
     try:
         return _golden(path, _located(path, text))
     except ConfigError as exc:
-        raise ConfigError(f"{path}, {exc}" if str(exc).startswith("line ") else f"{path}: {exc}") from exc
+        raise ConfigError(
+            f"{path}, {exc}" if str(exc).startswith("line ") else f"{path}: {exc}"
+        ) from exc
 
 
 def _located(path: Path, text: str) -> Located:
@@ -320,7 +374,9 @@ def _errors_with(prefix: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An entry of the file: its name in messages, its value and its line. Methods return the value as one type."""
+    """An entry of the file: its name in messages, its value and its line. Methods return the value
+    as one type.
+    """
 
     name: str
     located: Located
@@ -355,7 +411,10 @@ class _Entry:
 
     def items(self) -> list[_Entry]:
         self.validated(_validate_type, list, "a list")
-        return [_Entry(f"Entry {number} of {self.name}", item) for number, item in enumerate(self.value, start=1)]
+        return [
+            _Entry(f"Entry {number} of {self.name}", item)
+            for number, item in enumerate(self.value, start=1)
+        ]
 
     def validated(self, validate: Callable[..., T], *args: Any) -> T:
         """The value, by a function of the argument's name, its value and more."""
@@ -368,7 +427,10 @@ class _Entry:
     def path(self, folder: Path) -> Path:
         path = folder / self.text()
         if not path.exists():
-            raise self.error(f"is {self.value!r}, and {str(path)!r} does not exist. Paths start at the file's folder.")
+            raise self.error(
+                f"is {self.value!r}, and {str(path)!r} does not exist. Paths start at the file's"
+                " folder."
+            )
         return path
 
     def plain(self) -> dict[str, Any]:
@@ -383,10 +445,22 @@ def _validate_type(name: str, value: Any, kind: type, expected: str) -> None:
 def _plain(located: Located) -> Any:
     if isinstance(located.value, dict):
         return {name: _plain(value) for name, value in located.value.items()}
-    return [_plain(item) for item in located.value] if isinstance(located.value, list) else located.value
+    return (
+        [_plain(item) for item in located.value]
+        if isinstance(located.value, list)
+        else located.value
+    )
 
 
-_FILE_FIELDS = ("documents", "store_conf", "name", "embedder", "retriever", "questions", "thresholds")
+_FILE_FIELDS = (
+    "documents",
+    "store_conf",
+    "name",
+    "embedder",
+    "retriever",
+    "questions",
+    "thresholds",
+)
 
 
 def _golden(path: Path, located: Located) -> Golden:
@@ -395,7 +469,9 @@ def _golden(path: Path, located: Located) -> Golden:
     if "documents" not in entries and "store_conf" not in entries:
         raise file.error("has neither 'documents' nor 'store_conf'. Add one of them.")
     settings = _settings(entries["retriever"]) if "retriever" in entries else RetrieverSettings()
-    questions = tuple(_question(number, item) for number, item in enumerate(entries["questions"].items(), start=1))
+    questions = tuple(
+        _question(number, item) for number, item in enumerate(entries["questions"].items(), start=1)
+    )
     _validate_questions(questions)
     return Golden(
         path,
@@ -412,7 +488,10 @@ def _golden(path: Path, located: Located) -> Golden:
 def _documents(path: Path, entry: _Entry) -> Path:
     found = entry.path(path.parent)
     if path.resolve().is_relative_to(found.resolve()):
-        problem = "which contains this file: its questions would be found in itself. Move the file elsewhere."
+        problem = (
+            "which contains this file: its questions would be found in itself. Move the file"
+            " elsewhere."
+        )
         raise entry.error(f"is {entry.value!r}, {problem}")
     return found
 
@@ -425,7 +504,9 @@ def _settings(entry: _Entry) -> RetrieverSettings:
         "similarity": (validate_choice, similarities),
     }
     entries = entry.fields(*validators)
-    return RetrieverSettings(**{name: entry.validated(*validators[name]) for name, entry in entries.items()})
+    return RetrieverSettings(
+        **{name: entry.validated(*validators[name]) for name, entry in entries.items()}
+    )
 
 
 def _question(number: int, entry: _Entry) -> GoldenQuestion:
@@ -451,11 +532,15 @@ def _span_label(entry: _Entry) -> LocationLabel:
     entries = entry.fields("path", "start", "end", required=("path",))
     path = entries["path"].text()
     if ("start" in entries) != ("end" in entries):
-        raise entry.error("has one of 'start' and 'end'. Give both, or neither for the whole document.")
+        raise entry.error(
+            "has one of 'start' and 'end'. Give both, or neither for the whole document."
+        )
     if "start" not in entries:
         return LocationLabel(path, "", None, None, entry.line)
     start = entries["start"].validated(validate_integer, 0)
-    return LocationLabel(path, "", start, entries["end"].validated(validate_integer, start + 1), entry.line)
+    return LocationLabel(
+        path, "", start, entries["end"].validated(validate_integer, start + 1), entry.line
+    )
 
 
 def _text_label(entry: _Entry) -> LocationLabel:
@@ -466,22 +551,32 @@ def _text_label(entry: _Entry) -> LocationLabel:
     return LocationLabel(path, entries["text"].text(), None, None, entry.line)
 
 
-def _thresholds(entry: _Entry, questions: tuple[GoldenQuestion, ...], topk: int) -> Mapping[GoldenMeasure, float]:
+def _thresholds(
+    entry: _Entry, questions: tuple[GoldenQuestion, ...], topk: int
+) -> Mapping[GoldenMeasure, float]:
     thresholds: dict[GoldenMeasure, float] = {}
     for name, value in entry.entries().items():
         with _errors_with(f"line {value.line}: "):
             measure = golden_measure(name)
         if measure.depth is not None and measure.depth > topk:
-            raise value.error(f"looks at {measure.depth} nodes, and {topk} are retrieved. Raise the retriever's topk.")
+            raise value.error(
+                f"looks at {measure.depth} nodes, and {topk} are retrieved. Raise the retriever's"
+                " topk."
+            )
         if not any(map(measure.applies_to, questions)):
             names = " or ".join(_LABEL_NAMES[measure.labels])
             raise value.error(f"reads {names}, and no question has any. Add some.")
         if measure in thresholds:
             raise value.error(f"is named twice: {measure.name} is the same. Remove one.")
         expected = "a number above 0 and at most 1"
-        thresholds[measure] = value.validated(validate_number, expected, lambda share: 0 < share <= 1)
+        thresholds[measure] = value.validated(
+            validate_number, expected, lambda share: 0 < share <= 1
+        )
     if not thresholds:
-        raise entry.error("is empty. Add at least one measure and the mean that passes, such as span_recall@5: 0.9.")
+        raise entry.error(
+            "is empty. Add at least one measure and the mean that passes, such as span_recall@5:"
+            " 0.9."
+        )
     return thresholds
 
 
@@ -491,7 +586,9 @@ def _validate_questions(questions: tuple[GoldenQuestion, ...]) -> None:
     lines: dict[str, int] = {}
     for item in questions:
         if item.question in lines:
-            problem = f"{item.question!r:.60} is already in line {lines[item.question]}. Ask it once."
+            problem = (
+                f"{item.question!r:.60} is already in line {lines[item.question]}. Ask it once."
+            )
             raise ConfigError(f"line {item.line}: {problem}")
         lines[item.question] = item.line
 
@@ -581,14 +678,17 @@ class GoldenReport:
             By measure that both have, the comparison; this report is the new one.
 
         Raises:
-            EvaluationError: If ``old`` is no report, or they have no question with a common measure.
+            EvaluationError: If ``old`` is no report, or they have no question with a common
+                measure.
         """
         given = old.to_dict() if isinstance(old, GoldenReport) else old
         try:
             earlier = {str(item["question"]): dict(item["values"]) for item in given["questions"]}
         except (KeyError, TypeError, ValueError) as exc:
             hint = "Pass what lazyrag eval --output wrote."
-            raise EvaluationError(f"The earlier report must have questions with values. {hint}") from exc
+            raise EvaluationError(
+                f"The earlier report must have questions with values. {hint}"
+            ) from exc
         found = {}
         for name in (verdict.measure for verdict in self.verdicts):
             pairs = {
@@ -597,10 +697,14 @@ class GoldenReport:
                 if name in item.values and name in earlier.get(item.question, {})
             }
             if pairs:
-                before, after = ({question: pair[at] for question, pair in pairs.items()} for at in (0, 1))
+                before, after = (
+                    {question: pair[at] for question, pair in pairs.items()} for at in (0, 1)
+                )
                 found[name] = compare(before, after)
         if not found:
-            raise EvaluationError("The reports have no question with a common measure. Compare runs of the same file.")
+            raise EvaluationError(
+                "The reports have no question with a common measure. Compare runs of the same file."
+            )
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -620,22 +724,31 @@ class GoldenReport:
 
 def _hit_dict(hit: Hit) -> dict[str, Any]:
     score = None if math.isnan(hit.score) else hit.score  # JSON has no nan
-    return {"id": hit.id, "source": hit.source, "location": hit.metadata.get("location", ""), "score": score}
+    return {
+        "id": hit.id,
+        "source": hit.source,
+        "location": hit.metadata.get("location", ""),
+        "score": score,
+    }
 
 
-def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever | None = None) -> GoldenReport:
+def judge(
+    golden: Golden, docs: Document | None = None, retriever: NodeRetriever | None = None
+) -> GoldenReport:
     """Run golden questions, measure what is found, and compare the means with the thresholds.
 
     Args:
         golden: The questions, of `read_golden`.
         docs: The Document to search; None: the one that the file describes, opened and closed here.
-        retriever: Any retriever over it, called with the file's topk; None: the one that the file describes.
+        retriever: Any retriever over it, called with the file's topk; None: the one that the file
+            describes.
 
     Returns:
         The report.
 
     Raises:
-        ConfigError: If what must be found is not in the documents; the message begins with file and line.
+        ConfigError: If what must be found is not in the documents; the message begins with file and
+            line.
         RetrievalError: If the retriever returns something else than nodes.
 
     Example:
@@ -657,9 +770,15 @@ def judge(golden: Golden, docs: Document | None = None, retriever: NodeRetriever
         locations = _located_spans(golden, opened)
         search = golden.retriever(opened) if retriever is None else retriever
         topk = golden.settings.topk
-        found = {item.question: retrieve_nodes(search, item.question, None, topk) for item in golden.questions}
+        found = {
+            item.question: retrieve_nodes(search, item.question, None, topk)
+            for item in golden.questions
+        }
         _validate_ids(golden, opened)  # now the groups are built
-        values = {measure.name: _values(measure, golden, found, locations) for measure in golden.thresholds}
+        values = {
+            measure.name: _values(measure, golden, found, locations)
+            for measure in golden.thresholds
+        }
         hits = {question: tuple(map(Hit.from_node, nodes)) for question, nodes in found.items()}
     verdicts = tuple(
         Verdict(measure.name, math.fsum(of.values()) / len(of), threshold, len(of))
@@ -687,7 +806,10 @@ def _validate_ids(golden: Golden, docs: Document) -> None:
     for question in golden.questions:
         unknown = next((uid for uid in question.ids if not docs.reader.held(uid)), None)
         if unknown is not None:
-            hint = "Copy a node's uid, or give a span or a text: these survive changes of the chunking."
+            hint = (
+                "Copy a node's uid, or give a span or a text: these survive changes of the"
+                " chunking."
+            )
             problem = f"No node has the id {unknown!r:.60} in the groups that are built. {hint}"
             raise ConfigError(f"{golden.path}, line {question.line}: {problem}")
 
@@ -701,14 +823,22 @@ def _values(
     """The values of a measure for the questions that it applies to."""
     questions = [item for item in golden.questions if measure.applies_to(item)]
     if measure.labels == "references":
-        texts = {item.question: [node.get_content() for node in found[item.question]] for item in questions}
-        return {item.question: has_answer(texts[item.question], item.references, measure.depth) for item in questions}
+        texts = {
+            item.question: [node.get_content() for node in found[item.question]]
+            for item in questions
+        }
+        return {
+            item.question: has_answer(texts[item.question], item.references, measure.depth)
+            for item in questions
+        }
     by_span = measure.labels == "locations"
     judgements: dict[str, dict[Any, int]] = {
-        item.question: dict.fromkeys(locations[item.question] if by_span else item.ids, 1) for item in questions
+        item.question: dict.fromkeys(locations[item.question] if by_span else item.ids, 1)
+        for item in questions
     }
     run: dict[str, list[tuple[Any, float]]] = {  # the order counts, the scores do not
-        query: [(source_span(node) if by_span else node.uid, 0.0) for node in found[query]] for query in judgements
+        query: [(source_span(node) if by_span else node.uid, 0.0) for node in found[query]]
+        for query in judgements
     }
     return evaluate(run, judgements, [measure.name]).values[measure.name]
 
@@ -741,11 +871,21 @@ class MeasureReport:
 
     def __post_init__(self) -> None:
         if len(self.names) != len(self.rows):
-            raise EvaluationError(f"There are {len(self.names)} names and {len(self.rows)} rows; give one name each.")
+            raise EvaluationError(
+                f"There are {len(self.names)} names and {len(self.rows)} rows; give one name each."
+            )
         for name, row in zip(self.names, self.rows, strict=True):
             for key, value in row.items():
-                is_valid = value is None or (isinstance(value, (int, float)) and math.isfinite(value))
-                require(is_valid, f"{key} of {name!r:.60}", value, "a finite number or None", error=EvaluationError)
+                is_valid = value is None or (
+                    isinstance(value, (int, float)) and math.isfinite(value)
+                )
+                require(
+                    is_valid,
+                    f"{key} of {name!r:.60}",
+                    value,
+                    "a finite number or None",
+                    error=EvaluationError,
+                )
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -760,7 +900,10 @@ class MeasureReport:
     @property
     def counts(self) -> dict[str, int]:
         """By measure, the number of its values."""
-        return {measure: sum(row.get(measure) is not None for row in self.rows) for measure in self.measures}
+        return {
+            measure: sum(row.get(measure) is not None for row in self.rows)
+            for measure in self.measures
+        }
 
     def table(self) -> str:
         """Format measures with their means and counts as a Markdown table.
@@ -772,7 +915,10 @@ class MeasureReport:
             | f1 | 0.5000 | 1 of 1 |
         """
         means, counts = self.means, self.counts
-        rows = [f"| {name} | {_format(means[name])} | {counts[name]} of {len(self.rows)} |" for name in self.measures]
+        rows = [
+            f"| {name} | {_format(means[name])} | {counts[name]} of {len(self.rows)} |"
+            for name in self.measures
+        ]
         return "\n".join(["| measure | mean | questions |", "|---|---|---|", *rows])
 
     def to_dict(self) -> dict[str, Any]:
@@ -782,25 +928,33 @@ class MeasureReport:
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Convert to JSON, and write it to a file if there is a path."""
-        return _written(json.dumps(self.to_dict(), ensure_ascii=False, indent=2, allow_nan=False), path)
+        return _written(
+            json.dumps(self.to_dict(), ensure_ascii=False, indent=2, allow_nan=False), path
+        )
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> str:
         """Draw a bar for each mean as SVG, and write it to a file if there is a path.
 
-        Measures have different units: each bar is its mean divided by the larger of 1 and the measure's largest value.
+        Measures have different units: each bar is its mean divided by the larger of 1 and the
+        measure's largest value.
         """
         means, counts = self.means, self.counts
         height = 2 * _PAD + _ROW * max(1, len(means))
         box = f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13"'
         lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {box}>']
         for at, (key, value) in enumerate(means.items()):
-            largest = max([1.0, *(abs(each) for row in self.rows if (each := row.get(key)) is not None)])
+            largest = max(
+                [1.0, *(abs(each) for row in self.rows if (each := row.get(key)) is not None)]
+            )
             length = (_WIDTH - _LEFT - 140) * abs(value or 0.0) / largest
             top = _PAD + _ROW * at
             label = f"{_format(value)} ({counts[key]} of {len(self.rows)})"
             lines += [
                 f'<text x="{_LEFT - 8}" y="{top + 17}" text-anchor="end">{escape(key)}</text>',
-                f'<rect x="{_LEFT}" y="{top + 4}" width="{length:.1f}" height="{_ROW - 10}" fill="#4477aa"/>',
+                (
+                    f'<rect x="{_LEFT}" y="{top + 4}" width="{length:.1f}" height="{_ROW - 10}"'
+                    ' fill="#4477aa"/>'
+                ),
                 f'<text x="{_LEFT + length + 6:.1f}" y="{top + 17}">{label}</text>',
             ]
         return _written("\n".join([*lines, "</svg>"]), path)

@@ -1,4 +1,6 @@
-"""Systems under evaluation and their samples: `RAGInterface` (spec 002), adapters, `prepare`, export to RAGAS."""
+"""Systems under evaluation and their samples: `RAGInterface` (spec 002), adapters, `prepare`,
+export to RAGAS.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,26 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, cast
 
 from lazyrag.data.result import GenerationResult, Hit, M_co, RetrievalResult
-from lazyrag.errors import AnswerWarning, ConfigError, InterfaceError, missing_package, nearest, warn_user
+from lazyrag.errors import (
+    AnswerWarning,
+    ConfigError,
+    InterfaceError,
+    missing_package,
+    nearest,
+    warn_user,
+)
 from lazyrag.models import concurrency
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message, Prompt
 from lazyrag.pipeline.pipeline import RAGPipeline
 from lazyrag.retrieval.base import check_retrievers
-from lazyrag.retrieval.stages import NodeRetriever, Searchable, callable_name, check_query, retrieve_nodes
+from lazyrag.retrieval.stages import (
+    NodeRetriever,
+    Searchable,
+    callable_name,
+    check_query,
+    retrieve_nodes,
+)
 from lazyrag.text.sentences import resolve_language
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer
 
@@ -37,26 +52,30 @@ _OTHER = {**dict(PAIRS), **{new: old for old, new in PAIRS}}
 
 
 class RAGInterface(Generic[M_co]):
-    """Base class of systems under evaluation (spec 002). Implement one form of retrieval and one of generation.
+    """Base class of systems under evaluation (spec 002). Implement one form of retrieval and one of
+    generation.
 
-    The old form takes and returns plain texts (`retrieve`, `generate`). The new form returns results with ids, scores,
-    candidates, confidence and metadata (`retrieve_with_metadata`, `generate_with_metadata`). Each form has a default
-    that calls the other one and passes the same objects on. If you implement both, each is used as written.
+    The old form takes and returns plain texts (`retrieve`, `generate`). The new form returns
+    results with ids, scores, candidates, confidence and metadata (`retrieve_with_metadata`,
+    `generate_with_metadata`). Each form has a default that calls the other one and passes the same
+    objects on. If you implement both, each is used as written.
 
-    The ``batch_`` methods loop over these. Override them if your system is faster on many queries. Methods may be
-    coroutine functions: those of many queries run concurrently, at most 16 at a time. Where a default has
-    the choice, it prefers the method that keeps metadata to the one that is fast.
+    The ``batch_`` methods loop over these. Override them if your system is faster on many queries.
+    Methods may be coroutine functions: those of many queries run concurrently, at most 16 at a
+    time. Where a default has the choice, it prefers the method that keeps metadata to the one that
+    is fast.
 
-    A class that implements neither form of a pair is refused when it is defined. So is a class that implements the old
-    form below a class that implements the new one, because evaluations call the new form and would skip it. To leave
-    methods to subclasses, declare an abstract class: ``class Base(RAGInterface, abc.ABC)``.
+    A class that implements neither form of a pair is refused when it is defined. So is a class that
+    implements the old form below a class that implements the new one, because evaluations call the
+    new form and would skip it. To leave methods to subclasses, declare an abstract class:
+    ``class Base(RAGInterface, abc.ABC)``.
 
-    The type parameter is the type of both results' metadata: ``RAGInterface[dict[str, int]]``. An override that calls
-    its own default must leave the other form to a base class.
+    The type parameter is the type of both results' metadata: ``RAGInterface[dict[str, int]]``. An
+    override that calls its own default must leave the other form to a base class.
 
     Raises:
-        InterfaceError: If a class implements neither form of a pair, a method that nothing implements is called, or a
-            method returns a value of the wrong type.
+        InterfaceError: If a class implements neither form of a pair, a method that nothing
+            implements is called, or a method returns a value of the wrong type.
 
     Example:
         >>> class Old(RAGInterface):
@@ -78,7 +97,8 @@ class RAGInterface(Generic[M_co]):
             query: The query.
 
         Returns:
-            Texts, best first; [] if nothing is found. By default the contexts of `retrieve_with_metadata`, not copied.
+            Texts, best first; [] if nothing is found. By default the contexts of
+            `retrieve_with_metadata`, not copied.
 
         Example:
             >>> class New(RAGInterface):
@@ -87,7 +107,9 @@ class RAGInterface(Generic[M_co]):
             >>> New().retrieve("How hot?")
             ['80 degrees.']
         """
-        result: RetrievalResult[Any] = _call_other(self, "retrieve", "retrieve_with_metadata", query)
+        result: RetrievalResult[Any] = _call_other(
+            self, "retrieve", "retrieve_with_metadata", query
+        )
         return result.contexts
 
     def retrieve_with_metadata(self, query: str) -> RetrievalResult[M_co]:
@@ -97,8 +119,8 @@ class RAGInterface(Generic[M_co]):
             query: The query.
 
         Returns:
-            The texts, best first; their ids and scores where known; metadata of the whole query, such as sources or
-            times. By default the list of `retrieve`, and None for the rest.
+            The texts, best first; their ids and scores where known; metadata of the whole query,
+            such as sources or times. By default the list of `retrieve`, and None for the rest.
         """
         return RetrievalResult(_call_other(self, "retrieve_with_metadata", "retrieve", query))
 
@@ -112,7 +134,9 @@ class RAGInterface(Generic[M_co]):
         Returns:
             The answer. By default the response of `generate_with_metadata`.
         """
-        result: GenerationResult[Any] = _call_other(self, "generate", "generate_with_metadata", query, contexts)
+        result: GenerationResult[Any] = _call_other(
+            self, "generate", "generate_with_metadata", query, contexts
+        )
         return result.response
 
     def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[M_co]:
@@ -123,10 +147,12 @@ class RAGInterface(Generic[M_co]):
             contexts: The texts, best first.
 
         Returns:
-            The answer; where known, other candidates, a confidence from 0 to 1, and metadata such as tokens or seconds.
-            By default the text of `generate`, and None for the rest.
+            The answer; where known, other candidates, a confidence from 0 to 1, and metadata such
+            as tokens or seconds. By default the text of `generate`, and None for the rest.
         """
-        return GenerationResult(_call_other(self, "generate_with_metadata", "generate", query, contexts))
+        return GenerationResult(
+            _call_other(self, "generate_with_metadata", "generate", query, contexts)
+        )
 
     def batch_retrieve(self, queries: Sequence[str]) -> list[list[str]]:
         """Run `retrieve` for many queries.
@@ -135,8 +161,8 @@ class RAGInterface(Generic[M_co]):
             queries: n queries.
 
         Returns:
-            n lists of texts, in the order of the queries. By default those of `batch_retrieve_with_metadata` if you
-            implement it, else `retrieve` for each query.
+            n lists of texts, in the order of the queries. By default those of
+            `batch_retrieve_with_metadata` if you implement it, else `retrieve` for each query.
 
         Raises:
             ConfigError: If the queries are a single string.
@@ -144,7 +170,9 @@ class RAGInterface(Generic[M_co]):
         _validate_queries(queries)
         if not _overrides(type(self), "batch_retrieve_with_metadata"):
             return cast("list[list[str]]", _each(self, "retrieve", queries))
-        return [result.contexts for result in _call_batch(self, "batch_retrieve_with_metadata", queries)]
+        return [
+            result.contexts for result in _call_batch(self, "batch_retrieve_with_metadata", queries)
+        ]
 
     def batch_retrieve_with_metadata(self, queries: Sequence[str]) -> list[RetrievalResult[M_co]]:
         """Run `retrieve_with_metadata` for many queries.
@@ -153,15 +181,23 @@ class RAGInterface(Generic[M_co]):
             queries: n queries.
 
         Returns:
-            n results, in the order of the queries. By default `retrieve_with_metadata` for each query; if you implement
-            the old form and `batch_retrieve`, the lists of the latter.
+            n results, in the order of the queries. By default `retrieve_with_metadata` for each
+            query; if you implement the old form and `batch_retrieve`, the lists of the latter.
         """
         _validate_queries(queries)
-        if _overrides(type(self), "retrieve_with_metadata") or not _overrides(type(self), "batch_retrieve"):
-            return cast("list[RetrievalResult[M_co]]", _each(self, "retrieve_with_metadata", queries))
-        return [RetrievalResult(contexts) for contexts in _call_batch(self, "batch_retrieve", queries)]
+        if _overrides(type(self), "retrieve_with_metadata") or not _overrides(
+            type(self), "batch_retrieve"
+        ):
+            return cast(
+                "list[RetrievalResult[M_co]]", _each(self, "retrieve_with_metadata", queries)
+            )
+        return [
+            RetrievalResult(contexts) for contexts in _call_batch(self, "batch_retrieve", queries)
+        ]
 
-    def batch_generate(self, queries: Sequence[str], contexts_list: Sequence[list[str]]) -> list[str]:
+    def batch_generate(
+        self, queries: Sequence[str], contexts_list: Sequence[list[str]]
+    ) -> list[str]:
         """Run `generate` for many queries.
 
         Args:
@@ -169,8 +205,8 @@ class RAGInterface(Generic[M_co]):
             contexts_list: n lists of texts, as `batch_retrieve` returns them.
 
         Returns:
-            n answers, in the order of the queries. By default those of `batch_generate_with_metadata` if you implement
-            it, else `generate` for each query.
+            n answers, in the order of the queries. By default those of
+            `batch_generate_with_metadata` if you implement it, else `generate` for each query.
 
         Raises:
             ConfigError: If the numbers of queries and lists differ.
@@ -191,16 +227,24 @@ class RAGInterface(Generic[M_co]):
             contexts_list: n lists of texts.
 
         Returns:
-            n results, in the order of the queries. By default `generate_with_metadata` for each query; if you implement
-            the old form and `batch_generate`, the answers of the latter.
+            n results, in the order of the queries. By default `generate_with_metadata` for each
+            query; if you implement the old form and `batch_generate`, the answers of the latter.
 
         Raises:
             ConfigError: If the numbers of queries and lists differ.
         """
         _validate_queries(queries, contexts_list)
-        if _overrides(type(self), "generate_with_metadata") or not _overrides(type(self), "batch_generate"):
-            return cast("list[GenerationResult[M_co]]", _each(self, "generate_with_metadata", queries, contexts_list))
-        return [GenerationResult(answer) for answer in _call_batch(self, "batch_generate", queries, contexts_list)]
+        if _overrides(type(self), "generate_with_metadata") or not _overrides(
+            type(self), "batch_generate"
+        ):
+            return cast(
+                "list[GenerationResult[M_co]]",
+                _each(self, "generate_with_metadata", queries, contexts_list),
+            )
+        return [
+            GenerationResult(answer)
+            for answer in _call_batch(self, "batch_generate", queries, contexts_list)
+        ]
 
 
 _RETURNS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
@@ -218,29 +262,48 @@ def _overrides(cls: type, name: str) -> bool:
 
 
 def _validate_class(cls: type) -> None:
-    """Refuse a class that implements neither form of a pair, or an old form that evaluations would skip."""
+    """Refuse a class that implements neither form of a pair, or an old form that evaluations would
+    skip.
+    """
     for old, new in PAIRS:
         if not _overrides(cls, old) and not _overrides(cls, new):
-            hint = "A mixin goes before RAGInterface among the bases; an abstract class lists abc.ABC among its own."
-            raise InterfaceError(f"{cls.__name__} implements neither {old}() nor {new}(). Implement one. {hint}")
+            hint = (
+                "A mixin goes before RAGInterface among the bases; an abstract class lists abc.ABC"
+                " among its own."
+            )
+            raise InterfaceError(
+                f"{cls.__name__} implements neither {old}() nor {new}(). Implement one. {hint}"
+            )
         if old in vars(cls) and new not in vars(cls) and _overrides(cls, new):
             writer = next(base.__name__ for base in cls.__mro__ if new in vars(base))
             hint = f"Implement {new}(), or set {new} = RAGInterface.{new}, which calls yours."
-            problem = f"implements {old}(), and evaluations call {new}() of {writer}: yours would be skipped"
+            problem = (
+                f"implements {old}(), and evaluations call {new}() of {writer}: yours would be"
+                " skipped"
+            )
             raise InterfaceError(f"{cls.__name__} {problem}. {hint}")
 
 
-def _validate_queries(queries: Sequence[str], contexts_list: Sequence[list[str]] | None = None) -> None:
+def _validate_queries(
+    queries: Sequence[str], contexts_list: Sequence[list[str]] | None = None
+) -> None:
     require(not isinstance(queries, str), "queries", queries, "a list of questions")
     if contexts_list is not None and len(queries) != len(contexts_list):
-        raise ConfigError(f"{len(queries)} queries need as many lists of contexts; got {len(contexts_list)}.")
+        raise ConfigError(
+            f"{len(queries)} queries need as many lists of contexts; got {len(contexts_list)}."
+        )
 
 
 def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any) -> Any:
     """Call the other form from a default. If that is a default too, raise instead of recursing."""
     if not _overrides(type(system), other):
-        problem = f"The default {type(system).__name__}.{default}() calls {other}(), which is not implemented either."
-        raise InterfaceError(f"{problem} Implement one of them without calling super().{default}().")
+        problem = (
+            f"The default {type(system).__name__}.{default}() calls {other}(), which is not"
+            " implemented either."
+        )
+        raise InterfaceError(
+            f"{problem} Implement one of them without calling super().{default}()."
+        )
     returned = concurrency.settle(getattr(system, other)(*args))
     kinds, expected = _RETURNS[other]
     if not isinstance(returned, kinds):
@@ -248,19 +311,32 @@ def _call_other(system: RAGInterface[Any], default: str, other: str, *args: Any)
     return returned
 
 
-def _call_batch(system: RAGInterface[Any], method: str, queries: Sequence[str], *args: Any) -> Sequence[Any]:
+def _call_batch(
+    system: RAGInterface[Any], method: str, queries: Sequence[str], *args: Any
+) -> Sequence[Any]:
     """Call a batch method, which must return one result of the right type for each query."""
     returned = concurrency.settle(getattr(system, method)(queries, *args))
     kinds, expected = _RETURNS[method.removeprefix("batch_")]
     if not is_list_of(returned, kinds) or len(returned) != len(queries):
-        raise _wrong_return(system, method, returned, f"a list of {len(queries)} items, each {expected} for one query")
+        raise _wrong_return(
+            system,
+            method,
+            returned,
+            f"a list of {len(queries)} items, each {expected} for one query",
+        )
     return returned  # type: ignore[no-any-return]  # validated above
 
 
-def _each(system: RAGInterface[Any], method: str, *args: Sequence[Any], kept: tuple[type[Exception], ...] = ()) -> Any:
+def _each(
+    system: RAGInterface[Any],
+    method: str,
+    *args: Sequence[Any],
+    kept: tuple[type[Exception], ...] = (),
+) -> Any:
     """Call a method for each query; the results of coroutines are awaited together.
 
-    An adapter is called by several threads. So is a default, which waits itself, of a coroutine function.
+    An adapter is called by several threads. So is a default, which waits itself, of a coroutine
+    function.
 
     Args:
         system: The system.
@@ -268,7 +344,9 @@ def _each(system: RAGInterface[Any], method: str, *args: Sequence[Any], kept: tu
         args: A list for each argument.
         kept: The errors that are returned in place of a result.
     """
-    waits = not _overrides(type(system), method) and inspect.iscoroutinefunction(getattr(system, _OTHER[method]))
+    waits = not _overrides(type(system), method) and inspect.iscoroutinefunction(
+        getattr(system, _OTHER[method])
+    )
     workers = system.workers if isinstance(system, _Adapter) else _AT_A_TIME if waits else 1
 
     def call(one: tuple[Any, ...]) -> Any:
@@ -301,9 +379,13 @@ class _Adapter(RAGInterface[Mapping[str, Any]], abc.ABC):
     workers: int
 
 
-def _wrong_return(system: RAGInterface[Any], method: str, returned: Any, expected: str) -> InterfaceError:
+def _wrong_return(
+    system: RAGInterface[Any], method: str, returned: Any, expected: str
+) -> InterfaceError:
     given = f"{returned!r:.80} ({type(returned).__name__})"
-    return InterfaceError(f"{type(system).__name__}.{method}() returned {given}; return {expected}.")
+    return InterfaceError(
+        f"{type(system).__name__}.{method}() returned {given}; return {expected}."
+    )
 
 
 _INSTRUCTIONS = {
@@ -335,21 +417,21 @@ def passages_prompt(query: str, contexts: Sequence[str]) -> tuple[Message, ...]:
 class RetrieverRAG(_Adapter):
     """A retriever and a chat model as a system under evaluation.
 
-    Contexts have the uids of their nodes as ids, and their scores. Metadata of a retrieval: the files
-    (``"sources"``), ``"retriever"`` and ``"retrieval_time"`` in seconds. Metadata of an answer: ``"model"``,
-    ``"prompt_tokens"`` and ``"completion_tokens"`` (None if the model does not report them), ``"finish_reason"`` and
-    ``"generation_time"`` in seconds.
+    Contexts have the uids of their nodes as ids, and their scores. Metadata of a retrieval: the
+    files (``"sources"``), ``"retriever"`` and ``"retrieval_time"`` in seconds. Metadata of an
+    answer: ``"model"``, ``"prompt_tokens"`` and ``"completion_tokens"`` (None if the model does not
+    report them), ``"finish_reason"`` and ``"generation_time"`` in seconds.
 
     Args:
         retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, a callable
             (query, filters=None, topk=None) -> nodes, or a client with ``search(query, top_k)``.
         model: A chat model, or a callable from text to text. None: only retrieval can be evaluated.
         topk: Maximum number of contexts; None: the retriever's default.
-        options: For the model. If ``n`` is above 1, ``multi_responses`` has all candidates, and the first one is the
-            response.
+        options: For the model. If ``n`` is above 1, ``multi_responses`` has all candidates, and the
+            first one is the response.
         prompt: Writes the prompt from a query and its contexts.
-        workers: Number of queries that the batch methods and `prepare` work on at a time; 1 for a retriever or a model
-            that is not thread-safe.
+        workers: Number of queries that the batch methods and `prepare` work on at a time; 1 for a
+            retriever or a model that is not thread-safe.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -392,7 +474,9 @@ class RetrieverRAG(_Adapter):
             RetrievalError: If it fails, or returns something else than nodes.
         """
         started = time.perf_counter()
-        nodes = retrieve_nodes(self._retriever, query, None, self._topk) if check_query(query) else []
+        nodes = (
+            retrieve_nodes(self._retriever, query, None, self._topk) if check_query(query) else []
+        )
         metadata = {
             "sources": [node.path for node in nodes],
             "retriever": callable_name(self._retriever),
@@ -400,7 +484,9 @@ class RetrieverRAG(_Adapter):
         }
         return RetrievalResult.from_nodes(nodes, metadata)
 
-    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[Mapping[str, Any]]:
+    def generate_with_metadata(
+        self, query: str, contexts: list[str]
+    ) -> GenerationResult[Mapping[str, Any]]:
         """Call the model.
 
         Raises:
@@ -408,7 +494,10 @@ class RetrieverRAG(_Adapter):
             GenerationError: If it fails.
         """
         if self._model is None:
-            hint = "Pass RetrieverRAG(retriever, model), or evaluate retrieval alone: prepare(..., generate=False)."
+            hint = (
+                "Pass RetrieverRAG(retriever, model), or evaluate retrieval alone: prepare(...,"
+                " generate=False)."
+            )
             raise ConfigError(f"This RetrieverRAG has no chat model. {hint}")
         started = time.perf_counter()
         completion = self._model.chat(self._prompt(query, contexts), self._options)
@@ -428,9 +517,9 @@ class RetrieverRAG(_Adapter):
 class PipelineRAG(_Adapter):
     """A `RAGPipeline` as a system under evaluation.
 
-    Contexts are those that `RAGPipeline.answer` would use, reranked if the pipeline reranks. Metadata of a retrieval
-    are the pipeline's (``"query"``, ``"seconds"`` by stage) and ``"sources"``, the files. A generation is the result of
-    the pipeline's generator, unchanged.
+    Contexts are those that `RAGPipeline.answer` would use, reranked if the pipeline reranks.
+    Metadata of a retrieval are the pipeline's (``"query"``, ``"seconds"`` by stage) and
+    ``"sources"``, the files. A generation is the result of the pipeline's generator, unchanged.
 
     Args:
         pipeline: The pipeline. Without a generator only its retrieval can be evaluated.
@@ -460,10 +549,14 @@ class PipelineRAG(_Adapter):
         workers: int = _AT_A_TIME,
     ) -> None:
         is_pipeline = isinstance(pipeline, RAGPipeline)
-        require(is_pipeline, "pipeline", pipeline, "a RAGPipeline", "For a retriever use RetrieverRAG.")
+        require(
+            is_pipeline, "pipeline", pipeline, "a RAGPipeline", "For a retriever use RetrieverRAG."
+        )
         self._pipeline = pipeline
         self._top_k = None if top_k is None else validate_integer("top_k", top_k, 1)
-        self._max_tokens = None if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
+        self._max_tokens = (
+            None if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
+        )
         self.workers = validate_integer("workers", workers, 1)
         self._found: dict[str, Sequence[Hit]] = {}  # by query, to answer from
 
@@ -474,13 +567,18 @@ class PipelineRAG(_Adapter):
             RetrievalError: If the retriever or the reranker fails.
         """
         sync = self._pipeline.sync
-        found = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(query, self._top_k)
+        found = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(
+            query, self._top_k
+        )
         self._found[query] = found
         metadata = {**(found.metadata or {}), "sources": [hit.source for hit in found]}
         return dataclasses.replace(found, metadata=metadata)  # the same lists: nothing is copied
 
-    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[Mapping[str, Any]]:
-        """Answer from contexts, with the files and locations of those that were retrieved for the query.
+    def generate_with_metadata(
+        self, query: str, contexts: list[str]
+    ) -> GenerationResult[Mapping[str, Any]]:
+        """Answer from contexts, with the files and locations of those that were retrieved for the
+        query.
 
         Without contexts the answer says that nothing was found.
 
@@ -492,7 +590,10 @@ class PipelineRAG(_Adapter):
             AnswerWarning: For each problem of the answer.
         """
         known = {hit.text: hit for hit in self._found.get(query, ())}
-        hits = [known.get(text, Hit(str(number), text, math.nan)) for number, text in enumerate(contexts, start=1)]
+        hits = [
+            known.get(text, Hit(str(number), text, math.nan))
+            for number, text in enumerate(contexts, start=1)
+        ]
         return self._pipeline.sync.answer_from(hits, self._max_tokens, query=query).generation
 
 
@@ -500,7 +601,9 @@ _ID_FIELDS = ("retrieved_context_ids", "reference_context_ids")
 
 
 def _is_ids(value: Any) -> bool:
-    return is_list_of(value, (str, numbers.Integral)) and not any(isinstance(item, bool) for item in value)
+    return is_list_of(value, (str, numbers.Integral)) and not any(
+        isinstance(item, bool) for item in value
+    )
 
 
 def _is_rubrics(value: Any) -> bool:
@@ -525,10 +628,11 @@ _FIELD_TYPES: Mapping[str, _FieldType] = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One question with what was found, answered and expected: RAGAS's ``SingleTurnSample`` without that package.
+    """One question with what was found, answered and expected: RAGAS's ``SingleTurnSample`` without
+    that package.
 
-    None means unknown; an empty list means that there is nothing. Lists are not copied. The last five fields
-    are not RAGAS's, and `to_ragas` leaves them out.
+    None means unknown; an empty list means that there is nothing. Lists are not copied. The last
+    five fields are not RAGAS's, and `to_ragas` leaves them out.
 
     Args:
         user_input: The question.
@@ -579,10 +683,18 @@ class Sample:
         for name in _ALL_FIELDS:
             value = getattr(self, name)
             has_type, expected = _FIELD_TYPES.get(name, _TEXT)
-            require(value is None or has_type(value), f"Sample.{name}", value, f"{expected} or None")
+            require(
+                value is None or has_type(value), f"Sample.{name}", value, f"{expected} or None"
+            )
             if name in _ID_FIELDS and value is not None:
                 hint = "Give each text an id of its own."
-                require(len(set(value)) == len(value), f"Sample.{name}", value, "a list of distinct ids", hint)
+                require(
+                    len(set(value)) == len(value),
+                    f"Sample.{name}",
+                    value,
+                    "a list of distinct ids",
+                    hint,
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the known fields, not copied, as RAGAS's samples do."""
@@ -614,7 +726,8 @@ SYSTEM_FIELDS = ("retrieved_contexts", "retrieved_context_ids", "response", "mul
 
 _RECORD_FIELDS = tuple(name for name in FIELDS if name not in SYSTEM_FIELDS)
 _TYPO = 0.88
-"""Similarity of a misspelt field, such as ``referense``; ``query_type`` is one of its own beside ``query_style``."""
+"""Similarity of a misspelt field, such as ``referense``; ``query_type`` is one of its own beside
+``query_style``."""
 
 
 def to_ragas_dataset(samples: Sequence[Sample]) -> EvaluationDataset:
@@ -640,13 +753,14 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     The system's batch methods are called: first for all retrievals, then for all answers.
 
     Args:
-        records: Mappings of what is expected, by RAGAS's names: always ``user_input``, the question; where
-            known ``reference``, ``reference_contexts``, ``reference_context_ids``, ``rubrics``,
-            ``persona_name``, ``query_style`` and ``query_length``. Further fields go to `Sample.extra`; an
-            ``id`` must be unique. Or samples: `Sample`, RAGAS's ``SingleTurnSample`` or its
-            ``EvaluationDataset``, whose retrieved contexts and responses are not used.
-        rag: The system. Fields that it does not fill are None, and so is the response where the system fails for
-            some records, unless it answers by a batch method of its own.
+        records: Mappings of what is expected, by RAGAS's names: always ``user_input``, the
+            question; where known ``reference``, ``reference_contexts``, ``reference_context_ids``,
+            ``rubrics``, ``persona_name``, ``query_style`` and ``query_length``. Further fields go
+            to `Sample.extra`; an ``id`` must be unique. Or samples: `Sample`, RAGAS's
+            ``SingleTurnSample`` or its ``EvaluationDataset``, whose retrieved contexts and
+            responses are not used.
+        rag: The system. Fields that it does not fill are None, and so is the response where the
+            system fails for some records, unless it answers by a batch method of its own.
         generate: Whether to generate answers; if False, only retrieval can be evaluated.
 
     Returns:
@@ -655,7 +769,8 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     Raises:
         ConfigError: If a record has no question, a field of the wrong type, or another
             one's ``id``.
-        InterfaceError: If the system is no `RAGInterface`, or a method returns a value of the wrong type.
+        InterfaceError: If the system is no `RAGInterface`, or a method returns a value of the wrong
+            type.
 
     Warns:
         AnswerWarning: If some answers failed.
@@ -670,7 +785,9 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
         (['n1'], '80 degrees.', None)
     """
     is_system = isinstance(rag, RAGInterface)
-    require(is_system, "rag", rag, "an instance of a subclass of RAGInterface", error=InterfaceError)
+    require(
+        is_system, "rag", rag, "an instance of a subclass of RAGInterface", error=InterfaceError
+    )
     given = list(getattr(records, "samples", records))
     records = [_validate_record(number, record) for number, record in enumerate(given, start=1)]
     ids = [record["extra"]["id"] for record in records if "id" in record["extra"]]
@@ -678,16 +795,26 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     require(twice is None, "'id' of the records", twice, "unique")
     queries = [record["user_input"] for record in records]
     found = _call_batch(rag, "batch_retrieve_with_metadata", queries)
-    samples = [_sample(number, *pair) for number, pair in enumerate(zip(records, found, strict=True), start=1)]
+    samples = [
+        _sample(number, *pair)
+        for number, pair in enumerate(zip(records, found, strict=True), start=1)
+    ]
     if not generate:  # else the samples were validated before any model is paid for
         return samples
     contexts = [result.contexts for result in found]
     answers = _answers(rag, queries, contexts)
-    return [_sample(number, *row) for number, row in enumerate(zip(records, found, answers, strict=True), start=1)]
+    return [
+        _sample(number, *row)
+        for number, row in enumerate(zip(records, found, answers, strict=True), start=1)
+    ]
 
 
-def _answers(rag: RAGInterface[Any], queries: Sequence[str], contexts: Sequence[list[str]]) -> Sequence[Any]:
-    """The answers; without a batch method of the system's own None for one that failed, unless all did."""
+def _answers(
+    rag: RAGInterface[Any], queries: Sequence[str], contexts: Sequence[list[str]]
+) -> Sequence[Any]:
+    """The answers; without a batch method of the system's own None for one that failed, unless all
+    did.
+    """
     cls = type(rag)
     in_batches = _overrides(cls, "batch_generate") and not _overrides(cls, "generate_with_metadata")
     if in_batches or _overrides(cls, "batch_generate_with_metadata"):
@@ -698,7 +825,9 @@ def _answers(rag: RAGInterface[Any], queries: Sequence[str], contexts: Sequence[
             raise one
         if not isinstance(one, (Exception, GenerationResult)):
             raise _wrong_return(rag, "generate_with_metadata", one, "a GenerationResult")
-    failed = {number: one for number, one in enumerate(answers, start=1) if isinstance(one, Exception)}
+    failed = {
+        number: one for number, one in enumerate(answers, start=1) if isinstance(one, Exception)
+    }
     if failed:
         first = next(iter(failed.values()))
         if len(failed) == len(answers):
@@ -735,15 +864,33 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
     what = f"Record {number}"
     to_dict = getattr(record, "to_dict", None)
     if hasattr(record, "user_input") and callable(to_dict):  # a Sample, or RAGAS's
-        record = {name: value for name, value in to_dict().items() if name in _RECORD_FIELDS or name == "extra"}
+        record = {
+            name: value
+            for name, value in to_dict().items()
+            if name in _RECORD_FIELDS or name == "extra"
+        }
         record |= record.pop("extra", {})
-    require(isinstance(record, Mapping), what, record, "a mapping with the question as 'user_input', or a sample")
+    require(
+        isinstance(record, Mapping),
+        what,
+        record,
+        "a mapping with the question as 'user_input', or a sample",
+    )
     known: dict[str, Any] = {"extra": {}}
     for name, value in record.items():
         if name in SYSTEM_FIELDS:
-            raise ConfigError(f"{what} has the field {name!r}, which the system fills. Remove it, or make a Sample.")
-        if name not in _RECORD_FIELDS and (near := nearest(str(name), _RECORD_FIELDS, _TYPO)) is not None:
-            warn_user(f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?", UserWarning)
+            raise ConfigError(
+                f"{what} has the field {name!r}, which the system fills. Remove it, or make a"
+                " Sample."
+            )
+        if (
+            name not in _RECORD_FIELDS
+            and (near := nearest(str(name), _RECORD_FIELDS, _TYPO)) is not None
+        ):
+            warn_user(
+                f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?",
+                UserWarning,
+            )
         (known if name in _RECORD_FIELDS else known["extra"])[name] = value
     question = known.get("user_input")
     require(isinstance(question, str), f"'user_input' of {what.lower()}", question, "a string")

@@ -1,8 +1,8 @@
 """Retrieval measures by ids and by source spans, `evaluate`, and tests of significance.
 
-Measures are functions of a ranking, best first, and of relevance grades. They agree with trec_eval once ties are
-broken: the given order counts. A grade of 1 and more is relevant; uids without a grade are not. If nothing is relevant
-the value is 0.
+Measures are functions of a ranking, best first, and of relevance grades. They agree with trec_eval
+once ties are broken: the given order counts. A grade of 1 and more is relevant; uids without a
+grade are not. If nothing is relevant the value is 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.ranking.fusion import first_of_each
-from lazyrag.validation import require, validate_choice, validate_integer, validate_number, validate_text
+from lazyrag.validation import (
+    require,
+    validate_choice,
+    validate_integer,
+    validate_number,
+    validate_text,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,7 +63,8 @@ def recall(found: Sequence[K], grades: Mapping[K, float], k: int | None = None) 
 
 
 def precision(found: Sequence[K], grades: Mapping[K, float], k: int) -> float:
-    """Share of the first k that is relevant. If fewer than k are found, the rest counts as not relevant.
+    """Share of the first k that is relevant. If fewer than k are found, the rest counts as not
+    relevant.
 
     Args:
         found: Uids, best first, each once.
@@ -90,7 +97,8 @@ def success(found: Sequence[K], grades: Mapping[K, float], k: int | None = None)
 
 
 def reciprocal_rank(found: Sequence[K], grades: Mapping[K, float], k: int | None = None) -> float:
-    """1 / rank of the first relevant uid among the first k, ranks from 1; 0 without one. Its mean is MRR.
+    """1 / rank of the first relevant uid among the first k, ranks from 1; 0 without one. Its mean
+    is MRR.
 
     Args:
         found: Uids, best first, each once.
@@ -102,7 +110,9 @@ def reciprocal_rank(found: Sequence[K], grades: Mapping[K, float], k: int | None
         0.5
     """
     relevant = _relevant(grades)
-    return next((1.0 / rank for rank, uid in enumerate(_first(found, k), start=1) if uid in relevant), 0.0)
+    return next(
+        (1.0 / rank for rank, uid in enumerate(_first(found, k), start=1) if uid in relevant), 0.0
+    )
 
 
 def average_precision(found: Sequence[K], grades: Mapping[K, float], k: int | None = None) -> float:
@@ -122,11 +132,18 @@ def average_precision(found: Sequence[K], grades: Mapping[K, float], k: int | No
     """
     relevant = _relevant(grades)
     ranks = [rank for rank, uid in enumerate(_first(found, k), start=1) if uid in relevant]
-    return math.fsum(number / rank for number, rank in enumerate(ranks, start=1)) / len(relevant) if ranks else 0.0
+    return (
+        math.fsum(number / rank for number, rank in enumerate(ranks, start=1)) / len(relevant)
+        if ranks
+        else 0.0
+    )
 
 
-def ndcg(found: Sequence[K], grades: Mapping[K, float], k: int | None = None, gain: Gain = "linear") -> float:
-    """Normalised discounted cumulative gain: gains divided by log2(1 + rank), as a share of the ideal order's.
+def ndcg(
+    found: Sequence[K], grades: Mapping[K, float], k: int | None = None, gain: Gain = "linear"
+) -> float:
+    """Normalised discounted cumulative gain: gains divided by log2(1 + rank), as a share of the
+    ideal order's.
 
     The ideal order is that of all judged uids, cut after k.
 
@@ -134,15 +151,16 @@ def ndcg(found: Sequence[K], grades: Mapping[K, float], k: int | None = None, ga
         found: Uids, best first, each once.
         grades: Relevance grades by uid; 1 and more is relevant.
         k: Number of uids that count; None: all of them.
-        gain: ``"linear"``: the grade, as in trec_eval. ``"exponential"``: 2 ** grade - 1, as in web search. They are
-            the same where grades are 0 and 1.
+        gain: ``"linear"``: the grade, as in trec_eval. ``"exponential"``: 2 ** grade - 1, as in web
+            search. They are the same where grades are 0 and 1.
 
     Returns:
         From 0 to 1.
 
     Source:
         Jaervelin, Kekaelaeinen: Cumulated gain-based evaluation of IR techniques, TOIS 2002,
-        doi:10.1145/582415.582418; Burges et al.: Learning to rank using gradient descent, ICML 2005 (exponential).
+        doi:10.1145/582415.582418; Burges et al.: Learning to rank using gradient descent, ICML 2005
+        (exponential).
 
     Example:
         >>> round(ndcg(["b", "a"], {"a": 3, "b": 1}), 4)
@@ -153,7 +171,9 @@ def ndcg(found: Sequence[K], grades: Mapping[K, float], k: int | None = None, ga
     gain_of = _GAINS[validate_choice("gain", gain, _GAINS)]
     gains = {uid: gain_of(grade) for uid, grade in grades.items() if grade >= 1}
     best = _discounted(_first(sorted(gains.values(), reverse=True), k))
-    return _discounted([gains.get(uid, 0.0) for uid in _first(found, k)]) / best if best > 0 else 0.0
+    return (
+        _discounted([gains.get(uid, 0.0) for uid in _first(found, k)]) / best if best > 0 else 0.0
+    )
 
 
 _GAINS: Mapping[str, Callable[[float], float]] = {
@@ -177,7 +197,8 @@ def _first(found: Sequence[K], k: int | None) -> Sequence[K]:
 # Significance
 
 EXACT = 20
-"""Up to this number of queries with a difference, all assignments of signs are enumerated: 2 ** 19 of them."""
+"""Up to this number of queries with a difference, all assignments of signs are enumerated: 2 ** 19
+of them."""
 
 _LEVEL = "a number between 0 and 1, such as 0.95"
 _BATCH_SIZE = 2_000_000
@@ -190,7 +211,8 @@ class Significance:
 
     Args:
         difference: The mean of the new system's values less the old one's.
-        p: Probability of a mean difference of at least this size, in either direction, if both are equally good.
+        p: Probability of a mean difference of at least this size, in either direction, if both are
+            equally good.
         exact: Whether all assignments were counted; otherwise some were drawn.
     """
 
@@ -206,7 +228,8 @@ class Comparison:
     Args:
         difference: The mean of the new system's values less the old one's.
         p: That of `randomisation_test`.
-        low: Lower end of the difference's interval: the smallest difference that the same test does not reject.
+        low: Lower end of the difference's interval: the smallest difference that the same test does
+            not reject.
         high: Upper end. 0 is outside of the interval exactly if p is at most 1 - ``level``.
         wins: Number of queries on which the new system is better.
         losses: Number on which it is worse.
@@ -225,11 +248,13 @@ class Comparison:
         """Say which system is better, and whether that is certain.
 
         Args:
-            p: A corrected p, where several comparisons are made (`holm`); None: its own. Up to .05 it is certain.
+            p: A corrected p, where several comparisons are made (`holm`); None: its own. Up to .05
+                it is certain.
 
         Example:
             >>> compare({"q1": 0.0, "q2": 0.5}, {"q1": 1.0, "q2": 1.0}).sentence()
-            'The new one is better by 0.7500, which is not certain (p = 0.5; 2 better, 0 worse, 0 equal).'
+            'The new one is better by 0.7500, which is not certain (p = 0.5; 2 better, 0 worse, 0
+            equal).'
         """
         p = self.p if p is None else p
         counts = f"p = {p:.2g}; {self.wins} better, {self.losses} worse, {self.ties} equal"
@@ -237,14 +262,21 @@ class Comparison:
             return f"Neither is better ({counts})."
         certain = "certain" if p <= _CERTAIN else "not certain"
         word = "better" if self.difference > 0 else "worse"
-        return f"The new one is {word} by {abs(self.difference):.4f}, which is {certain} ({counts})."
+        return (
+            f"The new one is {word} by {abs(self.difference):.4f}, which is {certain} ({counts})."
+        )
 
 
 _CERTAIN = 0.05
 
 
 def compare(
-    old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 100_000, level: float = 0.95, seed: int = 0
+    old: Mapping[Q, float],
+    new: Mapping[Q, float],
+    *,
+    rounds: int = 100_000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Comparison:
     """Compare two systems: mean difference with its interval, p-value, wins and losses.
 
@@ -252,15 +284,16 @@ def compare(
         old: By query, the first system's value: ``evaluation.values["nDCG@10"]``.
         new: The second system's values of the same queries.
         rounds: See `randomisation_test`; at most 10,000 for the interval.
-        level: Confidence of the interval, between 0 and 1. Of less than six queries nothing can be rejected at 0.95:
-            its ends are then the largest difference that two of the values have.
+        level: Confidence of the interval, between 0 and 1. Of less than six queries nothing can be
+            rejected at 0.95: its ends are then the largest difference that two of the values have.
         seed: The same seed gives the same numbers.
 
     Returns:
         The comparison. If the difference is positive, the new system is better.
 
     Raises:
-        ConfigError: If the queries differ, there are none, a value is not finite, or an option is out of range.
+        ConfigError: If the queries differ, there are none, a value is not finite, or an option is
+            out of range.
 
     Example:
         >>> found = compare({"q1": 0.0, "q2": 0.5, "q3": 1.0}, {"q1": 1.0, "q2": 1.0, "q3": 1.0})
@@ -270,9 +303,13 @@ def compare(
     tested = randomisation_test(old, new, rounds=rounds, seed=seed)
     validate_number("level", level, _LEVEL, lambda share: 0 < share < 1)
     differences, values = _differences(old, new), [*old.values(), *new.values()]
-    low, high = _flip_interval(differences, tested.p, max(values) - min(values), level, min(rounds, 10_000), seed)
+    low, high = _flip_interval(
+        differences, tested.p, max(values) - min(values), level, min(rounds, 10_000), seed
+    )
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
-    return Comparison(tested.difference, tested.p, low, high, wins, losses, len(differences) - wins - losses)
+    return Comparison(
+        tested.difference, tested.p, low, high, wins, losses, len(differences) - wins - losses
+    )
 
 
 def randomisation_test(
@@ -280,10 +317,11 @@ def randomisation_test(
 ) -> Significance:
     """Run the paired randomisation test (Fisher's).
 
-    If both systems are equally good, each query's two values can be swapped. p is the share of all swaps that give a
-    mean difference of at least the observed size, in either direction. Up to 20 queries with a difference all swaps are
-    counted; if all differences have one size, as with recall@1, they are counted by binomials; otherwise swaps are
-    drawn, and p is (1 + number of as large differences) / (1 + rounds), which is never 0.
+    If both systems are equally good, each query's two values can be swapped. p is the share of all
+    swaps that give a mean difference of at least the observed size, in either direction. Up to 20
+    queries with a difference all swaps are counted; if all differences have one size, as with
+    recall@1, they are counted by binomials; otherwise swaps are drawn, and p is (1 + number of as
+    large differences) / (1 + rounds), which is never 0.
 
     Args:
         old: By query, the first system's value.
@@ -292,14 +330,17 @@ def randomisation_test(
         seed: The same seed gives the same p.
 
     Returns:
-        The difference and p. Sizes that differ by less than 1e-12 of the sum of all differences count as equal.
+        The difference and p. Sizes that differ by less than 1e-12 of the sum of all differences
+        count as equal.
 
     Raises:
         ConfigError: If the queries differ, there are none, or a value is not finite.
 
     Source:
-        Smucker, Allan, Carterette: A Comparison of Statistical Significance Tests for Information Retrieval Evaluation,
-        CIKM 2007, doi:10.1145/1321440.1321528; Phipson, Smyth: Permutation P-values Should Never Be Zero, 2010 (the 1).
+        Smucker, Allan, Carterette: A Comparison of Statistical Significance Tests for Information
+            Retrieval Evaluation,
+        CIKM 2007, doi:10.1145/1321440.1321528; Phipson, Smyth: Permutation P-values Should Never Be
+        Zero, 2010 (the 1).
 
     Example:
         >>> randomisation_test({"q1": 0, "q2": 0, "q3": 0}, {"q1": 1, "q2": 1, "q3": 1})
@@ -321,7 +362,12 @@ def randomisation_test(
 
 
 def bootstrap_interval(
-    old: Mapping[Q, float], new: Mapping[Q, float], *, rounds: int = 10_000, level: float = 0.95, seed: int = 0
+    old: Mapping[Q, float],
+    new: Mapping[Q, float],
+    *,
+    rounds: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """Interval of the mean difference by the bootstrap: queries are resampled with replacement.
 
@@ -336,7 +382,8 @@ def bootstrap_interval(
         Its ends: quantiles of the resampled means (the percentile bootstrap).
 
     Raises:
-        ConfigError: If the queries differ, there are none, a value is not finite, or an option is out of range.
+        ConfigError: If the queries differ, there are none, a value is not finite, or an option is
+            out of range.
 
     Source:
         Efron: Bootstrap Methods, Annals of Statistics 1979, doi:10.1214/aos/1176344552.
@@ -350,7 +397,9 @@ def bootstrap_interval(
     differences = _differences(old, new)
     rng = np.random.default_rng(seed)
     means = [
-        differences[rng.integers(0, len(differences), (some, len(differences)), np.int32)].mean(axis=1)
+        differences[rng.integers(0, len(differences), (some, len(differences)), np.int32)].mean(
+            axis=1
+        )
         for some in _parts(rounds, len(differences))
     ]
     low, high = np.quantile(np.concatenate(means), [(1 - level) / 2, (1 + level) / 2]).tolist()
@@ -364,11 +413,12 @@ def holm(p_values: Mapping[Q, float]) -> dict[Q, float]:
         p_values: By comparison, its p.
 
     Returns:
-        The adjusted p-values, in the same order. The probability that any of them below 0.05 is a chance find is at
-        most 0.05.
+        The adjusted p-values, in the same order. The probability that any of them below 0.05 is a
+        chance find is at most 0.05.
 
     Source:
-        Holm: A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 1979.
+        Holm: A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of
+        Statistics 1979.
 
     Example:
         >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
@@ -387,18 +437,27 @@ def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> NDArray[np.f
     if not old or old.keys() != new.keys():
         common = len(old.keys() & new.keys())
         counts = f"{len(old)} and {len(new)} queries, {common} of them in common"
-        raise ConfigError(f"The systems were measured on {counts}; a paired test needs the same queries, at least one.")
+        raise ConfigError(
+            f"The systems were measured on {counts}; a paired test needs the same queries, at least"
+            " one."
+        )
     pairs = [[_value(query, system[query]) for system in (old, new)] for query in old]
     return np.array([after - before for before, after in pairs], np.float64)
 
 
 def _value(query: Any, value: Any) -> float:
-    return validate_number(f"The value of the query {query!r:.80}", value, "a finite number", math.isfinite)
+    return validate_number(
+        f"The value of the query {query!r:.80}", value, "a finite number", math.isfinite
+    )
 
 
 def _binomial(count: int, least: int) -> float:
-    """Share of the 2 ** count sign assignments of ones whose sum reaches a size, in either direction."""
-    reached: int = sum(math.comb(count, plus) for plus in range(count + 1) if abs(2 * plus - count) >= least)
+    """Share of the 2 ** count sign assignments of ones whose sum reaches a size, in either
+    direction.
+    """
+    reached: int = sum(
+        math.comb(count, plus) for plus in range(count + 1) if abs(2 * plus - count) >= least
+    )
     return float(Fraction(reached, 2**count))
 
 
@@ -410,8 +469,12 @@ def _all_sums(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-def _drawn_sums(sizes: NDArray[np.float64], rounds: int, seed: int) -> Iterator[NDArray[np.float64]]:
-    """Sums of random sign assignments, in batches: twice the sum of those with +, minus the total."""
+def _drawn_sums(
+    sizes: NDArray[np.float64], rounds: int, seed: int
+) -> Iterator[NDArray[np.float64]]:
+    """Sums of random sign assignments, in batches: twice the sum of those with +, minus the
+    total.
+    """
     rng = np.random.default_rng(seed)
     width = (len(sizes) + 7) // 8
     for some in _parts(rounds, len(sizes)):
@@ -423,7 +486,9 @@ def _drawn_sums(sizes: NDArray[np.float64], rounds: int, seed: int) -> Iterator[
 def _flip_interval(
     differences: NDArray[np.float64], p: float, widest: float, level: float, rounds: int, seed: int
 ) -> tuple[float, float]:
-    """Ends of the interval of differences that the paired randomisation test does not reject; p decides about 0."""
+    """Ends of the interval of differences that the paired randomisation test does not reject; p
+    decides about 0.
+    """
     count, mean, is_exact = len(differences), float(differences.mean()), len(differences) <= EXACT
     sums, shifts = (
         _all_sums(one) if is_exact else np.concatenate([*_drawn_sums(one, rounds, seed)])
@@ -431,7 +496,9 @@ def _flip_interval(
     )
 
     def is_possible(difference: float) -> bool:
-        least = count * abs(mean - difference) - 1e-12 * float(np.abs(differences - difference).sum())
+        least = count * abs(mean - difference) - 1e-12 * float(
+            np.abs(differences - difference).sum()
+        )
         reached = int((np.abs(sums - difference * shifts) >= least).sum())
         return (reached + 1 - is_exact) / (len(sums) + 1 - is_exact) > 1 - level
 
@@ -497,8 +564,8 @@ class SourceSpan:
 def source_span(node: DocNode) -> SourceSpan:
     """Locate a node's text in its document.
 
-    If a text was rewritten, such as a summary, the span is that of its nearest ancestor that was not, or the whole
-    document.
+    If a text was rewritten, such as a summary, the span is that of its nearest ancestor that was
+    not, or the whole document.
 
     Args:
         node: A node of a Document.
@@ -516,7 +583,10 @@ def source_span(node: DocNode) -> SourceSpan:
         SourceSpan(path='tea.txt', start=9, end=16)
     """
     if node.reader is None:
-        raise ConfigError(f"{node!r} belongs to no Document, so its text has no source. Pass a node of a Document.")
+        raise ConfigError(
+            f"{node!r} belongs to no Document, so its text has no source. Pass a node of a"
+            " Document."
+        )
     here: DocNode | None = node
     while here is not None and here.group != LAZY_ROOT_NAME:
         source = here.source
@@ -526,7 +596,9 @@ def source_span(node: DocNode) -> SourceSpan:
     return SourceSpan(node.path, 0, len(node.root.text))
 
 
-def char_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+def char_recall(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
+) -> float:
     """Share of the relevant characters that is found: |F and R| / |R|.
 
     Args:
@@ -538,7 +610,8 @@ def char_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float],
         From 0 to 1; 0 if nothing is relevant.
 
     Source:
-        Smith, Troynikov: Evaluating Chunking Strategies for Retrieval, Chroma Technical Report 2024; there by tokens.
+        Smith, Troynikov: Evaluating Chunking Strategies for Retrieval, Chroma Technical Report
+        2024; there by tokens.
 
     Example:
         >>> char_recall([SourceSpan("a", 0, 10)], {SourceSpan("a", 5, 25): 1})
@@ -548,7 +621,9 @@ def char_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float],
     return shared / relevant_size if relevant_size else 0.0
 
 
-def char_precision(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+def char_precision(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
+) -> float:
     """Share of the found characters that is relevant: |F and R| / |F|.
 
     Args:
@@ -570,7 +645,9 @@ def char_precision(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, floa
     return shared / found_size if found_size else 0.0
 
 
-def char_f1(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+def char_f1(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
+) -> float:
     """Harmonic mean of `char_recall` and `char_precision`: 2 |F and R| / (|F| + |R|).
 
     Args:
@@ -586,7 +663,9 @@ def char_f1(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: 
     return 2 * shared / (found_size + relevant_size) if found_size + relevant_size else 0.0
 
 
-def char_iou(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+def char_iou(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
+) -> float:
     """Intersection over union of found and relevant characters: |F and R| / |F or R|.
 
     Args:
@@ -606,7 +685,9 @@ def char_iou(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k:
     return shared / either if either else 0.0
 
 
-def span_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+def span_recall(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
+) -> float:
     """Share of the relevant spans that one of the first k matches.
 
     Args:
@@ -626,8 +707,11 @@ def span_recall(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float],
     return sum(matched) / len(relevant) if relevant else 0.0
 
 
-def span_precision(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int) -> float:
-    """Share of the first k found spans that match a relevant one. If fewer are found, the rest does not match.
+def span_precision(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int
+) -> float:
+    """Share of the first k found spans that match a relevant one. If fewer are found, the rest does
+    not match.
 
     Args:
         found: Spans, best first.
@@ -641,7 +725,9 @@ def span_precision(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, floa
     return sum(_matches(found, grades, k)) / k
 
 
-def span_success(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None) -> float:
+def span_success(
+    found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
+) -> float:
     """Whether one of the first k found spans matches a relevant one: 1 or 0.
 
     Args:
@@ -659,7 +745,8 @@ def span_success(found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float]
 def span_reciprocal_rank(
     found: Sequence[SourceSpan], grades: Mapping[SourceSpan, float], k: int | None = None
 ) -> float:
-    """1 / rank of the first found span that matches a relevant one, ranks from 1; 0 without one. Its mean is span_MRR.
+    """1 / rank of the first found span that matches a relevant one, ranks from 1; 0 without one.
+    Its mean is span_MRR.
 
     Args:
         found: Spans, best first.
@@ -685,7 +772,9 @@ def _match(span: SourceSpan, other: SourceSpan) -> bool:
     return span.path == other.path and shared >= SHARE * min(span.length, other.length)
 
 
-def _sizes(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> tuple[int, int, int]:
+def _sizes(
+    found: Sequence[Any], grades: Mapping[Any, float], k: int | None
+) -> tuple[int, int, int]:
     """Numbers of characters in F, in R, and in both."""
     first, relevant = _validated(found, grades, k)
     found_size, relevant_size = _size(first), _size(relevant)
@@ -703,11 +792,18 @@ def _size(spans: Iterable[SourceSpan]) -> int:
     return size
 
 
-def _validated(found: Sequence[Any], grades: Mapping[Any, float], k: int | None) -> tuple[Sequence[Any], set[Any]]:
+def _validated(
+    found: Sequence[Any], grades: Mapping[Any, float], k: int | None
+) -> tuple[Sequence[Any], set[Any]]:
     """The first k spans, and the relevant ones."""
     first, relevant = _first(found, k), _relevant(grades)
     for span in (*first, *relevant):
-        require(isinstance(span, SourceSpan), "Items of a span measure", span, "SourceSpan(path, start, end)")
+        require(
+            isinstance(span, SourceSpan),
+            "Items of a span measure",
+            span,
+            "SourceSpan(path, start, end)",
+        )
     return first, relevant
 
 
@@ -747,16 +843,20 @@ class Evaluation:
     @property
     def means(self) -> dict[str, float]:
         """By measure, the mean over all judged queries."""
-        return {name: math.fsum(by_query.values()) / len(by_query) for name, by_query in self.values.items()}
+        return {
+            name: math.fsum(by_query.values()) / len(by_query)
+            for name, by_query in self.values.items()
+        }
 
 
 def measure(name: str) -> Measure:
     """Return a measure by name: ``metric``, or ``metric@k`` for the first k.
 
-    The metrics are ``recall``, ``precision`` (with k only), ``success`` (also ``hit``), ``MRR``, ``MAP``, ``nDCG``
-    (linear gains) and ``nDCG_exp`` (exponential ones), in upper or lower case. For runs and judgements of `SourceSpan`:
-    ``char_recall``, ``char_precision``, ``char_f1``, ``char_iou``, ``span_recall``, ``span_precision`` (with k only),
-    ``span_success``, ``span_MRR``. `lazyrag.evaluation.metrics` defines them.
+    The metrics are ``recall``, ``precision`` (with k only), ``success`` (also ``hit``), ``MRR``,
+    ``MAP``, ``nDCG`` (linear gains) and ``nDCG_exp`` (exponential ones), in upper or lower case.
+    For runs and judgements of `SourceSpan`: ``char_recall``, ``char_precision``, ``char_f1``,
+    ``char_iou``, ``span_recall``, ``span_precision`` (with k only), ``span_success``, ``span_MRR``.
+    `lazyrag.evaluation.metrics` defines them.
 
     Raises:
         ConfigError: If there is no such metric, or k is not an integer >= 1.
@@ -772,8 +872,14 @@ def measure(name: str) -> Measure:
     metric = by_lower[metric.lower()]
     function, needs_k = _METRICS[metric], metric in ("precision", "span_precision")
     if (at and not (depth.isdecimal() and int(depth) >= 1)) or (needs_k and not at):
-        raise ConfigError(f"The measure {name!r} needs an integer >= 1 after the @, such as {metric}@10.")
-    return Measure(f"{metric}@{int(depth)}", partial(function, k=int(depth))) if at else Measure(metric, function)
+        raise ConfigError(
+            f"The measure {name!r} needs an integer >= 1 after the @, such as {metric}@10."
+        )
+    return (
+        Measure(f"{metric}@{int(depth)}", partial(function, k=int(depth)))
+        if at
+        else Measure(metric, function)
+    )
 
 
 def evaluate(
@@ -784,18 +890,20 @@ def evaluate(
     """Measure rankings against judgements, by query and on average.
 
     Args:
-        run: By query, its ranking ``[(uid, score), ...]``, best first. The order counts, the scores do not. Only the
-            first occurrence of a uid counts, so files can be judged by their chunks.
+        run: By query, its ranking ``[(uid, score), ...]``, best first. The order counts, the scores
+            do not. Only the first occurrence of a uid counts, so files can be judged by their
+            chunks.
         judgements: By query, the grades of the judged uids; 1 and more is relevant.
         measures: Names that `measure` accepts, or `Measure` objects.
 
     Returns:
-        The values by measure and query. A judged query counts 0 if the run lacks it (as in trec_eval -c), finds
-        nothing, or nothing is relevant for it. Queries without judgements are left out.
+        The values by measure and query. A judged query counts 0 if the run lacks it (as in
+        trec_eval -c), finds nothing, or nothing is relevant for it. Queries without judgements are
+        left out.
 
     Raises:
-        ConfigError: If a measure is unknown or named twice, there are no judgements, or a ranking or grades are
-            malformed.
+        ConfigError: If a measure is unknown or named twice, there are no judgements, or a ranking
+            or grades are malformed.
 
     Example:
         >>> run = {"q1": [("a", 2.0), ("b", 1.0)], "q2": []}
@@ -804,15 +912,24 @@ def evaluate(
     """
     chosen = [given if isinstance(given, Measure) else measure(given) for given in measures]
     names = [item.name for item in chosen]
-    require(isinstance(run, Mapping), "run", run, "a mapping {query: [(uid, score), ...]}, best first")
-    graded = isinstance(judgements, Mapping) and all(isinstance(grades, Mapping) for grades in judgements.values())
+    require(
+        isinstance(run, Mapping), "run", run, "a mapping {query: [(uid, score), ...]}, best first"
+    )
+    graded = isinstance(judgements, Mapping) and all(
+        isinstance(grades, Mapping) for grades in judgements.values()
+    )
     require(graded, "judgements", judgements, "a mapping {query: {uid: grade}}")
     if not judgements or not names or len(set(names)) < len(names):
         given = f"{len(judgements)} judged queries and the measures {names}"
         raise ConfigError(f"evaluate got {given}; pass at least one of each, each measure once.")
-    found = {query: [uid for uid, _ in first_of_each(_ranking(query, run.get(query, ())))] for query in judgements}
+    found = {
+        query: [uid for uid, _ in first_of_each(_ranking(query, run.get(query, ())))]
+        for query in judgements
+    }
     values = {
-        item.name: MappingProxyType({query: item.func(found[query], grades) for query, grades in judgements.items()})
+        item.name: MappingProxyType(
+            {query: item.func(found[query], grades) for query, grades in judgements.items()}
+        )
         for item in chosen
     }
     missing = tuple(query for query in judgements if query not in run)
@@ -825,12 +942,21 @@ def _ranking(query: Any, given: Any) -> list[tuple[Any, float]]:
     is_listed = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
     pairs = list(given) if is_listed else []
     is_ranking = is_listed and all(map(_is_pair, pairs))
-    require(is_ranking, f"The ranking of query {query!r:.60}", given, "a list [(uid, score), ...], best first")
+    require(
+        is_ranking,
+        f"The ranking of query {query!r:.60}",
+        given,
+        "a list [(uid, score), ...], best first",
+    )
     return pairs
 
 
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[1], (numbers.Real, type(None)))
+    return (
+        isinstance(value, (tuple, list))
+        and len(value) == 2
+        and isinstance(value[1], (numbers.Real, type(None)))
+    )
 
 
 _METRICS: Mapping[str, Callable[..., float]] = {

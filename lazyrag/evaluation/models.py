@@ -34,9 +34,10 @@ class ModelChange:
         candidate: The embed key whose model was compared with the one that serves it.
         groups: The groups with vectors of both.
         tokens: Approximate number of tokens that were embedded: those of texts that no cache had.
-        measures: By measure of the questions: the means ``"old"`` and ``"new"``, their ``"difference"`` with
-            its p-value ``"p"``, and the numbers of questions with a better, worse and equal value: ``"wins"``,
-            ``"losses"``, ``"ties"``; see `lazyrag.evaluation.Comparison`.
+        measures: By measure of the questions: the means ``"old"`` and ``"new"``, their
+            ``"difference"`` with its p-value ``"p"``, and the numbers of questions with a better,
+            worse and equal value: ``"wins"``, ``"losses"``, ``"ties"``; see
+            `lazyrag.evaluation.Comparison`.
         is_switched: Whether the candidate serves the embed key now.
     """
 
@@ -58,13 +59,14 @@ def change_model(
     token_budget: int | None = None,
     switch: bool | None = None,
 ) -> ModelChange:
-    """Embed with another model while the present one serves, compare both, and switch in one transaction.
+    """Embed with another model while the present one serves, compare both, and switch in one
+    transaction.
 
-    Both are embed callables of the Document: ``Document(embed={"default": old, "new": new})``. Once switched, queries
-    by ``"default"`` use the model and the vectors of ``"new"``, in every program that has opened the store with both,
-    from its next query on; retrievers stay as they are. Syncs keep both up to date, so that
-    ``change_model(docs, "default", "default")`` switches back at once. Name the embed keys of retrievers: without
-    ``embed_keys=`` they use all of them.
+    Both are embed callables of the Document: ``Document(embed={"default": old, "new": new})``. Once
+    switched, queries by ``"default"`` use the model and the vectors of ``"new"``, in every program
+    that has opened the store with both, from its next query on; retrievers stay as they are. Syncs
+    keep both up to date, so that ``change_model(docs, "default", "default")`` switches back at
+    once. Name the embed keys of retrievers: without ``embed_keys=`` they use all of them.
 
     As a job, it lets other jobs go first, and goes on where it stopped.
 
@@ -73,12 +75,14 @@ def change_model(
         embed_key: The embed key.
         candidate: Another one; the same one to switch back to its own model.
         group: The group to embed; None for all groups that are embedded with the embed key.
-        questions: A file of golden questions, see `lazyrag.evaluation.read_golden`, that both answer by vector search.
+        questions: A file of golden questions, see `lazyrag.evaluation.read_golden`, that both
+            answer by vector search.
         token_budget: Embed nothing if it would take more tokens, approximately.
         switch: Whether to switch; None for yes, unless the candidate is worse in a measure.
 
     Raises:
-        ConfigError: If an embed key is unknown, nothing is embedded with it, or the budget is too small.
+        ConfigError: If an embed key is unknown, nothing is embedded with it, or the budget is too
+            small.
         IngestionError: If a text cannot be embedded, or all of them.
     """
     reader = docs.reader
@@ -87,20 +91,32 @@ def change_model(
     indexer = indexer_of(docs)
     view, planner = indexer.now(), indexer.planner
     is_other = candidate != embed_key
-    require(not (is_other and candidate in view.tree.switched), "candidate", candidate, "a key that is not switched")
+    require(
+        not (is_other and candidate in view.tree.switched),
+        "candidate",
+        candidate,
+        "a key that is not switched",
+    )
     groups: list[str] = []
     for name in view.groups if group is None else view.groups.keys() & {group}:
         step = Step(name, embed_key=embed_key)
         own: Any = planner.index_key(step)
         index = planner.live_index(view, step) if is_other else view.groups[name].indexes.get(own)
         groups += [name] * (index is not None and index.complete)
-    require(bool(groups), "embed_key", embed_key, "one with which a group is embedded", "Embed it with activate_group.")
+    require(
+        bool(groups),
+        "embed_key",
+        embed_key,
+        "one with which a group is embedded",
+        "Embed it with activate_group.",
+    )
     tokens, measures = 0, {}
     if is_other:
         tokens = sum(_count_tokens(indexer, name, candidate) for name in groups)
         if token_budget is not None and tokens > validate_integer("token_budget", token_budget, 0):
             msg = (
-                f"The embed of key {candidate!r} would read about {tokens} tokens, and token_budget is {token_budget}."
+                f"The embed of key {candidate!r} would read about {tokens} tokens, and token_budget"
+                f" is {token_budget}."
             )
             raise ConfigError(f"{msg} Nothing was embedded; raise it to allow them.")
         docs.activate_group(*groups, embed_keys=[candidate])
@@ -118,7 +134,10 @@ def change_model(
 def _count_tokens(indexer: Indexer, group: str, embed_key: str) -> int:
     """The tokens of a group's texts that no cache has a vector of, approximately."""
     embedder: Any = indexer.planner.embedders[embed_key].embedder
-    known, key = indexer.now().groups[group], indexer.planner.index_key(Step(group, embed_key=embed_key))
+    known, key = (
+        indexer.now().groups[group],
+        indexer.planner.index_key(Step(group, embed_key=embed_key)),
+    )
     if key is not None and key in known.indexes and known.indexes[key].complete:
         return 0
     total = 0
@@ -130,19 +149,30 @@ def _count_tokens(indexer: Indexer, group: str, embed_key: str) -> int:
 
 
 def _compared(
-    docs: Document, groups: Sequence[str], embed_key: str, candidate: str, questions: str | os.PathLike[str]
+    docs: Document,
+    groups: Sequence[str],
+    embed_key: str,
+    candidate: str,
+    questions: str | os.PathLike[str],
 ) -> dict[str, dict[str, float]]:
-    """The means of two models' answers to golden questions, by measure, with the significance of their differences."""
+    """The means of two models' answers to golden questions, by measure, with the significance of
+    their differences.
+    """
     golden = read_golden(os.fspath(questions))
     wanted = golden.settings.group if golden.settings.group in groups else groups[0]
     retriever = functools.partial(Retriever, docs, wanted)
     old, new = (
-        judge(golden, docs, retriever(embed_keys=[key], topk=golden.settings.topk)) for key in (embed_key, candidate)
+        judge(golden, docs, retriever(embed_keys=[key], topk=golden.settings.topk))
+        for key in (embed_key, candidate)
     )
     found: dict[str, dict[str, float]] = {}
     for before, after in zip(old.verdicts, new.verdicts, strict=True):
         values = [
-            {one.question: one.values[before.measure] for one in report.questions if before.measure in one.values}
+            {
+                one.question: one.values[before.measure]
+                for one in report.questions
+                if before.measure in one.values
+            }
             for report in (old, new)
         ]
         compared = dataclasses.asdict(compare(*values))
@@ -151,9 +181,13 @@ def _compared(
 
 
 def _switch(ledger: Ledger, embed_key: str, candidate: str) -> None:
-    """Let an embed key be served by another one, in one transaction; reads that overlap it are repeated."""
+    """Let an embed key be served by another one, in one transaction; reads that overlap it are
+    repeated.
+    """
     with ledger.writing(durable=True) as connection:
-        [text] = connection.execute("SELECT switched FROM ledger WHERE id = ?", (ledger.id,)).fetchone()
+        [text] = connection.execute(
+            "SELECT switched FROM ledger WHERE id = ?", (ledger.id,)
+        ).fetchone()
         switched = {key: other for key, other in json.loads(text).items() if key != embed_key}
         if candidate != embed_key:
             switched[embed_key] = candidate

@@ -20,8 +20,8 @@ from lazyrag.validation import known_keywords, validate_integer
 _LETTERS = 12, 300  # of a sentence that is asked
 _APART = 4  # sentences between two that are asked, so that the text around each stays
 _PROMPT = (
-    "Write one question that this passage answers, in the passage's language and in other words than its own. "
-    "Return the question alone.\n\n{passage}"
+    "Write one question that this passage answers, in the passage's language and in other words"
+    " than its own. Return the question alone.\n\n{passage}"
 )
 
 
@@ -34,11 +34,13 @@ def write_questions(
     model: ChatModel | ChatCallable | None = None,
     seed: int = 0,
 ) -> Path:
-    """Write a golden file of generated questions, to compare configurations where nobody has judged any.
+    """Write a golden file of generated questions, to compare configurations where nobody has judged
+    any.
 
-    Without a model by inverse cloze: sentences are cut out of the documents; each is a question, and the text around
-    its cut must be found. A model writes a question about three sentences, which must be found. Values of such
-    questions compare two configurations on the same documents; they do not predict those of real questions.
+    Without a model by inverse cloze: sentences are cut out of the documents; each is a question,
+    and the text around its cut must be found. A model writes a question about three sentences,
+    which must be found. Values of such questions compare two configurations on the same documents;
+    they do not predict those of real questions.
 
     Args:
         docs: The documents. Their texts are copied into the folder, without what was cut out.
@@ -55,7 +57,8 @@ def write_questions(
         GenerationError: If the model fails.
 
     Source:
-        Lee, Chang, Toutanova: Latent Retrieval for Weakly Supervised Open Domain Question Answering, ACL 2019,
+        Lee, Chang, Toutanova: Latent Retrieval for Weakly Supervised Open Domain Question
+            Answering, ACL 2019,
         doi:10.18653/v1/P19-1612 (inverse cloze).
 
     Example:
@@ -64,7 +67,8 @@ def write_questions(
         >>> _ = docs.add_texts({"tea": "Tea grows on hills. Pick the leaves in April. Dry them on a tray."})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     print(json.loads(write_questions(docs, folder).read_text())["questions"])
-        [{'question': 'Pick the leaves in April.', 'texts': [{'text': 'Tea grows on hills. Dry them on a tray.', \
+        [{'question': 'Pick the leaves in April.', 'texts': [{'text': 'Tea grows on hills. Dry them
+        on a tray.', \
 'path': '00000.txt'}]}]
     """
     validate_integer("count", count, 1)
@@ -87,9 +91,13 @@ def write_questions(
             question = (write(passage) if write else text[place.start : place.end]).strip()
             if question and question not in asked and _is_found(passage, path, kept):
                 asked.add(question)
-                questions.append({"question": question, "texts": [{"text": passage.strip(), "path": path}]})
+                questions.append(
+                    {"question": question, "texts": [{"text": passage.strip(), "path": path}]}
+                )
     if not questions:
-        raise ConfigError("The documents have no sentence to ask: texts of three sentences and more are needed.")
+        raise ConfigError(
+            "The documents have no sentence to ask: texts of three sentences and more are needed."
+        )
     golden = {
         "documents": "texts",
         "retriever": {"method": "full_text_search", "group": "FineChunk", "topk": 10},
@@ -103,7 +111,9 @@ def write_questions(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A sentence of a document, with the one before and the one after it, as positions in its text."""
+    """A sentence of a document, with the one before and the one after it, as positions in its
+    text.
+    """
 
     document: int
     before: int
@@ -116,7 +126,9 @@ class _Place:
         return text[self.before : self.start] + text[self.end : self.after]
 
 
-def _picked(spans: Sequence[list[tuple[int, int]]], texts: Sequence[str], count: int, seed: int) -> list[_Place]:
+def _picked(
+    spans: Sequence[list[tuple[int, int]]], texts: Sequence[str], count: int, seed: int
+) -> list[_Place]:
     """Sentences of all documents, drawn, in the order of the texts."""
     places = list(_places(spans, texts))
     random.Random(seed).shuffle(places)  # noqa: S311
@@ -130,7 +142,9 @@ def _picked(spans: Sequence[list[tuple[int, int]]], texts: Sequence[str], count:
     return sorted(picked, key=lambda one: (one.document, one.start))
 
 
-def _places(spans: Sequence[list[tuple[int, int]]], texts: Sequence[str]) -> Iterator[tuple[int, _Place]]:
+def _places(
+    spans: Sequence[list[tuple[int, int]]], texts: Sequence[str]
+) -> Iterator[tuple[int, _Place]]:
     for number, own in enumerate(spans):
         for at in range(1, len(own) - 1):
             start, end = own[at]

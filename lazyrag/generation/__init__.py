@@ -7,7 +7,9 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "lazyrag.data.result": "AnswerDelta GenerationDelta",
-        "lazyrag.generation.citations": "CitationManager CitationStream QuoteCheck ResolvedCitations",
+        "lazyrag.generation.citations": (
+            "CitationManager CitationStream QuoteCheck ResolvedCitations"
+        ),
         "lazyrag.generation.context": "ContextBuilder",
         "lazyrag.generation.generator": "Generator",
         "lazyrag.generation.prompts": "ContextTemplate Prompts",

@@ -1,4 +1,6 @@
-"""Citations of answers: their sources, their problems, and whether quotations are in the cited sources."""
+"""Citations of answers: their sources, their problems, and whether quotations are in the cited
+sources.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from typing import Any
 from lazyrag.data.result import Citation, Hit
 from lazyrag.data.segment import Span
 from lazyrag.errors import GenerationError
-from lazyrag.generation.markers import Marker, MarkerScanner, Scanned, replace_markers, rewritten, scan
+from lazyrag.generation.markers import (
+    Marker,
+    MarkerScanner,
+    Scanned,
+    replace_markers,
+    rewritten,
+    scan,
+)
 from lazyrag.text.analyzers import english_terms
 from lazyrag.text.sentences import CJK_LETTERS, last_break, sentence_spans
 from lazyrag.validation import is_list_of, require, validate_integer
@@ -28,7 +37,8 @@ _MAX_SNIPPET_LENGTH = 200
 
 
 def claim_before(text: str) -> str:
-    """Return the claim of a marker at the end of a text: its sentence so far, without other markers.
+    """Return the claim of a marker at the end of a text: its sentence so far, without other
+    markers.
 
     A marker after a full stop belongs to the sentence before it.
 
@@ -42,7 +52,9 @@ def claim_before(text: str) -> str:
     text = text[-CLAIM_CHARACTERS:]
     text = replace_markers(text, "")
     sentences = [text[start:end].strip() for start, end in sentence_spans(text)]
-    return next((sentence for sentence in reversed(sentences) if any(map(str.isalnum, sentence))), "")
+    return next(
+        (sentence for sentence in reversed(sentences) if any(map(str.isalnum, sentence))), ""
+    )
 
 
 def snippet(source: str, claim: str) -> str:
@@ -53,7 +65,8 @@ def snippet(source: str, claim: str) -> str:
         claim: The claim, in Chinese or English.
 
     Returns:
-        A part of the source, at most 200 characters; the first of equals, so its beginning if no term is shared.
+        A part of the source, at most 200 characters; the first of equals, so its beginning if no
+        term is shared.
 
     Example:
         >>> snippet("Tea is old. Water of 80 degrees is best.", "Pour the water at 80 degrees")
@@ -66,10 +79,11 @@ def snippet(source: str, claim: str) -> str:
 
 
 def cited_span(source: str, claim: str) -> Span:
-    """Return start and end of the sentence of a source that shares the most content words with a claim.
+    """Return start and end of the sentence of a source that shares the most content words with a
+    claim.
 
-    If none shares any, the span is empty, before the first letter. Articles, pronouns, auxiliary verbs, single Chinese
-    characters and single digits are no content words.
+    If none shares any, the span is empty, before the first letter. Articles, pronouns, auxiliary
+    verbs, single Chinese characters and single digits are no content words.
 
     Example:
         >>> cited_span("Tea is old. Water is best.", "It is the best."), cited_span("# Tea is old.", "It is hot.")
@@ -86,12 +100,15 @@ def cited_span(source: str, claim: str) -> Span:
     return best
 
 
-_FUNCTION_CHARACTERS = frozenset("的了是在和有也就不都这那们与以及或其而但被把于之我你他她它您吗呢吧啊着")
+_FUNCTION_CHARACTERS = frozenset(
+    "的了是在和有也就不都这那们与以及或其而但被把于之我你他她它您吗呢吧啊着"
+)
 _FUNCTION_WORDS = (
-    "about above after again all also am any because been before being below between both can could did do does doing "
-    "down during each few from further had has have having he her here hers him his i its just me more most my nor now "
-    "off once only other our out over own same she should so some than those through too under until up us very we "
-    "were would you your may might must shall"
+    "about above after again all also am any because been before being below between both can could"
+    " did do does doing down during each few from further had has have having he her here hers him"
+    " his i its just me more most my nor now off once only other our out over own same she should"
+    " so some than those through too under until up us very we were would you your may might must"
+    " shall"
 )
 
 
@@ -107,13 +124,20 @@ def _is_content(term: str) -> bool:
 
 _SORRY = r"(?:(?:i'?m |i am |we are )?sorry[,:]? (?:but )?|unfortunately,? )?"
 _MATERIAL = (
-    r"(?:the |these |this )?(?:given |provided |reference |available )*(?:material|source|document|passage|context)s?"
+    r"(?:the |these |this )?(?:given |provided |reference |available"
+    r" )*(?:material|source|document|passage|context)s?"
 )
 _SORRY_ZH = r"(?:(?:很?抱歉|对不起|不好意思)[，,]?)?"
 _MATERIAL_ZH = r"(?:在|根据|从)?(?:所?(?:给出|提供)的?|以上|上述|现有)?(?:参考)?(?:资料|材料|文档|上下文)[里中]?[，,]?"
-_UNKNOWN = r"(?:(?:really |just )?(?:do not|don't) know|(?:cannot|can't|couldn't) (?:say|tell|answer|find)|am not sure)"
+_UNKNOWN = (
+    r"(?:(?:really |just )?(?:do not|don't) know|(?:cannot|can't|couldn't)"
+    r" (?:say|tell|answer|find)|am not sure)"
+)
 _ABOUT_IT = r"(?: (?:the|an|any|it|this|that|your|to|answer|question|information))*"
-_SAY = r"(?:say|state|specify|tell)(?= (?:what|how|when|where|who|why|which|whether|anything|it|this|that)\b)"
+_SAY = (
+    r"(?:say|state|specify|tell)(?="
+    r" (?:what|how|when|where|who|why|which|whether|anything|it|this|that)\b)"
+)
 _GIVE = (
     r"(?:contain|provide|include|give|have)(?= (?:an? |the |any |enough |relevant )*"
     r"(?:answer|information|details?|anything|it|this|that)\b)"
@@ -130,7 +154,8 @@ _NO_ANSWER = re.compile(
 
 
 def is_statement(sentence: str) -> bool:
-    """Whether a sentence states something: not a heading of a list, and not that there is no answer.
+    """Whether a sentence states something: not a heading of a list, and not that there is no
+    answer.
 
     Example:
         >>> [is_statement(one) for one in ("Tea is old [1].", "I don't know.", "不知道。", "The steps are:")]
@@ -145,7 +170,8 @@ def is_statement(sentence: str) -> bool:
 def cited_with(
     text: str, markers: Sequence[Marker], spans: Sequence[tuple[int, int]], *, sources: int
 ) -> list[tuple[int, ...]]:
-    """Return, for each span of an answer, the numbers of sources that its sentences cite, in order, each once.
+    """Return, for each span of an answer, the numbers of sources that its sentences cite, in order,
+    each once.
 
     Args:
         text: The answer.
@@ -165,7 +191,8 @@ def cited_with(
         has_words = any(map(str.isalnum, text[start:end]))
         worded.append(number if has_words or number == 0 else worded[-1])
     numbers: dict[int, dict[int, None]] = {}
-    current, behind, claims = -1, 0, False  # the sentence, the end of its last marker, whether words precede
+    # the sentence, the end of its last marker, whether words precede
+    current, behind, claims = -1, 0, False
     for marker in markers:
         sentence = bisect_right(starts, marker.start) - 1
         if sentence != current:
@@ -181,7 +208,9 @@ def cited_with(
     found = []
     for start, end in spans:
         first, last = bisect_right(starts, start) - 1, bisect_right(starts, max(start, end - 1)) - 1
-        found.append(tuple({number: None for at in range(first, last + 1) for number in numbers.get(at, ())}))
+        found.append(
+            tuple({number: None for at in range(first, last + 1) for number in numbers.get(at, ())})
+        )
     return found
 
 
@@ -190,7 +219,11 @@ def _pieces(text: str) -> Iterator[Span]:
     for start, end in sentence_spans(text):
         at = start
         while at < end:
-            cut = end if end - at <= _MAX_SNIPPET_LENGTH else last_break(text, at, at + _MAX_SNIPPET_LENGTH)
+            cut = (
+                end
+                if end - at <= _MAX_SNIPPET_LENGTH
+                else last_break(text, at, at + _MAX_SNIPPET_LENGTH)
+            )
             piece = text[at:cut]
             if piece.strip():
                 yield at + len(piece) - len(piece.lstrip()), at + len(piece.rstrip())
@@ -204,8 +237,11 @@ _AROUND = 200
 _WORDS = 4
 
 
-def citing_markers(response: str, markers: Sequence[Marker], sources: Sequence[Hit]) -> list[Marker]:
-    """Return the markers of an answer that are not copied from a source, such as a reference of a paper.
+def citing_markers(
+    response: str, markers: Sequence[Marker], sources: Sequence[Hit]
+) -> list[Marker]:
+    """Return the markers of an answer that are not copied from a source, such as a reference of a
+    paper.
 
     Example:
         >>> from lazyrag import Hit
@@ -223,7 +259,8 @@ def citing_markers(response: str, markers: Sequence[Marker], sources: Sequence[H
 
 
 def is_copied(marker: Marker, before: str, behind: str, texts: Sequence[str]) -> bool:
-    """Whether a text has a marker after the same words, or before the same ones where the marker begins a line.
+    """Whether a text has a marker after the same words, or before the same ones where the marker
+    begins a line.
 
     Args:
         marker: The marker.
@@ -233,7 +270,9 @@ def is_copied(marker: Marker, before: str, behind: str, texts: Sequence[str]) ->
     """
     words = _words_of_line(before)
     pieces = (
-        [*words[-_WORDS:], marker.text] if words else [marker.text, *_TOKEN.findall(behind.partition("\n")[0])[:_WORDS]]
+        [*words[-_WORDS:], marker.text]
+        if words
+        else [marker.text, *_TOKEN.findall(behind.partition("\n")[0])[:_WORDS]]
     )
     pattern = re.compile(r"\W{0,9}".join(map(re.escape, pieces)), re.IGNORECASE)
     return len(pieces) > 2 and any(map(pattern.search, texts))  # noqa: PLR2004  two words
@@ -246,14 +285,16 @@ def _words_of_line(before: str) -> list[str]:
 # Quotations
 
 _MAX_LENGTH = 1000
-# Each body excludes its own opening mark, so that unclosed marks take linear time. Straight marks are at the edge of a
-# word, else they are inches; a single mark within a word is an apostrophe.
+# Each body excludes its own opening mark, so that unclosed marks take linear time. Straight marks
+# are at the edge of a word, else they are inches; a single mark within a word is an apostrophe.
 _QUOTATION = re.compile(
     rf"“([^“”\n]{{1,{_MAX_LENGTH}}})”|「([^「」\n]{{1,{_MAX_LENGTH}}})」|『([^『』\n]{{1,{_MAX_LENGTH}}})』"
     rf"|«([^«»\n]{{1,{_MAX_LENGTH}}})»|(?<![A-Za-z0-9])\"([^\"\n]{{1,{_MAX_LENGTH}}})\"(?![A-Za-z0-9])"
     rf"|(?<!\w)‘([^‘\n]{{1,{_MAX_LENGTH}}}?)’(?!\w)"
 )
-_ELISION = re.compile(r"\[\s*(?:\.{3,}|…+)\s*\]|\(\s*(?:\.{3,}|…+)\s*\)|（\s*…+\s*）|\.{3,}|…+|。{3,}")
+_ELISION = re.compile(
+    r"\[\s*(?:\.{3,}|…+)\s*\]|\(\s*(?:\.{3,}|…+)\s*\)|（\s*…+\s*）|\.{3,}|…+|。{3,}"
+)
 _CJK = re.compile(f"[{CJK_LETTERS}]")
 _WORD = re.compile(r"\w+")
 _MIN_WORDS = 3
@@ -269,7 +310,8 @@ class QuoteCheck:
     Args:
         quote: Its words, without the marks.
         indices: Numbers of the sources that its sentence cites.
-        found: Number of a source that contains it, preferably one of ``indices``; None if there is none.
+        found: Number of a source that contains it, preferably one of ``indices``; None if there is
+            none.
         span: Its start and end in that source's text, or None.
 
     Example:
@@ -301,8 +343,9 @@ class QuoteCheck:
 def quotations(text: str) -> list[tuple[int, int]]:
     """Find quotations, and return start and end of each without the marks.
 
-    Marks are “ ”, ‘ ’, straight double ones, 「 」, 『 』 and « »; 《 》 marks a title. A quotation is within one line
-    and has at least three words or four Chinese characters: shorter ones are names or scare quotes.
+    Marks are “ ”, ‘ ’, straight double ones, 「 」, 『 』 and « »; 《 》 marks a title. A quotation is
+    within one line and has at least three words or four Chinese characters: shorter ones are names
+    or scare quotes.
 
     Example:
         >>> text = '"Pour it at 80 degrees", says the "expert".'
@@ -322,8 +365,9 @@ def quotations(text: str) -> list[tuple[int, int]]:
 class QuotedText:
     """A text to find quotations in, prepared once.
 
-    Letters are compared after NFKC and case folding. White space and punctuation only separate words, between Chinese
-    characters not even that. They count within numbers: 1.5 is not 15, and -5 is not 5.
+    Letters are compared after NFKC and case folding. White space and punctuation only separate
+    words, between Chinese characters not even that. They count within numbers: 1.5 is not 15, and
+    -5 is not 5.
 
     Args:
         text: The text of a source.
@@ -403,7 +447,10 @@ def _plain(text: str) -> tuple[str, list[int]]:
 
 def _of_number(text: str, position: int, character: str) -> str:
     """Return punctuation within a number, or the minus before one; "" for other punctuation."""
-    before, behind = text[position - 1 : position] if position else "", text[position + 1 : position + 2]
+    before, behind = (
+        text[position - 1 : position] if position else "",
+        text[position + 1 : position + 2],
+    )
     if not behind.isdigit():
         return ""
     if character in _DASHES or character == "-":
@@ -413,7 +460,12 @@ def _of_number(text: str, position: int, character: str) -> str:
 
 def _one_word(character: str, following: str) -> bool:
     """Whether two neighbours belong to one word: letters or digits that are not Chinese."""
-    return character.isalnum() and following.isalnum() and not _CJK.match(character) and not _CJK.match(following)
+    return (
+        character.isalnum()
+        and following.isalnum()
+        and not _CJK.match(character)
+        and not _CJK.match(following)
+    )
 
 
 # Resolution
@@ -425,8 +477,8 @@ class ResolvedCitations:
 
     Args:
         citations: A citation for each cited source, in the order of their first markers.
-        problems: Malformed markers, numbers without a source, and quotations that the cited sources do not contain: a
-            sentence each, each once.
+        problems: Malformed markers, numbers without a source, and quotations that the cited sources
+            do not contain: a sentence each, each once.
 
     Example:
         >>> from lazyrag import CitationManager, Hit
@@ -452,11 +504,15 @@ def resolve(response: str, sources: Sequence[Hit]) -> ResolvedCitations:
         before = response[max(0, marker.start - CLAIM_CHARACTERS) : marker.start]
         citations += new_citations(marker, before, sources, seen)
     problems = [problem for marker in markers if (problem := marker_problem(marker, len(sources)))]
-    problems += [check.problem for check in quote_checks(response, scanned, sources) if not check.ok]
+    problems += [
+        check.problem for check in quote_checks(response, scanned, sources) if not check.ok
+    ]
     return ResolvedCitations(tuple(citations), tuple(dict.fromkeys(problems)))
 
 
-def new_citations(marker: Marker, before: str, sources: Sequence[Hit], seen: set[int]) -> Iterator[Citation]:
+def new_citations(
+    marker: Marker, before: str, sources: Sequence[Hit], seen: set[int]
+) -> Iterator[Citation]:
     """Yield the citations of a marker for sources that were not cited before.
 
     Args:
@@ -465,7 +521,9 @@ def new_citations(marker: Marker, before: str, sources: Sequence[Hit], seen: set
         sources: The sources in the order of their numbers.
         seen: Cited numbers; new ones are added.
     """
-    new = [number for number in marker.numbers if 1 <= number <= len(sources) and number not in seen]
+    new = [
+        number for number in marker.numbers if 1 <= number <= len(sources) and number not in seen
+    ]
     seen.update(new)
     claim = claim_before(before) if new else ""
     for number in new:
@@ -482,14 +540,18 @@ def new_citations(marker: Marker, before: str, sources: Sequence[Hit], seen: set
 
 
 def marker_problem(marker: Marker, sources: int) -> str:
-    """Return the problem of a marker, as a sentence, given the number of sources; "" if there is none."""
+    """Return the problem of a marker, as a sentence, given the number of sources; "" if there is
+    none.
+    """
     if marker.fault:
         return marker.fault
     missing = [number for number in marker.numbers if not 1 <= number <= sources]
     if not missing:
         return ""
     given = {0: "no sources", 1: "only [1]"}.get(sources, f"[1] to [{sources}]")
-    named = ", ".join(f"[{number}]" for number in missing[:3]) + (", ..." if len(missing) > 3 else "")
+    named = ", ".join(f"[{number}]" for number in missing[:3]) + (
+        ", ..." if len(missing) > 3 else ""
+    )
     are = "is no source" if len(missing) == 1 else "are no sources"
     return f"The answer cites {named}, which {are}; it was given {given}."
 
@@ -545,7 +607,11 @@ def _within(at: int, spans: Sequence[tuple[int, int]]) -> bool:
 
 
 def _validate_sources(sources: Sequence[Hit]) -> Sequence[Hit]:
-    is_valid = isinstance(sources, Sequence) and not isinstance(sources, str) and is_list_of([*sources], Hit)
+    is_valid = (
+        isinstance(sources, Sequence)
+        and not isinstance(sources, str)
+        and is_list_of([*sources], Hit)
+    )
     require(is_valid, "sources", sources, "a sequence of Hit, such as the sources of a RAGContext")
     return sources
 
@@ -561,9 +627,10 @@ _KEPT = 8 * CLAIM_CHARACTERS  # cut only now and then, since a cut copies the re
 class CitationStream:
     """Finds citations in a streamed answer; `CitationManager.stream` makes one.
 
-    A citation is returned as soon as it is certain: with the character after its closing bracket, which distinguishes
-    ``[1]`` from a link ``[1](https://...)``, or at the end of the answer. After a backtick it waits until the line
-    shows whether it is code. The citations are those that `CitationManager.resolve` finds in the complete answer.
+    A citation is returned as soon as it is certain: with the character after its closing bracket,
+    which distinguishes ``[1]`` from a link ``[1](https://...)``, or at the end of the answer. After
+    a backtick it waits until the line shows whether it is code. The citations are those that
+    `CitationManager.resolve` finds in the complete answer.
 
     Args:
         sources: The hits of the answer, in the order of their numbers.
@@ -607,7 +674,9 @@ class CitationStream:
         """
         require(isinstance(text, str), "text", text, "a string")
         if self._resolved is not None:
-            raise GenerationError("The citation stream is finished; make one stream for each answer.")
+            raise GenerationError(
+                "The citation stream is finished; make one stream for each answer."
+            )
         self._pieces.append(text)
         self._tail += text
         found = self._citations(self._scanner.feed(text))
@@ -629,7 +698,9 @@ class CitationStream:
             at = marker.start - self._tail_begins
             before = self._tail[max(0, at - CLAIM_CHARACTERS) : at]
             # What follows a marker that begins a line decides whether it is copied.
-            is_undecided = not _words_of_line(before) and any(marker.text in text for text in self._texts)
+            is_undecided = not _words_of_line(before) and any(
+                marker.text in text for text in self._texts
+            )
             if is_undecided or is_copied(marker, before, "", self._texts):
                 continue
             found += new_citations(marker, before, self._sources, self._seen)
@@ -642,9 +713,10 @@ _LARGEST = 10**9
 class CitationManager:
     """Reads, checks and rewrites the citations of answers (spec 003).
 
-    Numbers count from 1: ``[1]`` is ``sources[0]``. Markers are [1], [1][2], [1, 2], [1-3], [[1]], [^1], [资料1],
-    [Source 1] and similar ones, also in 【】, ［］ and 〔〕, with full-width digits, commas and dashes. Links,
-    ``[1](https://...)``, Markdown code, and brackets without numbers are not markers.
+    Numbers count from 1: ``[1]`` is ``sources[0]``. Markers are [1], [1][2], [1, 2], [1-3], [[1]],
+    [^1], [资料1], [Source 1] and similar ones, also in 【】, ［］ and 〔〕, with full-width digits, commas
+    and dashes. Links, ``[1](https://...)``, Markdown code, and brackets without numbers are not
+    markers.
 
     Example:
         >>> CitationManager().extract_citations("泡茶用80度的水[2]，三分钟[资料1，资料2]。")
@@ -667,7 +739,8 @@ class CitationManager:
         return list(dict.fromkeys(number for marker in markers for number in marker.numbers))
 
     def format_citations(self, results: Sequence[Hit]) -> str:
-        """Format the list of sources under an answer: a line with number, file and location for each.
+        """Format the list of sources under an answer: a line with number, file and location for
+        each.
 
         Args:
             results: The hits, in the order of their numbers.
@@ -684,7 +757,8 @@ class CitationManager:
         return "\n".join(f"[{number}] {hit.label or hit.id}" for number, hit in numbered)
 
     def validate_citations(self, response: str, num_sources: int) -> bool:
-        """Whether each marker of an answer is well-formed and each number has a source. True without markers.
+        """Whether each marker of an answer is well-formed and each number has a source. True
+        without markers.
 
         Args:
             response: The answer.
@@ -699,13 +773,15 @@ class CitationManager:
             (True, False)
         """
         sources = validate_integer("num_sources", num_sources, 0)
-        return not any(marker_problem(marker, sources) for marker in scan(_validate_response(response)).markers)
+        return not any(
+            marker_problem(marker, sources) for marker in scan(_validate_response(response)).markers
+        )
 
     def resolve(self, response: str, sources: Sequence[Hit]) -> ResolvedCitations:
         """Return the citations of an answer and their problems, without warnings.
 
-        A citation's snippet is the sentence of the source that shares the most terms with the claim before the source's
-        first marker.
+        A citation's snippet is the sentence of the source that shares the most terms with the claim
+        before the source's first marker.
 
         Args:
             response: The answer.
@@ -723,8 +799,9 @@ class CitationManager:
     def check_quotes(self, response: str, sources: Sequence[Hit]) -> list[QuoteCheck]:
         """Check whether the cited sources contain the quotations of an answer.
 
-        Only quotations in sentences with citations are checked, if they have at least three words or four Chinese
-        characters. Case, white space and punctuation do not count; dots stand for omitted words.
+        Only quotations in sentences with citations are checked, if they have at least three words
+        or four Chinese characters. Case, white space and punctuation do not count; dots stand for
+        omitted words.
 
         Args:
             response: The answer.
@@ -738,15 +815,18 @@ class CitationManager:
             >>> [check.ok for check in CitationManager().check_quotes("“Water of 90 degrees” [1].", [source])]
             [False]
         """
-        return quote_checks(_validate_response(response), scan(response), _validate_sources(sources))
+        return quote_checks(
+            _validate_response(response), scan(response), _validate_sources(sources)
+        )
 
     def renumber(self, response: str, mapping: Mapping[int, int | None]) -> str:
         """Replace the numbers of an answer's markers, in their style.
 
         Args:
             response: The answer.
-            mapping: From old number to new, at least 1; None removes a number, and other numbers stay. A marker without
-                numbers is removed with the space before it. Malformed markers stay.
+            mapping: From old number to new, at least 1; None removes a number, and other numbers
+                stay. A marker without numbers is removed with the space before it. Malformed
+                markers stay.
 
         Raises:
             ConfigError: If the mapping is invalid.
@@ -755,11 +835,17 @@ class CitationManager:
             >>> CitationManager().renumber("Cool it [1-3]; pour it [2].", {1: 1, 2: None, 3: 2})
             'Cool it [1-2]; pour it.'
         """
-        require(isinstance(mapping, Mapping), "mapping", mapping, "a mapping such as {3: 1, 2: None}")
+        require(
+            isinstance(mapping, Mapping), "mapping", mapping, "a mapping such as {3: 1, 2: None}"
+        )
         numbers: dict[int, int | None] = {}
         for old, new in mapping.items():
             validate_integer("A number to replace", old, 0)
-            numbers[old] = None if new is None else validate_integer(f"The new number of [{old}]", new, 1, _LARGEST)
+            numbers[old] = (
+                None
+                if new is None
+                else validate_integer(f"The new number of [{old}]", new, 1, _LARGEST)
+            )
         markers = scan(_validate_response(response)).markers
         cited = (numbers.get(number, number) for marker in markers for number in marker.numbers)
         expected = list(dict.fromkeys(number for number in cited if number is not None))
@@ -786,8 +872,12 @@ class CitationManager:
         return CitationStream(sources)
 
 
-def _renumbered(text: str, markers: Sequence[Marker], numbers: Mapping[int, int | None], *, removed: str) -> str:
-    """Replace the numbers of markers; ``removed`` replaces markers without numbers and the space before them."""
+def _renumbered(
+    text: str, markers: Sequence[Marker], numbers: Mapping[int, int | None], *, removed: str
+) -> str:
+    """Replace the numbers of markers; ``removed`` replaces markers without numbers and the space
+    before them.
+    """
     pieces, at = [], 0
     for marker in markers:
         new = marker.text if marker.fault else rewritten(marker, numbers)

@@ -13,7 +13,13 @@ from typing import Any, Literal, TypeAlias, get_args
 from lazyrag.data.node import DocNode
 from lazyrag.data.result import Hit, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError
-from lazyrag.generation.prompts import SOURCES_HEAD, TEMPLATES, ContextTemplate, as_template, harmless
+from lazyrag.generation.prompts import (
+    SOURCES_HEAD,
+    TEMPLATES,
+    ContextTemplate,
+    as_template,
+    harmless,
+)
 from lazyrag.text.sentences import CJK_LETTERS, Language, resolve_language, sentence_ends
 from lazyrag.text.tokens import TiktokenCounter, TokenCounter, counter_for_model, resolve_counter
 from lazyrag.validation import (
@@ -61,11 +67,15 @@ class _Seen:
         self._of_document: dict[str, list[str]] = {}
 
     def has(self, hit: Hit) -> bool:
-        """Whether there is a hit of the same id or text, or a text of the same document that contains this one."""
+        """Whether there is a hit of the same id or text, or a text of the same document that
+        contains this one.
+        """
         if hit.id and hit.id in self._ids:
             return True
         text = _folded(hit.text)
-        return text in self._texts or any(text in other for other in self._of_document.get(_named_document(hit), ()))
+        return text in self._texts or any(
+            text in other for other in self._of_document.get(_named_document(hit), ())
+        )
 
     def add(self, hit: Hit, packed: Hit) -> None:
         """Add a hit with the part of it that fits: text that was cut off cannot contain another."""
@@ -86,16 +96,17 @@ def _named_document(hit: Hit) -> str:
 def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: bool) -> Packed:
     """Pack hits into a number of tokens, the best first.
 
-    One hit that does not fit is shortened to the sentences that fit. Hits whose first sentence does not fit are left
-    out, and the following ones, which may be shorter, are still tried. If nothing fits, the beginning of the best hit
-    is used up to a word if it is long and has no full stop: a part of a table is better than nothing.
+    One hit that does not fit is shortened to the sentences that fit. Hits whose first sentence does
+    not fit are left out, and the following ones, which may be shorter, are still tried. If nothing
+    fits, the beginning of the best hit is used up to a word if it is long and has no full stop: a
+    part of a table is better than nothing.
 
     Args:
         hits: Best first.
         room: Total tokens.
         cost: Tokens of a formatted hit.
-        dedupe: Whether to drop hits that add nothing new: the same id, the same text except for white space, or a text
-            within one of the same document, as of an overlapping chunk.
+        dedupe: Whether to drop hits that add nothing new: the same id, the same text except for
+            white space, or a text within one of the same document, as of an overlapping chunk.
     """
     taken: list[Hit] = []
     cut: list[str] = []
@@ -131,10 +142,14 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
 
 
 def shortened(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
-    """Return a hit with as many of its first sentences as fit; None if none does, or the text is a single one."""
+    """Return a hit with as many of its first sentences as fit; None if none does, or the text is a
+    single one.
+    """
     ends = list(sentence_ends(hit.text))[:-1]
     count = _largest(len(ends), lambda number: cost(_truncated(hit, ends[number - 1])) <= room)
-    return _truncated(hit, ends[count - 1]) if count and hit.text[: ends[count - 1]].strip() else None
+    return (
+        _truncated(hit, ends[count - 1]) if count and hit.text[: ends[count - 1]].strip() else None
+    )
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
@@ -151,13 +166,23 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
 
 def _is_table(text: str) -> bool:
     """Whether a text is long and has no full stop."""
-    return len(text) > _LONG and len(list(sentence_ends(text))) == 1 and not text.rstrip().endswith(_FULL_STOPS)
+    return (
+        len(text) > _LONG
+        and len(list(sentence_ends(text))) == 1
+        and not text.rstrip().endswith(_FULL_STOPS)
+    )
 
 
 def beginning(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
-    """Return a hit with as much of its beginning as fits, up to the end of a word; None if nothing does."""
+    """Return a hit with as much of its beginning as fits, up to the end of a word; None if nothing
+    does.
+    """
     size = _largest(len(hit.text), lambda number: cost(_truncated(hit, number)) <= room)
-    ends = [found.end() for found in _WORD_END.finditer(hit.text, 0, size)] if size < len(hit.text) else [size]
+    ends = (
+        [found.end() for found in _WORD_END.finditer(hit.text, 0, size)]
+        if size < len(hit.text)
+        else [size]
+    )
     while ends and cost(_truncated(hit, ends[-1])) > room:  # fewer characters may be more tokens
         ends.pop()
     return _truncated(hit, ends[-1]) if ends and hit.text[: ends[-1]].strip() else None
@@ -171,8 +196,8 @@ def order_hits(hits: Sequence[Hit], order: Order) -> list[Hit]:
     """Order hits for a context; they come best first.
 
     Source:
-        The best at both ends, since models read the middle least: Liu et al.: Lost in the Middle: How
-        Language Models Use Long Contexts, TACL 2024, arXiv:2307.03172.
+        The best at both ends, since models read the middle least: Liu et al.: Lost in the Middle:
+        How Language Models Use Long Contexts, TACL 2024, arXiv:2307.03172.
 
     Example:
         >>> hits = [Hit(str(n), "", 1 / n) for n in range(1, 6)]
@@ -205,24 +230,27 @@ _KINDS: Mapping[str, type] = {
 
 @known_arguments
 class ContextBuilder:
-    """Writes the context of a question: as many hits as fit, with numbers to cite them by (spec 003).
+    """Writes the context of a question: as many hits as fit, with numbers to cite them by (spec
+    003).
 
-    The budget applies to the final text: template, question, headings and texts together never take more tokens by
-    ``counter``. The best hits come first. The first one that does not fit is cut at the end of a sentence. The
-    context's metadata name the hits that were cut and left out.
+    The budget applies to the final text: template, question, headings and texts together never take
+    more tokens by ``counter``. The best hits come first. The first one that does not fit is cut at
+    the end of a sentence. The context's metadata name the hits that were cut and left out.
 
     Args:
-        model: The chat model whose tokens count, by OpenAI's name. Its vocabulary is used if tiktoken is installed and
-            the vocabulary is on this machine; else ``"estimate"`` estimates them, on the safe side.
-            ``counter.name`` is the one in use.
+        model: The chat model whose tokens count, by OpenAI's name. Its vocabulary is used if
+            tiktoken is installed and the vocabulary is on this machine; else ``"estimate"``
+            estimates them, on the safe side. ``counter.name`` is the one in use.
         counter: Another `TokenCounter`, or the name of a registered one.
-        template: A `ContextTemplate`, or a text with ``{sources}`` and ``{query}``. None: spec 003's for Chinese, its
-            counterpart for English.
-        language: Of the built-in template; ``"auto"`` is the question's, and without a question the best hits'.
-        order: Order of the sources: ``"rank"``, best first; ``"lost_in_the_middle"``, the best at the beginning and the
-            end; ``"document"``, as in their documents. Hits are always selected by rank.
-        dedupe: Whether to leave out hits that add nothing new: the same id, the same text, a text within a better hit's
-            of the same document.
+        template: A `ContextTemplate`, or a text with ``{sources}`` and ``{query}``. None: spec
+            003's for Chinese, its counterpart for English.
+        language: Of the built-in template; ``"auto"`` is the question's, and without a question the
+            best hits'.
+        order: Order of the sources: ``"rank"``, best first; ``"lost_in_the_middle"``, the best at
+            the beginning and the end; ``"document"``, as in their documents. Hits are always
+            selected by rank.
+        dedupe: Whether to leave out hits that add nothing new: the same id, the same text, a text
+            within a better hit's of the same document.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -256,7 +284,9 @@ class ContextBuilder:
         dedupe: bool = True,
     ) -> None:
         self.model = validate_text("model", model)
-        self.counter = resolve_counter(counter_for_model(model) or "estimate" if counter is None else counter)
+        self.counter = resolve_counter(
+            counter_for_model(model) or "estimate" if counter is None else counter
+        )
         self.template = None if template is None else as_template(template)
         self.language: Language = validate_choice("language", language, get_args(Language))
         self.order: Order = validate_choice("order", order, get_args(Order))
@@ -271,10 +301,14 @@ class ContextBuilder:
 
         Raises:
             MissingDependencyError: If tiktoken is not installed.
-            ConfigError: If it does not have the model, or the model's vocabulary is not on this machine; the
-                message says where to save it.
+            ConfigError: If it does not have the model, or the model's vocabulary is not on this
+                machine; the message says where to save it.
         """
-        counter = self.counter if isinstance(self.counter, TiktokenCounter) else TiktokenCounter(self.model)
+        counter = (
+            self.counter
+            if isinstance(self.counter, TiktokenCounter)
+            else TiktokenCounter(self.model)
+        )
         return counter.encoding
 
     def count_tokens(self, text: str) -> int:
@@ -308,17 +342,20 @@ class ContextBuilder:
 
         Args:
             query: The question; "" for a text without one.
-            results: Hits, best first: a `RetrievalResult`, or any sequence of objects with the fields of `Hit`.
+            results: Hits, best first: a `RetrievalResult`, or any sequence of objects with the
+                fields of `Hit`.
             max_tokens: Size of the complete text, at least 1.
             template: A template for this call.
 
         Returns:
-            The text, its tokens, and its sources in the order of their numbers, each with the text that fits. Metadata:
-            ``counter``, ``language``, ``max_tokens``, and as tuples of ids ``cut``, ``left_out`` (no room),
-            ``duplicates`` and ``blank``; ``template`` if it was passed to this call.
+            The text, its tokens, and its sources in the order of their numbers, each with the text
+            that fits. Metadata: ``counter``, ``language``, ``max_tokens``, and as tuples of ids
+            ``cut``, ``left_out`` (no room), ``duplicates`` and ``blank``; ``template`` if it was
+            passed to this call.
 
         Raises:
-            ConfigError: If template and question alone take more than ``max_tokens``, or an argument is invalid.
+            ConfigError: If template and question alone take more than ``max_tokens``, or an
+                argument is invalid.
         """
         limit = validate_integer("max_tokens", max_tokens, 1)
         hits = _as_hits(results)
@@ -327,7 +364,11 @@ class ContextBuilder:
         sources = order_hits(packed.hits, self.order)
         text = page.text(sources)
         # `without` needs a template that was passed to one call.
-        own = {} if page.template is (self.template or TEMPLATES[page.language]) else {"template": page.template}
+        own = (
+            {}
+            if page.template is (self.template or TEMPLATES[page.language])
+            else {"template": page.template}
+        )
         metadata = {
             "counter": self.counter.name,
             "language": page.language,
@@ -338,7 +379,9 @@ class ContextBuilder:
             "duplicates": packed.duplicates,
             "blank": packed.blank,
         }
-        return RAGContext(query, text, _result(results, sources), self.counter.count(text), metadata)
+        return RAGContext(
+            query, text, _result(results, sources), self.counter.count(text), metadata
+        )
 
     def without(self, context: RAGContext, *indices: int) -> RAGContext:
         """Remove sources from a context; the others move up, and hits that were left out stay out.
@@ -362,16 +405,33 @@ class ContextBuilder:
         require(isinstance(context, RAGContext), "context", context, "a RAGContext of this builder")
         for index in indices:
             if not 1 <= validate_integer("index", index, 1) <= len(context.sources):
-                raise ConfigError(f"The context has no source {index}; its sources are 1 to {len(context.sources)}.")
-        remaining = [hit for number, hit in enumerate(context.sources, start=1) if number not in indices]
+                raise ConfigError(
+                    f"The context has no source {index}; its sources are 1 to"
+                    f" {len(context.sources)}."
+                )
+        remaining = [
+            hit for number, hit in enumerate(context.sources, start=1) if number not in indices
+        ]
         template = context.metadata.get("template")
         own = template if isinstance(template, ContextTemplate) else None
         page = self._page(context.query, own, context.sources, context.metadata.get("language"))
         text = page.text(remaining)
-        removed = [hit.id for number, hit in enumerate(context.sources, start=1) if number in indices]
+        removed = [
+            hit.id for number, hit in enumerate(context.sources, start=1) if number in indices
+        ]
         cut = tuple(uid for uid in context.metadata.get("cut", ()) if uid not in removed)
-        metadata = {**context.metadata, "cut": cut, "removed": (*context.metadata.get("removed", ()), *removed)}
-        return RAGContext(context.query, text, _result(context.sources, remaining), self.counter.count(text), metadata)
+        metadata = {
+            **context.metadata,
+            "cut": cut,
+            "removed": (*context.metadata.get("removed", ()), *removed),
+        }
+        return RAGContext(
+            context.query,
+            text,
+            _result(context.sources, remaining),
+            self.counter.count(text),
+            metadata,
+        )
 
     def add_citations(self, context: str, results: Sequence[Hit] | RetrievalResult[Any]) -> str:
         """Append the list of sources to a context, numbered from 1 in the order of ``results``.
@@ -390,7 +450,11 @@ class ContextBuilder:
         return "\n".join([context, "", SOURCES_HEAD[language], *lines]) if lines else context
 
     def _page(
-        self, query: str, template: ContextTemplate | str | None, hits: Sequence[Hit], spoken_before: Any = None
+        self,
+        query: str,
+        template: ContextTemplate | str | None,
+        hits: Sequence[Hit],
+        spoken_before: Any = None,
     ) -> _Page:
         require(isinstance(query, str), "query", query, "a string")
         query = query.strip()
@@ -401,13 +465,17 @@ class ContextBuilder:
         return _Page(own or TEMPLATES[language], query, language)
 
     def _packed(self, page: _Page, hits: Sequence[Hit], limit: int) -> Packed:
-        """Pack hits by the tokens of the parts, then by those of the complete text, which may differ."""
+        """Pack hits by the tokens of the parts, then by those of the complete text, which may
+        differ.
+        """
         count = self.counter.count
         least = count(page.text([]))
         frame = count(page.text([], nothing=""))
         if max(least, frame) > limit:
             taken = f"{max(least, frame)} tokens by {self.counter.name!r}"
-            raise ConfigError(f"Template and question take {taken}, and max_tokens is {limit}; raise it.")
+            raise ConfigError(
+                f"Template and question take {taken}, and max_tokens is {limit}; raise it."
+            )
         separator = count(page.template.separator)
 
         def cost(hit: Hit) -> int:
@@ -429,7 +497,9 @@ class ContextBuilder:
         shorter = shortened(last, limit, cost)
         if shorter is not None:
             return dataclasses.replace(packed, hits=(*before, shorter), cut=(*cut, last.id))
-        return dataclasses.replace(packed, hits=tuple(before), cut=cut, left_out=(*packed.left_out, last.id))
+        return dataclasses.replace(
+            packed, hits=tuple(before), cut=cut, left_out=(*packed.left_out, last.id)
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -442,8 +512,15 @@ class _Page:
 
     def text(self, hits: Iterable[Hit], nothing: str | None = None) -> str:
         """The complete text with these sources, numbered from 1."""
-        listed = [(number, hit.label, harmless(hit.text.rstrip())) for number, hit in enumerate(hits, start=1)]
-        template = self.template if nothing is None else dataclasses.replace(self.template, nothing=nothing)
+        listed = [
+            (number, hit.label, harmless(hit.text.rstrip()))
+            for number, hit in enumerate(hits, start=1)
+        ]
+        template = (
+            self.template
+            if nothing is None
+            else dataclasses.replace(self.template, nothing=nothing)
+        )
         return template.fill(listed, self.query)
 
     def written(self, number: int, hit: Hit) -> str:
@@ -452,7 +529,9 @@ class _Page:
 
 
 def _result(given: Any, sources: Sequence[Hit]) -> RetrievalResult[Any]:
-    return RetrievalResult.from_hits(sources, given.metadata if isinstance(given, RetrievalResult) else None)
+    return RetrievalResult.from_hits(
+        sources, given.metadata if isinstance(given, RetrievalResult) else None
+    )
 
 
 def _as_hits(results: Any) -> list[Hit]:
@@ -471,4 +550,8 @@ def _as_hit(value: Any) -> Hit:
         is_valid = isinstance(given[name], kind) if name in given else name not in ("id", "text")
         hint = f"The result is a {type(value).__name__}."
         require(is_valid, f"The {name} of a result", fields[name], f"a {kind.__name__}", hint)
-    return value if isinstance(value, Hit) and len(given) == len(fields) else Hit(**{"score": math.nan, **given})
+    return (
+        value
+        if isinstance(value, Hit) and len(given) == len(fields)
+        else Hit(**{"score": math.nan, **given})
+    )

@@ -18,7 +18,13 @@ from lazyrag.data.result import GenerationDelta, GenerationResult, RAGContext
 from lazyrag.errors import ConfigError, GenerationError
 from lazyrag.generation.markers import without_markers
 from lazyrag.generation.prompts import Prompts
-from lazyrag.models.chat import CallableChatModel, ChatCallable, ReasoningSplitter, as_chat_model, split_unopened
+from lazyrag.models.chat import (
+    CallableChatModel,
+    ChatCallable,
+    ReasoningSplitter,
+    as_chat_model,
+    split_unopened,
+)
 from lazyrag.models.protocols import (
     ChatChoice,
     ChatCompletion,
@@ -34,12 +40,14 @@ from lazyrag.validation import known_arguments, require, validate_choice, valida
 # Confidence
 
 _ABOVE_ZERO = 0.01
-"""Rounding brings logarithms of certain tokens just above 0. A larger value is not the logarithm of a probability."""
+"""Rounding brings logarithms of certain tokens just above 0. A larger value is not the logarithm of
+a probability."""
 _NIL = -1000.0
 """A mean logarithm below this is a probability of 0 as a float (exp(-746) is 0)."""
 
-# A word is one token; each character of Chinese, Japanese and Korean is one. The analysers of the indexes are not used:
-# they drop "not" and "no", and stem, so that contradictory answers would agree.
+# A word is one token; each character of Chinese, Japanese and Korean is one. The analysers of the
+# indexes are not used: they drop "not" and "no", and stem, so that contradictory answers would
+# agree.
 _LETTER = rf"[^\W_{CJK_LETTERS}]"
 _TOKEN = re.compile(rf"[{CJK_LETTERS}]|{_LETTER}+(?:['’]{_LETTER}+|(?<=\d)[.,](?=\d){_LETTER}+)*")
 
@@ -50,13 +58,15 @@ def likelihood(logprobs: Sequence[float]) -> float | None:
     exp(mean of log p(token)), normalised by length, so that long answers are not penalised.
 
     Args:
-        logprobs: Natural logarithms of the tokens' probabilities, each at most 0; minus infinity is a 0.
+        logprobs: Natural logarithms of the tokens' probabilities, each at most 0; minus infinity is
+            a 0.
 
     Returns:
         In [0, 1]; None without tokens, or if a value is not the logarithm of a probability.
 
     Source:
-        Malinin, Gales: Uncertainty Estimation in Autoregressive Structured Prediction, ICLR 2021, arXiv:2002.07650.
+        Malinin, Gales: Uncertainty Estimation in Autoregressive Structured Prediction, ICLR 2021,
+        arXiv:2002.07650.
 
     Example:
         >>> likelihood([0.0, 0.0]), round(likelihood([-0.1, -0.3]), 3), likelihood([])
@@ -64,16 +74,19 @@ def likelihood(logprobs: Sequence[float]) -> float | None:
     """
     if not logprobs or any(math.isnan(logprob) or logprob > _ABOVE_ZERO for logprob in logprobs):
         return None
-    # Keep minus infinity and the largest floats within range: one token that brings the mean to `_NIL` decides it.
+    # Keep minus infinity and the largest floats within range: one token that brings the mean to
+    # `_NIL` decides it.
     lowest = _NIL * len(logprobs)
-    return math.exp(math.fsum(min(max(logprob, lowest), 0.0) for logprob in logprobs) / len(logprobs))
+    return math.exp(
+        math.fsum(min(max(logprob, lowest), 0.0) for logprob in logprobs) / len(logprobs)
+    )
 
 
 def agreement(candidates: Sequence[str]) -> list[float]:
     """Agreement of each candidate with the others: the mean of the token F1 with each of them.
 
-    Tokens are case-folded words, and single characters of Chinese, Japanese and Korean; punctuation and citation
-    markers do not count. Two answers without tokens agree.
+    Tokens are case-folded words, and single characters of Chinese, Japanese and Korean; punctuation
+    and citation markers do not count. Two answers without tokens agree.
 
     Args:
         candidates: At least two texts.
@@ -82,8 +95,8 @@ def agreement(candidates: Sequence[str]) -> list[float]:
         A number in [0, 1] for each candidate, independent of the order of the others.
 
     Source:
-        Agreement of samples as a sign of correctness: Wang et al.: Self-Consistency Improves Chain of Thought
-        Reasoning in Language Models, ICLR 2023, arXiv:2203.11171.
+        Agreement of samples as a sign of correctness: Wang et al.: Self-Consistency Improves Chain
+        of Thought Reasoning in Language Models, ICLR 2023, arXiv:2203.11171.
 
     Example:
         >>> [round(one, 2) for one in agreement(["80 degrees [1].", "80 degrees [2]", "boiling"])]
@@ -113,7 +126,8 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HELD_BACK = re.compile(r"[\ud800-\udbff\r]\Z")
 """Possibly half of a character beyond U+FFFF, or of a line end, at the end of a piece."""
 _MIN_ECHO_LENGTH = 40
-"""Length of a prompt from which its repetition is removed; a shorter text may well begin an answer."""
+"""Length of a prompt from which its repetition is removed; a shorter text may well begin an
+answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +150,8 @@ class ReadAnswer:
 class AnswerReader:
     """Reads one candidate, complete or in pieces.
 
-    The results of `feed` and `end` are, joined, the text of the answer. Only if thoughts have no opening tag is the
-    answer shorter, which is then one of its problems.
+    The results of `feed` and `end` are, joined, the text of the answer. Only if thoughts have no
+    opening tag is the answer shorter, which is then one of its problems.
 
     Args:
         prompt: The message that the model answers.
@@ -174,14 +188,18 @@ class AnswerReader:
 
         Args:
             reason: The model's finish reason, or None.
-            streamed: Whether the pieces were returned to a user, so that thoughts among them are a problem.
+            streamed: Whether the pieces were returned to a user, so that thoughts among them are a
+                problem.
         """
         given = "".join(self._pieces)
         unopened, rest = (None, given) if self._splitter.found else split_unopened(given)
         text = rest.strip()
         problems = [*self._characters.problems(), *self._echo.problems()]
         if unopened is not None and streamed:
-            problems.append("The model's thinking ended without having begun, so that it was streamed as an answer.")
+            problems.append(
+                "The model's thinking ended without having begun, so that it was streamed as an"
+                " answer."
+            )
         if ended := self._ending(reason, blank=not text):
             problems.append(ended)
         before = self._splitter.found or unopened is not None or self._echo.removed
@@ -221,7 +239,8 @@ def read_answer(text: str, prompt: str, reason: str | None = None) -> ReadAnswer
 
     Example:
         >>> read_answer("80 degrees", "How hot?", "length").problems
-        ("The answer is incomplete: it was cut at the limit of tokens (finish_reason 'length'); raise max_tokens.",)
+        ("The answer is incomplete: it was cut at the limit of tokens (finish_reason 'length');
+        raise max_tokens.",)
     """
     reader = AnswerReader(prompt)
     reader.feed(text)
@@ -252,20 +271,27 @@ class _Characters:
         if self._controls:
             found.append(f"Control characters were removed from the answer: {self._controls}.")
         if self._halves:
-            found.append(f"Halves of characters (lone surrogates) in the answer became U+FFFD: {self._halves}.")
+            found.append(
+                "Halves of characters (lone surrogates) in the answer became U+FFFD:"
+                f" {self._halves}."
+            )
         return found
 
     def _cleaned(self, text: str) -> str:
         if _SURROGATE.search(text):
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         self._halves += text.count("\ufffd")  # a model behind an endpoint has replaced them already
-        text, controls = _CONTROLS.subn("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", ""))
+        text, controls = _CONTROLS.subn(
+            "", text.replace("\r\n", "\n").replace("\r", "\n").replace("\ufeff", "")
+        )
         self._controls += controls
         return text
 
 
 class _Echo:
-    """Removes a prompt that the answer repeats at its beginning, as models that complete texts do."""
+    """Removes a prompt that the answer repeats at its beginning, as models that complete texts
+    do.
+    """
 
     def __init__(self, prompt: str) -> None:
         cleaner = _Characters()
@@ -306,21 +332,24 @@ Generated: TypeAlias = "GenerationResult[dict[str, Any]]"
 
 @known_arguments
 class Generator:
-    """Answers questions from contexts by a chat model, complete or streamed (spec 002's generation).
+    """Answers questions from contexts by a chat model, complete or streamed (spec 002's
+    generation).
 
     Args:
         model: A `ChatModel`, or a callable from a text to a text.
-        n: Number of candidates, at least 1. The response is the one that agrees most with the others
-            (`lazyrag.generation.generator.agreement`), the first of ties; blank ones do not count. At temperature 0 all
-            are the likeliest answer, so their agreement means nothing.
+        n: Number of candidates, at least 1. The response is the one that agrees most with the
+            others (`lazyrag.generation.generator.agreement`), the first of ties; blank ones do not
+            count. At temperature 0 all are the likeliest answer, so their agreement means nothing.
         options: Passed to the model, with ``n`` set; None: the model's own, if it has some.
-        confidence: ``"logprobs"``: the likelihood of the response by its tokens' probabilities, which are requested.
-            ``"agreement"``: the agreement of the response with the other candidates. ``"auto"``: by the probabilities
-            if the model returns them unrequested or ``options`` request them, else by agreement. It does not request
-            them, since some servers refuse. None: no confidence.
-        prompts: The system messages; None: those of `Prompts`. A plain callable, which takes one text, gets the system
-            message, an empty line, and the context.
-        language: Of the system message; ``"auto"``: the context's if its metadata have it, else the question's.
+        confidence: ``"logprobs"``: the likelihood of the response by its tokens' probabilities,
+            which are requested. ``"agreement"``: the agreement of the response with the other
+            candidates. ``"auto"``: by the probabilities if the model returns them unrequested or
+            ``options`` request them, else by agreement. It does not request them, since some
+            servers refuse. None: no confidence.
+        prompts: The system messages; None: those of `Prompts`. A plain callable, which takes one
+            text, gets the system message, an empty line, and the context.
+        language: Of the system message; ``"auto"``: the context's if its metadata have it, else the
+            question's.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -346,12 +375,24 @@ class Generator:
     ) -> None:
         self.model = as_chat_model(model)
         self.n = validate_integer("n", n, 1)
-        require(options is None or isinstance(options, ChatOptions), "options", options, "ChatOptions(...) or None")
+        require(
+            options is None or isinstance(options, ChatOptions),
+            "options",
+            options,
+            "ChatOptions(...) or None",
+        )
         if options is not None and options.n not in (1, self.n):
-            raise ConfigError(f"options.n is {options.n} and n is {n}; pass n={options.n} to the Generator alone.")
+            raise ConfigError(
+                f"options.n is {options.n} and n is {n}; pass n={options.n} to the Generator alone."
+            )
         if confidence is not None:
             validate_choice("confidence", confidence, get_args(Confidence))
-        require(prompts is None or isinstance(prompts, Prompts), "prompts", prompts, "Prompts(en=..., zh=...) or None")
+        require(
+            prompts is None or isinstance(prompts, Prompts),
+            "prompts",
+            prompts,
+            "Prompts(en=..., zh=...) or None",
+        )
         self.options = options
         self.confidence = confidence
         self.prompts = prompts or Prompts()
@@ -364,15 +405,16 @@ class Generator:
         """Generate an answer.
 
         Returns:
-            The response; all candidates if several were requested, in order, blank ones as ""; the confidence, or None.
-            Metadata: ``model``, ``usage`` (a dict, or None), ``finish_reason`` of the response and ``finish_reasons``
-            of all, ``chosen`` (the candidate, from 0), ``language``, ``confidence_by`` (its measure, or None),
-            ``reasoning`` (thoughts before the response, or None), ``problems`` (sentences), ``seconds``.
+            The response; all candidates if several were requested, in order, blank ones as ""; the
+            confidence, or None. Metadata: ``model``, ``usage`` (a dict, or None), ``finish_reason``
+            of the response and ``finish_reasons`` of all, ``chosen`` (the candidate, from 0),
+            ``language``, ``confidence_by`` (its measure, or None), ``reasoning`` (thoughts before
+            the response, or None), ``problems`` (sentences), ``seconds``.
 
         Raises:
             ConfigError: If the context is invalid or blank.
-            GenerationError: If the model fails, or its answer is unusable. Blank or cut answers are returned, with a
-                problem.
+            GenerationError: If the model fails, or its answer is unusable. Blank or cut answers are
+                returned, with a problem.
         """
         request = self._request(context)
         return self._result(request, self.model.chat(request.prompt, request.options))
@@ -386,12 +428,14 @@ class Generator:
         """Stream an answer; closing or dropping the iterator ends the model's call.
 
         Returns:
-            Pieces of the response, without the thoughts before it; the last one has the result. Joined they are the
-            response, unless thoughts had no opening tag: then they were streamed, and are a problem of the result.
+            Pieces of the response, without the thoughts before it; the last one has the result.
+            Joined they are the response, unless thoughts had no opening tag: then they were
+            streamed, and are a problem of the result.
 
         Raises:
             ConfigError: If the context is invalid or blank, or ``n`` is above 1.
-            GenerationError: If the model fails, or the answer is cut off; after the pieces that came.
+            GenerationError: If the model fails, or the answer is cut off; after the pieces that
+                came.
         """
         return self._stream(self._request(context, streamed=True))
 
@@ -429,7 +473,9 @@ class Generator:
             raise ConfigError(f"n is {self.n}; streaming gives one answer. Use n=1, or generate.")
         language = self._language(context)
         one_text = isinstance(self.model, CallableChatModel)
-        prompt: Prompt = (self.prompts.text if one_text else self.prompts.messages)(context, language)
+        prompt: Prompt = (self.prompts.text if one_text else self.prompts.messages)(
+            context, language
+        )
         sent = prompt if isinstance(prompt, str) else context.context
         return _Request(prompt, sent, self._call_options(), language, time.perf_counter())
 
@@ -440,7 +486,9 @@ class Generator:
         return own if is_known else resolve_language(self.language, context.query)
 
     def _call_options(self) -> ChatOptions | None:
-        """The given options, else the model's own, with n and logprobs set; None if all are defaults."""
+        """The given options, else the model's own, with n and logprobs set; None if all are
+        defaults.
+        """
         logprobs = self.confidence == "logprobs"
         own = getattr(self.model, "options", None)
         options = self.options or (own if isinstance(own, ChatOptions) else None)
@@ -452,9 +500,13 @@ class Generator:
     def _result(self, request: _Request, completion: ChatCompletion) -> Generated:
         if not isinstance(completion, ChatCompletion) or not completion.choices:
             name = repr(self.model.identity or type(self.model).__name__)
-            raise GenerationError(f"The chat model {name} returned {completion!r:.80}, not a ChatCompletion.")
+            raise GenerationError(
+                f"The chat model {name} returned {completion!r:.80}, not a ChatCompletion."
+            )
         choices = completion.choices[: self.n]
-        read = [read_answer(choice.text, request.message, choice.finish_reason) for choice in choices]
+        read = [
+            read_answer(choice.text, request.message, choice.finish_reason) for choice in choices
+        ]
         return self._generated(request, read, choices, completion)
 
     def _last_piece(self, answer: _StreamedAnswer) -> GenerationDelta:
@@ -462,16 +514,24 @@ class Generator:
         text = answer.reader.end()
         read = answer.reader.answer(answer.finish_reason, streamed=True)
         choice = ChatChoice("", answer.finish_reason, tuple(answer.logprobs) or None)
-        return GenerationDelta(text, self._generated(answer.request, [read], [choice], ChatCompletion((choice,))))
+        return GenerationDelta(
+            text, self._generated(answer.request, [read], [choice], ChatCompletion((choice,)))
+        )
 
     def _generated(
-        self, request: _Request, read: Sequence[ReadAnswer], choices: Sequence[ChatChoice], completion: ChatCompletion
+        self,
+        request: _Request,
+        read: Sequence[ReadAnswer],
+        choices: Sequence[ChatChoice],
+        completion: ChatCompletion,
     ) -> Generated:
         chosen, agreed = _most_agreed([answer.text for answer in read])
         response = read[chosen]
         likely = _likelihood(response, choices[chosen].logprobs)
         measures = {"logprobs": likely, "agreement": agreed}
-        wanted = measures if self.confidence == "auto" else [self.confidence] if self.confidence else []
+        wanted = (
+            measures if self.confidence == "auto" else [self.confidence] if self.confidence else []
+        )
         measure = next((name for name in wanted if measures[name] is not None), None)
         metadata = {
             "model": completion.model or self.model.identity,
@@ -521,7 +581,9 @@ class _StreamedAnswer:
 
 
 def _most_agreed(texts: Sequence[str]) -> tuple[int, float | None]:
-    """The candidate that agrees most with the others, and its agreement; blank ones do not count."""
+    """The candidate that agrees most with the others, and its agreement; blank ones do not
+    count.
+    """
     present = [at for at, text in enumerate(texts) if text]
     if len(present) < 2:
         return (present[0] if present else 0), None
@@ -548,5 +610,9 @@ def _problems(read: Sequence[ReadAnswer], chosen: int, wanted: int) -> list[str]
         problems.append(f"The model gave {len(read)} of {wanted} candidates.")
     blank = sum(not answer.text for answer in read)
     if 0 < blank < len(read):
-        problems.append(f"{blank} of {len(read)} candidates are blank." if blank > 1 else "One candidate is blank.")
+        problems.append(
+            f"{blank} of {len(read)} candidates are blank."
+            if blank > 1
+            else "One candidate is blank."
+        )
     return problems

@@ -1,4 +1,6 @@
-"""Citation markers in answers: [1] and its many variants, found with their positions, and rewritten."""
+"""Citation markers in answers: [1] and its many variants, found with their positions, and
+rewritten.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,25 @@ _DASH = r"(?:[-‐‑‒–—−~～〜]|至|到|to\b)"
 _SEPARATOR = r"(?:[,，、;；&和与及]|and\b)"
 _PLACE = r"(?:pp?\.|pages?\b|sections?\b|sec\.|chapters?\b|ch\.|lines?\b|§|第|页)"
 _ITEM = rf"{_LABELLED}?{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
-_SPANS = re.compile(rf"{_LABELLED}?({_DIGITS}+)(?:\s*({_DASH})\s*{_LABELLED}?({_DIGITS}+))?", re.IGNORECASE)
+_SPANS = re.compile(
+    rf"{_LABELLED}?({_DIGITS}+)(?:\s*({_DASH})\s*{_LABELLED}?({_DIGITS}+))?", re.IGNORECASE
+)
 _WELL_FORMED = re.compile(
     rf"(?P<head>\^?\s*{_LABELLED}?)(?P<items>{_DIGITS}+(?:\s*{_DASH}\s*{_LABELLED}?{_DIGITS}+)?"
-    rf"(?:\s*(?P<separator>{_SEPARATOR}\s*){_ITEM})*)(?P<tail>\s*(?:†.*)?|\s*[,，:：]\s*{_PLACE}.*|\s*[:：|].*)",
+    rf"(?:\s*(?P<separator>{_SEPARATOR}\s*){_ITEM})*)(?P<tail>\s*(?:†.*)?|\s*[,，"
+    rf":：]\s*{_PLACE}.*|\s*[:：|].*)",
     re.IGNORECASE,
 )
 _PLACED = re.compile(rf"\s*[,，:：]\s*{_PLACE}", re.IGNORECASE)
 # Between items with texts of their own: "Source 1: tea.txt, Source 2: milk.txt".
-_NEXT_NOTED = re.compile(rf"(\s*{_SEPARATOR}\s*)(?={_LABELLED}{_DIGITS}|{_DIGITS}+\s*[†:：|])", re.IGNORECASE)
+_NEXT_NOTED = re.compile(
+    rf"(\s*{_SEPARATOR}\s*)(?={_LABELLED}{_DIGITS}|{_DIGITS}+\s*[†:：|])", re.IGNORECASE
+)
 _DATE = re.compile(rf"{_DIGITS}{{4}}[-/.]{_DIGITS}{{1,2}}[-/.]{_DIGITS}{{1,2}}")
 # Only numbers and separators, or a label before a number: an intended marker.
 _MEANT = re.compile(
-    rf"(?:[-\s]*{_DIGITS}[0-9０-９\s,，、;；.．~～〜–—−-]*|{_DIGITS}+(?:\s*(?:\bor\b|或|[/|])\s*{_DIGITS}+)+"
+    rf"(?:[-\s]*{_DIGITS}[0-9０-９\s,，、"
+    rf";；.．~～〜–—−-]*|{_DIGITS}+(?:\s*(?:\bor\b|或|[/|])\s*{_DIGITS}+)+"
     rf"|\^?{_LABELLED}[\s-]*{_DIGITS}.*)",
     re.IGNORECASE,
 )
@@ -50,7 +58,8 @@ class Marker:
         start: Its start in the answer.
         end: Its end.
         text: Its characters.
-        ranges: First and last number of each item: ``[1, 3-5]`` has (1, 1) and (3, 5). Empty if it has a fault.
+        ranges: First and last number of each item: ``[1, 3-5]`` has (1, 1) and (3, 5). Empty if it
+            has a fault.
         fault: The problem, as a sentence, or "".
 
     Example:
@@ -67,11 +76,16 @@ class Marker:
     @property
     def numbers(self) -> tuple[int, ...]:
         """Its numbers, in order, each once."""
-        return tuple(dict.fromkeys(number for first, last in self.ranges for number in range(first, last + 1)))
+        return tuple(
+            dict.fromkeys(
+                number for first, last in self.ranges for number in range(first, last + 1)
+            )
+        )
 
 
 def read_marker(start: int, opener: str, body: str) -> Marker | None:
-    """Read a pair of brackets as a marker, with a fault if it is malformed; None if it is not a marker.
+    """Read a pair of brackets as a marker, with a fault if it is malformed; None if it is not a
+    marker.
 
     Args:
         start: Index of the opening bracket.
@@ -98,7 +112,10 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
             fault = f"The marker {_shown(text)} runs backwards; write the smaller number first."
             return Marker(start, end, text, fault=fault)
         if high - low >= WIDEST_RANGE:
-            fault = f"The marker {_shown(text)} names more than {WIDEST_RANGE} sources; name at most that many."
+            fault = (
+                f"The marker {_shown(text)} names more than {WIDEST_RANGE} sources; name at most"
+                " that many."
+            )
             return Marker(start, end, text, fault=fault)
     return Marker(start, end, text, ranges)
 
@@ -119,7 +136,8 @@ def read_unclosed(start: int, opener: str, body: str) -> Marker | None:
 
 
 def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
-    """Return a marker with other numbers, in the style of the old one; "" if all numbers are removed.
+    """Return a marker with other numbers, in the style of the old one; "" if all numbers are
+    removed.
 
     Args:
         marker: A marker without a fault.
@@ -132,7 +150,9 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
         '[Source 2: tea.txt, Source 1: milk.txt]'
     """
     numbers = marker.numbers
-    remaining = list(dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None))
+    remaining = list(
+        dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None)
+    )
     if tuple(remaining) == numbers or not remaining:
         return marker.text if remaining else ""
     opener = marker.text[: 2 if marker.text[1] == marker.text[0] else 1]
@@ -149,7 +169,9 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
 
 
 def _well_formed(body: str) -> re.Match[str] | None:
-    """Match a well-formed body. Text after the numbers needs a label before them, or must be a location."""
+    """Match a well-formed body. Text after the numbers needs a label before them, or must be a
+    location.
+    """
     found = _WELL_FORMED.fullmatch(body.strip())
     if found is None or found["head"].strip(" \t^") or _PLACED.match(found["tail"]):
         return found
@@ -157,18 +179,26 @@ def _well_formed(body: str) -> re.Match[str] | None:
 
 
 def _noted(body: str) -> list[tuple[re.Match[str], str]]:
-    """Items with texts of their own, each with the separator before it; [] if there are not at least two."""
+    """Items with texts of their own, each with the separator before it; [] if there are not at
+    least two.
+    """
     found = _well_formed(body)
     if found is None or not _NEXT_NOTED.search(found["tail"]):
         return []
     pieces = _NEXT_NOTED.split(body.strip())  # item, separator, item, ...
     read = [_well_formed(piece) for piece in pieces[::2]]
     separators = ["", *pieces[1::2]]
-    items = [(item, separator) for item, separator in zip(read, separators, strict=True) if item is not None]
+    items = [
+        (item, separator)
+        for item, separator in zip(read, separators, strict=True)
+        if item is not None
+    ]
     return items if len(items) == len(read) else []
 
 
-def _rewritten_notes(items: Sequence[tuple[re.Match[str], str]], mapping: Mapping[int, int | None]) -> str:
+def _rewritten_notes(
+    items: Sequence[tuple[re.Match[str], str]], mapping: Mapping[int, int | None]
+) -> str:
     """Items with texts of their own, each with its new number; removed ones are left out."""
     remaining: list[str] = []
     for item, separator in items:
@@ -192,11 +222,20 @@ def _items(numbers: Sequence[int], found: re.Match[str]) -> str:
     while at < len(numbers):
         after = at + 1
         while (
-            dashes and after < len(numbers) and numbers[after] == numbers[after - 1] + 1 and after - at < WIDEST_RANGE
+            dashes
+            and after < len(numbers)
+            and numbers[after] == numbers[after - 1] + 1
+            and after - at < WIDEST_RANGE
         ):
             after += 1
-        dash = f" {dashes[0]} " if dashes and dashes[0].isalpha() and dashes[0].isascii() else "".join(dashes[:1])
-        items.append(str(numbers[at]) if after == at + 1 else f"{numbers[at]}{dash}{numbers[after - 1]}")
+        dash = (
+            f" {dashes[0]} "
+            if dashes and dashes[0].isalpha() and dashes[0].isascii()
+            else "".join(dashes[:1])
+        )
+        items.append(
+            str(numbers[at]) if after == at + 1 else f"{numbers[at]}{dash}{numbers[after - 1]}"
+        )
         at = after
     if separator[:1].isascii() and separator[:1].isalpha():
         separator = f" {separator}"
@@ -273,9 +312,9 @@ def replace_markers(text: str, replacement: str) -> str:
 class MarkerScanner:
     """Finds markers in a streamed text.
 
-    Not markers: Markdown code, which is within a line between one, two or three backticks and as many, or in blocks
-    between lines of at least three backticks or tildes; texts of links, ``[1](https://...)``; brackets after a
-    backslash.
+    Not markers: Markdown code, which is within a line between one, two or three backticks and as
+    many, or in blocks between lines of at least three backticks or tildes; texts of links,
+    ``[1](https://...)``; brackets after a backslash.
 
     Example:
         >>> scanner = MarkerScanner()

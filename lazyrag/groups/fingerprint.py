@@ -1,10 +1,11 @@
-"""Fingerprints of transforms: equal for equal code and parameters, independent of comments, layout and interpreter.
+"""Fingerprints of transforms: equal for equal code and parameters, independent of comments, layout
+and interpreter.
 
-The fingerprint of a function covers its code, its defaults, and the closure values and globals that it reads, as far as
-those are immutable plain values or functions; that of an instance covers its class and attributes. Code of the standard
-library and of installed packages is identified by module and name, lazyrag's own by name alone. Anything opaque (a
-client, a model, a mutable object) is listed as unseen: only ``version=`` or an ``identity`` attribute distinguishes two
-of those.
+The fingerprint of a function covers its code, its defaults, and the closure values and globals that
+it reads, as far as those are immutable plain values or functions; that of an instance covers its
+class and attributes. Code of the standard library and of installed packages is identified by module
+and name, lazyrag's own by name alone. Anything opaque (a client, a model, a mutable object) is
+listed as unseen: only ``version=`` or an ``identity`` attribute distinguishes two of those.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _DEFINITIONS = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_text(code: types.CodeType) -> str:
-    """Return a function's normalised syntax tree, or its bytecode if the source is missing or differs from the code.
+    """Return a function's normalised syntax tree, or its bytecode if the source is missing or
+    differs from the code.
 
     Bytecode is tagged with the Python version, since each version compiles differently.
     """
@@ -49,7 +51,8 @@ def code_text(code: types.CodeType) -> str:
 
 
 def names_read(code: types.CodeType) -> Iterator[tuple[str, ...]]:
-    """Yield the globals that a function and its inner functions read, each with its chain of attributes.
+    """Yield the globals that a function and its inner functions read, each with its chain of
+    attributes.
 
     Example:
         >>> list(names_read((lambda: os.path.join).__code__))
@@ -62,13 +65,17 @@ def names_read(code: types.CodeType) -> Iterator[tuple[str, ...]]:
             continue
         if path:
             yield path
-        path = (str(instruction.argval),) if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") else ()
+        path = (
+            (str(instruction.argval),) if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") else ()
+        )
     for inner in _inner(code):
         yield from names_read(inner)
 
 
 def imports(code: types.CodeType) -> Iterator[str]:
-    """Yield the modules that a function and its inner functions import; relative ones begin with a dot."""
+    """Yield the modules that a function and its inner functions import; relative ones begin with a
+    dot.
+    """
     before: list[Any] = [0, 0]
     for instruction in _instructions(code):
         if instruction.opname == "IMPORT_NAME":
@@ -91,7 +98,17 @@ def _inner(code: types.CodeType) -> Iterator[types.CodeType]:
 def _bytecode(code: types.CodeType) -> str:
     version = f"{sys.implementation.name}{sys.version_info[0]}.{sys.version_info[1]}"
     constants = map(_constant, code.co_consts[_has_docstring(code) :])
-    return digest([version, code.co_code.hex(), *code.co_names, *code.co_varnames, *code.co_freevars, "|", *constants])
+    return digest(
+        [
+            version,
+            code.co_code.hex(),
+            *code.co_names,
+            *code.co_varnames,
+            *code.co_freevars,
+            "|",
+            *constants,
+        ]
+    )
 
 
 def _constant(value: object) -> str:
@@ -103,10 +120,16 @@ def _constant(value: object) -> str:
 
 
 def _has_docstring(code: types.CodeType) -> bool:
-    """Whether the first constant is a docstring: flagged since Python 3.14, true for every ``def`` before."""
+    """Whether the first constant is a docstring: flagged since Python 3.14, true for every ``def``
+    before.
+    """
     if sys.version_info >= (3, 14):
         return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
-    return not code.co_name.startswith("<") and bool(code.co_consts) and isinstance(code.co_consts[0], str)
+    return (
+        not code.co_name.startswith("<")
+        and bool(code.co_consts)
+        and isinstance(code.co_consts[0], str)
+    )
 
 
 def _definition(code: types.CodeType) -> ast.AST | None:
@@ -119,7 +142,9 @@ def _definition(code: types.CodeType) -> ast.AST | None:
     if code not in codes:  # the file has changed since it was imported
         return None
     named = [
-        node for node in definitions.get(code.co_firstlineno, ()) if getattr(node, "name", "<lambda>") == code.co_name
+        node
+        for node in definitions.get(code.co_firstlineno, ())
+        if getattr(node, "name", "<lambda>") == code.co_name
     ]
     if len(named) > 1:
         named = [node for node in named if _spans(node, code)]
@@ -127,7 +152,9 @@ def _definition(code: types.CodeType) -> ast.AST | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed(filename: str, source: str) -> tuple[Mapping[int, Sequence[ast.AST]], frozenset[types.CodeType]] | None:
+def _parsed(
+    filename: str, source: str
+) -> tuple[Mapping[int, Sequence[ast.AST]], frozenset[types.CodeType]] | None:
     """Return a file's definitions by first line, and all code objects in it."""
     try:
         tree = _syntax_tree(source)
@@ -145,8 +172,8 @@ def _parsed(filename: str, source: str) -> tuple[Mapping[int, Sequence[ast.AST]]
 def _syntax_tree(source: str) -> ast.Module:
     """Parse a source.
 
-    Python 3.11 counts the recursion depth for all threads together, and raises SystemError if another thread parses at
-    the same time (https://github.com/python/cpython/issues/106905).
+    Python 3.11 counts the recursion depth for all threads together, and raises SystemError if
+    another thread parses at the same time (https://github.com/python/cpython/issues/106905).
     """
     for attempt in itertools.count(1):
         try:
@@ -165,7 +192,9 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _spans(node: ast.AST, code: types.CodeType) -> bool:
-    """Whether the code's instructions are within the node; distinguishes several lambdas on a line."""
+    """Whether the code's instructions are within the node; distinguishes several lambdas on a
+    line.
+    """
     body: Any = node.body if isinstance(node, ast.Lambda) else node
     start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
     positions = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
@@ -173,7 +202,9 @@ def _spans(node: ast.AST, code: types.CodeType) -> bool:
 
 
 def _normal(node: Any) -> str:
-    """Serialise a syntax tree without positions, docstrings and empty parts, which differ between Python versions."""
+    """Serialise a syntax tree without positions, docstrings and empty parts, which differ between
+    Python versions.
+    """
     if isinstance(node, list):
         return "[" + ",".join(map(_normal, node)) + "]"
     if not isinstance(node, ast.AST):
@@ -201,8 +232,16 @@ _PRIMITIVES = (
 )
 _NUMBERS = ("decimal.Decimal", "fractions.Fraction")  # primitives of modules that import slowly
 # Attributes of classes that Python itself sets.
-_NOT_ITS_OWN = ("_abc_impl", "_is_protocol", "_is_runtime_protocol", "__annotate__", "__annotate_func__", "__class__")
-# Module paths in the first release: groups whose transforms derive from or call these are not rebuilt.
+_NOT_ITS_OWN = (
+    "_abc_impl",
+    "_is_protocol",
+    "_is_runtime_protocol",
+    "__annotate__",
+    "__annotate_func__",
+    "__class__",
+)
+# Module paths in the first release: groups whose transforms derive from or call these are not
+# rebuilt.
 _AS_RELEASED = {
     "CharacterSplitter": ".transforms.separators",
     "CodeSplitter": ".transforms.code",
@@ -242,7 +281,10 @@ class Fingerprint:
         if self.value != other.value or len(self.unseen) != len(other.unseen):
             return True
         pairs = zip(self.unseen, other.unseen, strict=True)
-        return any(name != other_name or obj is not other_obj for (name, obj), (other_name, other_obj) in pairs)
+        return any(
+            name != other_name or obj is not other_obj
+            for (name, obj), (other_name, other_obj) in pairs
+        )
 
 
 def fingerprint(transform: Any, *parts: str, is_model: bool = False) -> Fingerprint:
@@ -251,8 +293,8 @@ def fingerprint(transform: Any, *parts: str, is_model: bool = False) -> Fingerpr
     Args:
         transform: A function, an instance, a partial, a bound method.
         parts: Further strings that affect its result.
-        is_model: Leave out what calls of a model change, such as counters and lists, and what gives access to it, such
-            as keys: none of them makes another model.
+        is_model: Leave out what calls of a model change, such as counters and lists, and what gives
+            access to it, such as keys: none of them makes another model.
 
     Example:
         >>> fingerprint(lambda d: d.split("a")).value == fingerprint(lambda d: d.split("b")).value
@@ -270,7 +312,8 @@ def fingerprint(transform: Any, *parts: str, is_model: bool = False) -> Fingerpr
 
 _MAX_REASONS = 3
 _CREDENTIAL = re.compile(
-    r"(?:^|[._])(?:api_?)?(?:key|token|secret|passw(?:or)?d|credentials?|auth(?:orization)?|headers?)$", re.IGNORECASE
+    r"(?:^|[._])(?:api_?)?(?:key|token|secret|passw(?:or)?d|credentials?|auth(?:orization)?|headers?)$",
+    re.IGNORECASE,
 )
 _NO_SETTINGS = ("num_workers", "retries", "reads_text_only")  # attributes that affect no result
 _SETTINGS = "settings"  # all of them: for those that no public attribute shows
@@ -290,12 +333,17 @@ def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     if old != new and old and new:
         return f"code of function {new} (was {old})"
     changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
-    changed = [name for name in changed if not re.match(rf"parameter {_SETTINGS}( of |\Z)", name)] or changed
-    changed.sort(key=lambda name: (name not in before or name not in now, name))  # the caller of a new helper first
+    changed = [
+        name for name in changed if not re.match(rf"parameter {_SETTINGS}( of |\Z)", name)
+    ] or changed
+    # the caller of a new helper first
+    changed.sort(key=lambda name: (name not in before or name not in now, name))
     texts = []
     for name in changed:
         values = [one.get(name, "none") for one in (before, now)]
-        is_shown = not name.startswith("code ") and not any(value.startswith("#") for value in values)
+        is_shown = not name.startswith("code ") and not any(
+            value.startswith("#") for value in values
+        )
         label = "model" if name.startswith("model ") else f"{name}:"
         texts.append(f"{label} {' -> '.join(values)}" if is_shown else name)
     more = [f"{len(texts) - _MAX_REASONS} more"] if len(texts) > _MAX_REASONS else []
@@ -307,13 +355,21 @@ def _short_name(function: Any) -> str:
 
 
 def _kind_of(value: Any) -> str:
-    """Return whether an object is a model, as it says which one, or a parameter: a token counter, a transform."""
-    is_model = hasattr(type(value), "embed") or hasattr(type(value), "chat") or hasattr(type(value), "rerank")
+    """Return whether an object is a model, as it says which one, or a parameter: a token counter, a
+    transform.
+    """
+    is_model = (
+        hasattr(type(value), "embed")
+        or hasattr(type(value), "chat")
+        or hasattr(type(value), "rerank")
+    )
     return "model" if is_model else "parameter"
 
 
 def _assigned_names(code: types.CodeType) -> Iterator[str]:
-    """Yield the variables outside of it that a function and its inner functions assign, such as counters."""
+    """Yield the variables outside of it that a function and its inner functions assign, such as
+    counters.
+    """
     for instruction in _instructions(code):
         if instruction.opname in ("STORE_GLOBAL", "STORE_DEREF"):
             yield str(instruction.argval)
@@ -329,20 +385,36 @@ def _without_credentials(name: str, value: Any) -> Any:
     return value
 
 
-_STATEFUL_MODULES = ("asyncio", "collections", "concurrent", "logging", "multiprocessing", "queue", "threading")
+_STATEFUL_MODULES = (
+    "asyncio",
+    "collections",
+    "concurrent",
+    "logging",
+    "multiprocessing",
+    "queue",
+    "threading",
+)
 _NO_MODEL = ("probe", "batch_size")  # attributes of models that affect no vector
 _STATE = (int, float, complex, dt.date, dt.time, dt.timedelta, list, dict, set)
 
 
 def _settings(attributes: Mapping[str, Any], cls: type | None = None) -> dict[str, Any]:
-    """Return the attributes of a model without those that its calls may change, unless they are parameters."""
+    """Return the attributes of a model without those that its calls may change, unless they are
+    parameters.
+    """
     code = getattr(getattr(cls, "__init__", None), "__code__", None)
-    parameters = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    parameters = (
+        () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    )
     return {
         name: value
         for name, value in attributes.items()
         if name not in _NO_MODEL
-        and (isinstance(value, bool) or not isinstance(value, _STATE) or name.lstrip("_") in parameters)
+        and (
+            isinstance(value, bool)
+            or not isinstance(value, _STATE)
+            or name.lstrip("_") in parameters
+        )
     }
 
 
@@ -353,7 +425,8 @@ class _CannotSee(Exception):  # noqa: N818  no error: a library's object is unse
 class _Describer:
     """Serialises an object to a string that is equal for equal code, and lists opaque objects.
 
-    A repeated object becomes "again", so that cycles end and the cost grows with the number of objects.
+    A repeated object becomes "again", so that cycles end and the cost grows with the number of
+    objects.
 
     Args:
         home: The transform's own top-level package, whose code is included even if it is installed.
@@ -397,29 +470,40 @@ class _Describer:
         return plain
 
     def _note(self, name: str, description: str, shown: str, kind: str = "parameter") -> None:
-        """Note a parameter: its value if that can be no secret, else a digest, which begins with #."""
-        if not shown or (kind == "parameter" and (not _PUBLIC.fullmatch(shown) or _SECRET.search(name))):
+        """Note a parameter: its value if that can be no secret, else a digest, which begins with
+        #.
+        """
+        if not shown or (
+            kind == "parameter" and (not _PUBLIC.fullmatch(shown) or _SECRET.search(name))
+        ):
             shown = f"#{digest([description])[:8]}"
         self.parts[f"{kind} {name.replace(' default.', '.').removeprefix('transform.')}"] = shown
 
     def _note_named(self, name: str, value: Any, named: str) -> None:
-        """Note an object that its name or identity describes; of a transform, its public attributes and models."""
+        """Note an object that its name or identity describes; of a transform, its public attributes
+        and models.
+        """
         identity = named.partition(":")[2]
         if name != "transform":
             if not isinstance(value, type):
                 self._note(name, named, identity, _kind_of(value))
             return
-        self.parts[f"code of function {_short_name(_innermost(value))}"] = identity.partition(" ")[0]
+        self.parts[f"code of function {_short_name(_innermost(value))}"] = identity.partition(" ")[
+            0
+        ]
         for key, held in getattr(value, "__dict__", {}).items():
             label, plain = key.removeprefix("_") if _kind_of(held) == "model" else key, _plain(held)
             if not label.startswith(("_", "identity", *_NO_SETTINGS)):
                 names = (getattr(held, one, None) for one in ("identity", "name"))
-                shown = next(filter(None, names), type(held).__name__) if plain is None else repr(held)
+                shown = (
+                    next(filter(None, names), type(held).__name__) if plain is None else repr(held)
+                )
                 self._note(label, plain or shown, shown, _kind_of(held))
         self._note(_SETTINGS, identity, "")
 
     def _collection(self, name: str, value: tuple[Any, ...] | frozenset[Any]) -> str:
-        # By equality, not identity: whether equal ones are one object depends on the Python version.
+        # By equality, not identity: whether equal ones are one object depends on the Python
+        # version.
         if id(value) not in self._collections:
             parts = [self.describe(f"{name}[{index}]", one) for index, one in enumerate(value)]
             text = f"{type(value).__name__}:{digest(sorted(parts) if isinstance(value, frozenset) else parts)}"
@@ -429,31 +513,41 @@ class _Describer:
     def _named(self, value: Any) -> str | None:
         """Describe objects identified by name; None for others."""
         if isinstance(value, types.ModuleType):
-            return f"named:{_module_of(value.__name__)}" if self._is_library(value.__name__) else None
+            return (
+                f"named:{_module_of(value.__name__)}" if self._is_library(value.__name__) else None
+            )
         if isinstance(value, types.MethodDescriptorType):
             return f"named:{value.__qualname__}"
         if isinstance(value, (type, types.FunctionType)):
             if not self._is_library(value.__module__):
                 return None
-            return f"named:{_module_of(value.__module__, value.__qualname__)}.{value.__qualname__}" + self._wrapped(
-                value
+            return (
+                f"named:{_module_of(value.__module__, value.__qualname__)}.{value.__qualname__}"
+                + self._wrapped(value)
             )
         return self._identified(value)
 
     def _identified(self, value: Any) -> str | None:
         """Describe objects with an ``identity`` attribute; None for others."""
-        if not hasattr(type(value), "identity") and "identity" not in getattr(value, "__dict__", {}):
+        if not hasattr(type(value), "identity") and "identity" not in getattr(
+            value, "__dict__", {}
+        ):
             return None  # not getattr: an object's own __getattr__ may do anything
         identity = value.identity
         if not isinstance(identity, str) or not identity:
             return None
         # Objects that the identity does not cover are described one by one.
         rest = value.identity_depends_on if hasattr(type(value), "identity_depends_on") else {}
-        parts = [f" {name}={self.describe(f'{type(value).__name__}.{name}', one)}" for name, one in rest.items()]
+        parts = [
+            f" {name}={self.describe(f'{type(value).__name__}.{name}', one)}"
+            for name, one in rest.items()
+        ]
         return "".join([f"identity:{identity}", *parts])
 
     def _wrapped(self, value: Any) -> str:
-        """Describe the user's functions in a library function's closure: those that it decorates or composes."""
+        """Describe the user's functions in a library function's closure: those that it decorates or
+        composes.
+        """
         text = ""
         for cell in getattr(value, "__closure__", None) or ():
             held = cell.cell_contents if _is_filled(cell) else None
@@ -469,21 +563,31 @@ class _Describer:
         if isinstance(value, types.FunctionType):
             return self._function(name, value)
         if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
-            return digest(["built-in", value.__qualname__, self.describe(f"{name}.self", value.__self__)])
+            return digest(
+                ["built-in", value.__qualname__, self.describe(f"{name}.self", value.__self__)]
+            )
         if isinstance(value, types.MethodType):
             function = self.describe(name, value.__func__)
             code = getattr(value.__func__, "__code__", None)
-            if code is not None and _installed(code.co_filename) and not isinstance(value.__self__, type):
+            if (
+                code is not None
+                and _installed(code.co_filename)
+                and not isinstance(value.__self__, type)
+            ):
                 # The internal state of a library's object is not part of the definition.
                 return digest(["method", function, self._list(f"{name}.self", value.__self__)])
             return digest(["method", function, self.describe(f"{name}.self", value.__self__)])
         if isinstance(value, functools.partial):
-            return digest(["partial", self.describe(name, value.func), self._arguments(name, value)])
+            return digest(
+                ["partial", self.describe(name, value.func), self._arguments(name, value)]
+            )
         if isinstance(value, _CACHED_FUNCTION):
             return digest(["cached", self.describe(name, value.__wrapped__)])
         return None
 
-    def _arguments(self, name: str, partial: functools.partial[Any] | functools.partialmethod[Any]) -> str:
+    def _arguments(
+        self, name: str, partial: functools.partial[Any] | functools.partialmethod[Any]
+    ) -> str:
         return self._parameters(name, {**dict(enumerate(partial.args)), **partial.keywords})
 
     def _list(self, name: str, value: Any) -> str:
@@ -517,14 +621,19 @@ class _Describer:
             for path in names_read(code)
             if path[0] in function.__globals__ and path[0] not in assigned
         )
-        parts += [self.describe(variable, value) for variable, value in sorted(read.items(), key=lambda item: item[0])]
+        parts += [
+            self.describe(variable, value)
+            for variable, value in sorted(read.items(), key=lambda item: item[0])
+        ]
         for module in sorted({*imports(code)}):
             if module.startswith(".") or not self._is_library(module):
                 parts.append(self._list(f"import {module}", sys.intern(module)))
         return digest(parts)
 
     def _resolved(self, path: tuple[str, ...], known: Mapping[str, Any]) -> tuple[str, Any]:
-        """Return the object that a function reads by a global's name: for the user's own modules, the attribute."""
+        """Return the object that a function reads by a global's name: for the user's own modules,
+        the attribute.
+        """
         value = known[path[0]]
         used = 1
         while (
@@ -551,16 +660,30 @@ class _Describer:
             skipped.add("forward")  # set by NodeTransform
         if dataclasses.is_dataclass(cls):
             held = {one.name: (one.default, one.default_factory) for one in dataclasses.fields(cls)}
-            given = {name: [one for one in both if one is not dataclasses.MISSING] for name, both in held.items()}
+            given = {
+                name: [one for one in both if one is not dataclasses.MISSING]
+                for name, both in held.items()
+            }
             parts += [f"fields={list(held)}"]
-            parts += [self._parameters(f"{cls.__name__}.{name}", dict(enumerate(some))) for name, some in given.items()]
+            parts += [
+                self._parameters(f"{cls.__name__}.{name}", dict(enumerate(some)))
+                for name, some in given.items()
+            ]
             skipped |= {*held}
         if issubclass(cls, enum.Enum):
-            parts.append(self._parameters(cls.__name__, {name: one.value for name, one in cls.__members__.items()}))
-            skipped |= {*cls.__members__} | {name for name in vars(cls) if re.fullmatch("_[^_].*_", name)}
+            parts.append(
+                self._parameters(
+                    cls.__name__, {name: one.value for name, one in cls.__members__.items()}
+                )
+            )
+            skipped |= {*cls.__members__} | {
+                name for name in vars(cls) if re.fullmatch("_[^_].*_", name)
+            }
         for name, member in sorted(vars(cls).items()):
             if name not in skipped:
-                parts += [f"{name}={text}" for text in self._member(f"{cls.__name__}.{name}", member)]
+                parts += [
+                    f"{name}={text}" for text in self._member(f"{cls.__name__}.{name}", member)
+                ]
         return digest(parts)
 
     def _member(self, name: str, member: Any) -> list[str]:
@@ -590,7 +713,9 @@ class _Describer:
                 return self._list(name, value)
             attributes = _settings(attributes, type(value))
         if not self._is_library(type(value).__module__):
-            return digest(["instance", self.describe(name, type(value)), self._parameters(name, attributes)])
+            return digest(
+                ["instance", self.describe(name, type(value)), self._parameters(name, attributes)]
+            )
         # A library's object is described completely or not at all.
         met, collections, complete = dict(self._met), dict(self._collections), self._complete
         noted = dict(self.parts)
@@ -607,14 +732,18 @@ class _Describer:
         return digest(["instance", self.describe(name, type(value)), inside])
 
     def _parameters(self, name: str, values: Mapping[Any, Any], labels: Sequence[str] = ()) -> str:
-        """Describe parameters by value, lists and mappings of plain values included; labels are names for people."""
+        """Describe parameters by value, lists and mappings of plain values included; labels are
+        names for people.
+        """
         parts = []
         for key, value in sorted(values.items(), key=lambda item: str(item[0])):
             parts.append(f"{key}={self._plain(f'{name}.{labels[key] if labels else key}', value)}")
         return digest(parts)
 
     def _is_library(self, module: str | None) -> bool:
-        """Whether code is identified by name: that of Python, this package and other installed packages."""
+        """Whether code is identified by name: that of Python, this package and other installed
+        packages.
+        """
         top = _top(module)
         if top in sys.stdlib_module_names or top == "builtins":
             return True
@@ -636,11 +765,17 @@ def _location_of(top: str) -> str:
         except (ImportError, ValueError):
             return ""
     folders = getattr(spec, "submodule_search_locations", None) or [""]
-    return getattr(module, "__file__", None) or getattr(spec, "origin", None) or str(next(iter(folders)))
+    return (
+        getattr(module, "__file__", None)
+        or getattr(spec, "origin", None)
+        or str(next(iter(folders)))
+    )
 
 
 def _module_of(module: str, name: str = "") -> str:
-    """Return a module's name; for this package, one that is independent of its modules, so that code may move."""
+    """Return a module's name; for this package, one that is independent of its modules, so that
+    code may move.
+    """
     return f"lazyrag{_AS_RELEASED.get(name, '')}" if _top(module) == "lazyrag" else module
 
 
@@ -665,7 +800,9 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 def _is_generated(function: types.FunctionType) -> bool:
-    """Whether the standard library generated a method, as for dataclasses: these differ between Python versions."""
+    """Whether the standard library generated a method, as for dataclasses: these differ between
+    Python versions.
+    """
     file = function.__code__.co_filename
     if file.startswith("<"):  # generated by exec, unless the whole module is
         return bool(getattr(sys.modules.get(function.__module__), "__file__", None))
@@ -687,7 +824,10 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     if more or not (slots or hasattr(value, "__dict__")):
         return None
     cached = {
-        name for base in cls.__mro__ for name, one in vars(base).items() if isinstance(one, functools.cached_property)
+        name
+        for base in cls.__mro__
+        for name, one in vars(base).items()
+        if isinstance(one, functools.cached_property)
     }
     cached.add("_num_workers")  # of a NodeTransform: threads do not affect its nodes
     own = {name: one for name, one in getattr(value, "__dict__", {}).items() if name not in cached}

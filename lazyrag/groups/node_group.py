@@ -1,4 +1,6 @@
-"""Node groups: their definitions, the graph of them, and the fingerprints by which a ledger knows them."""
+"""Node groups: their definitions, the graph of them, and the fingerprints by which a ledger knows
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from typing import Any, NamedTuple, cast
 from lazyrag.data.fields import Schema
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import IMAGE, LAZY_ROOT_NAME, TABLE, digest
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, known_names, nearest
+from lazyrag.errors import (
+    AlreadyRegisteredError,
+    ConfigError,
+    NotRegisteredError,
+    known_names,
+    nearest,
+)
 from lazyrag.groups.fingerprint import Fingerprint, changed_parts, code_text, fingerprint
 from lazyrag.ledger.tree import LiveGroup, Tree
 from lazyrag.progress.blocks import acquired, contextmanager
@@ -36,7 +44,14 @@ from lazyrag.transforms.base import (
 from lazyrag.transforms.pictures import PictureExtractor
 from lazyrag.transforms.splitters import SectionSplitter
 from lazyrag.transforms.tables import TableExtractor
-from lazyrag.validation import is_list_of, keyword_names, require, validate_boolean, validate_integer, validate_text
+from lazyrag.validation import (
+    is_list_of,
+    keyword_names,
+    require,
+    validate_boolean,
+    validate_integer,
+    validate_text,
+)
 
 _revisions = itertools.count(1)
 _INDEX_TEXT = "1"  # incremented when the text of equal fields changes
@@ -52,7 +67,9 @@ def group_name(name: str) -> str:
         >>> group_name("lazyllm-root")
         'lazyllm_root'
     """
-    return LAZY_ROOT_NAME if validate_text("The name of a node group", name) in _ROOT_NAMES else name
+    return (
+        LAZY_ROOT_NAME if validate_text("The name of a node group", name) in _ROOT_NAMES else name
+    )
 
 
 class IndexText(NamedTuple):
@@ -86,14 +103,16 @@ class NodeGroup:
         transform: From a parent node to what `lazyrag.transforms.base.run_transform` reads.
         fingerprint: Of the transform and its parameters, without the parent.
         version: The user's version; None for none.
-        revision: A number that is unique in this process, if part of the definition is invisible to fingerprints and it
-            has no version; otherwise 0. Never stored.
+        revision: A number that is unique in this process, if part of the definition is invisible to
+            fingerprints and it has no version; otherwise 0. Never stored.
         sees_nodes: Whether the transform receives nodes instead of their content.
         given: The user's transform, instantiated.
         ref: Name of the group whose nodes the transform receives, too.
         memo: Whether results are used again by the parents' texts.
-        index_fields: Names of the fields that its indexes read, by embed key, ``"bm25"``, or ``"*"`` for all others.
-        index_text: A function or the name of a child group, see `IndexText`; None for the node's own text.
+        index_fields: Names of the fields that its indexes read, by embed key, ``"bm25"``, or
+            ``"*"`` for all others.
+        index_text: A function or the name of a child group, see `IndexText`; None for the node's
+            own text.
         index_text_digest: Of that function's code, or the name.
     """
 
@@ -119,17 +138,31 @@ class NodeGroup:
     @property
     def parts(self) -> dict[str, str]:
         """What its fingerprint covers, by name."""
-        own = {"parent": self.parent, "ref": self.ref, "version": self.version, "trans_node": self.sees_nodes}
-        return {**self.fingerprint.parts, **{f"parameter {name}": repr(value) for name, value in own.items()}}
+        own = {
+            "parent": self.parent,
+            "ref": self.ref,
+            "version": self.version,
+            "trans_node": self.sees_nodes,
+        }
+        return {
+            **self.fingerprint.parts,
+            **{f"parameter {name}": repr(value) for name, value in own.items()},
+        }
 
     @property
     def may_call_model(self) -> bool:
-        """Whether its transform calls a model, or something invisible to fingerprints, which may be one."""
+        """Whether its transform calls a model, or something invisible to fingerprints, which may be
+        one.
+        """
         has_model = getattr(self.given, "calls_per_node", 0) or hasattr(self.given, "embed")
-        return bool(has_model or self.fingerprint.unseen) or any(one.startswith("model ") for one in self.parts)
+        return bool(has_model or self.fingerprint.unseen) or any(
+            one.startswith("model ") for one in self.parts
+        )
 
     def differs_from(self, other: NodeGroup) -> str:
-        """Return the difference to another definition of the name; "" if no difference is visible."""
+        """Return the difference to another definition of the name; "" if no difference is
+        visible.
+        """
         if self.above != other.above:
             return "another parent" if self.parent != other.parent else "another ref"
         if self.fingerprint.value != other.fingerprint.value:
@@ -160,7 +193,11 @@ _DEFAULTS = GroupOptions()
 
 
 def make_group(
-    name: str, transform: Any, parent: str, kwargs: dict[str, Any], options: GroupOptions = _DEFAULTS
+    name: str,
+    transform: Any,
+    parent: str,
+    kwargs: dict[str, Any],
+    options: GroupOptions = _DEFAULTS,
 ) -> NodeGroup:
     """Define a group from a user's transform.
 
@@ -170,49 +207,90 @@ def make_group(
     """
     name = group_name(name)
     if name == LAZY_ROOT_NAME:
-        raise ConfigError(f"{name!r} is the group of whole documents, made by loaders. Choose another name.")
+        raise ConfigError(
+            f"{name!r} is the group of whole documents, made by loaders. Choose another name."
+        )
     _, version, workers, memo, ref, index_fields, index_text = options
-    require(version is None or isinstance(version, str), "version", version, "a text such as '2', or None")
+    require(
+        version is None or isinstance(version, str),
+        "version",
+        version,
+        "a text such as '2', or None",
+    )
     entries, parent = listed_transforms(name, transform), group_name(parent)
     validate_integer("num_workers", workers, 0)
     if ref is not None:
         options = options._replace(ref=group_name(ref))
-        require(options.ref not in (parent, name), "ref", ref, "a group other than this one and its parent")
+        require(
+            options.ref not in (parent, name),
+            "ref",
+            ref,
+            "a group other than this one and its parent",
+        )
     require(
-        not (validate_boolean("memo", memo) and ref), "memo", memo, "False with ref=", "Results depend on more there."
+        not (validate_boolean("memo", memo) and ref),
+        "memo",
+        memo,
+        "False with ref=",
+        "Results depend on more there.",
     )
     is_valid = index_text is None or callable(index_text) or isinstance(index_text, str)
-    require(is_valid, "index_text", index_text, "a function of a node, the name of a child group, or None")
+    require(
+        is_valid,
+        "index_text",
+        index_text,
+        "a function of a node, the name of a child group, or None",
+    )
     if entries is None:
         group = _prepare(name, parent, transform, kwargs, options)
     else:
         group = _prepare_entries(name, parent, entries, kwargs, options)
     by_key, own = _fields_by_key(index_fields), index_text if isinstance(index_text, str) else ""
     if not callable(index_text):
-        return dataclasses.replace(group, index_fields=by_key, index_text=index_text, index_text_digest=own)
+        return dataclasses.replace(
+            group, index_fields=by_key, index_text=index_text, index_text_digest=own
+        )
     seen, digits = fingerprint(index_text), group.fingerprint
     unseen = (*digits.unseen, *((f"index_text: {what}", held) for what, held in seen.unseen))
     digits = dataclasses.replace(digits, unseen=unseen)
     return dataclasses.replace(
-        group, index_fields=by_key, index_text=index_text, index_text_digest=seen.value, fingerprint=digits
+        group,
+        index_fields=by_key,
+        index_text=index_text,
+        index_text_digest=seen.value,
+        fingerprint=digits,
     )
 
 
 def _fields_by_key(given: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     by_key = given if isinstance(given, Mapping) else {"*": given} if given else {}
-    expected = "a list of names such as ['path', 'title', 'headings'], or a mapping from embed keys and 'bm25' to lists"
+    expected = (
+        "a list of names such as ['path', 'title', 'headings'], or a mapping from embed keys and"
+        " 'bm25' to lists"
+    )
     is_valid = all(isinstance(key, str) and is_list_of(names, str) for key, names in by_key.items())
     require(is_valid, "index_fields", given, expected)
     return tuple((key, tuple(names)) for key, names in sorted(by_key.items()))
 
 
-def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: GroupOptions) -> NodeGroup:
+def _prepare(
+    name: str, parent: str, transform: Any, kwargs: dict[str, Any], options: GroupOptions
+) -> NodeGroup:
     trans_node, version, workers, memo, ref, *_ = options
     given = _instantiate(name, transform, kwargs, workers)
     receives_nodes = isinstance(given, NodeTransform) or trans_node
-    reads = "source" if getattr(given, "reads_source", False) else "path" if hasattr(type(given), "path_key") else ""
+    reads = (
+        "source"
+        if getattr(given, "reads_source", False)
+        else "path"
+        if hasattr(type(given), "path_key")
+        else ""
+    )
     if memo and reads:
-        msg = f"memo must be False for {type(given).__name__}: it reads the file's {reads}, and memo caches by text."
+        msg = (
+            f"memo must be False for {type(given).__name__}: it reads the file's {reads}, and memo"
+            " caches by text."
+        )
         raise ConfigError(msg)
     digits = fingerprint(given, "node" if trans_node else "content", version or "")
     sees_nodes = ref is not None or (receives_nodes and not memo and not reads_text_only(given))
@@ -224,11 +302,23 @@ def _prepare(name: str, parent: str, transform: Any, kwargs: dict[str, Any], opt
         on_node = Limited(on_node, workers)
     if memo and not getattr(given, "calls_per_node", 0):  # which caches by itself
         on_node = Memo(on_node)
-    return NodeGroup(name, parent, on_node, digits, version, sees_nodes=sees_nodes, given=given, ref=ref, memo=memo)
+    return NodeGroup(
+        name,
+        parent,
+        on_node,
+        digits,
+        version,
+        sees_nodes=sees_nodes,
+        given=given,
+        ref=ref,
+        memo=memo,
+    )
 
 
 def _with_ref(name: str, given: Any, *, receives_nodes: bool) -> Callable[[DocNode], Any]:
-    """Return the function that calls a transform with a node and the related nodes of its group's ref."""
+    """Return the function that calls a transform with a node and the related nodes of its group's
+    ref.
+    """
     call: Callable[..., Any] = given.transform if isinstance(given, NodeTransform) else given
     names, takes_any = keyword_names(call, skip=1)
     expected = "a function or method with a parameter ref, such as f(text, ref)"
@@ -241,7 +331,10 @@ def _on_content(given: Callable[[Any], Any], node: DocNode) -> Any:
 
 
 def _on_node_with_ref(call: Callable[..., Any], receives_nodes: bool, node: DocNode) -> Any:
-    return call(node if receives_nodes else node.content, ref=cast("Any", node.reader).ref_nodes(node.segment))
+    return call(
+        node if receives_nodes else node.content,
+        ref=cast("Any", node.reader).ref_nodes(node.segment),
+    )
 
 
 def _prepare_entries(
@@ -251,24 +344,34 @@ def _prepare_entries(
     kwargs: dict[str, Any],
     options: GroupOptions,
 ) -> NodeGroup:
-    """Prepare a list of transforms by pattern. A single one without pattern is equal to its transform."""
+    """Prepare a list of transforms by pattern. A single one without pattern is equal to its
+    transform.
+    """
     if kwargs:
         keyword = next(iter(kwargs))
         msg = f"create_node_group({name!r}) got the keyword {keyword!r} beside TransformArgs;"
-        raise ConfigError(f"{msg} give TransformArgs(f, kwargs={kwargs!r:.80}). {known_names(keyword, _KEYWORDS)}")
+        raise ConfigError(
+            f"{msg} give TransformArgs(f, kwargs={kwargs!r:.80}). {known_names(keyword, _KEYWORDS)}"
+        )
     ready, fingerprints, sees_nodes = [], [], False
     for args in entries:
         as_node = options.trans_node if args.trans_node is None else args.trans_node
-        own = options._replace(trans_node=as_node, num_workers=args.num_workers or options.num_workers)
+        own = options._replace(
+            trans_node=as_node, num_workers=args.num_workers or options.num_workers
+        )
         group = _prepare(name, parent, args.f, dict(args.kwargs), own)
         if len(entries) == 1 and args.pattern is None:
             return group
         ready.append(Entry(group.transform, args, group.given))
         sees_nodes |= group.sees_nodes
-        pattern = fingerprint(args.pattern) if callable(args.pattern) else Fingerprint(repr(args.pattern))
+        pattern = (
+            fingerprint(args.pattern) if callable(args.pattern) else Fingerprint(repr(args.pattern))
+        )
         fingerprints += [group.fingerprint, pattern]
     unseen = tuple(
-        (f"transform[{at // 2}].{what}", value) for at, one in enumerate(fingerprints) for what, value in one.unseen
+        (f"transform[{at // 2}].{what}", value)
+        for at, one in enumerate(fingerprints)
+        for what, value in one.unseen
     )
     adaptive = AdaptiveTransform(ready)
     parts = {
@@ -278,10 +381,14 @@ def _prepare_entries(
         if name != "transform"
     }
     combined = Fingerprint(digest(["list", *(one.value for one in fingerprints)]), unseen, parts)
-    return dataclasses.replace(group, transform=adaptive, fingerprint=combined, sees_nodes=sees_nodes, given=adaptive)
+    return dataclasses.replace(
+        group, transform=adaptive, fingerprint=combined, sees_nodes=sees_nodes, given=adaptive
+    )
 
 
-def _instantiate(name: str, transform: Any, kwargs: dict[str, Any], workers: int) -> Callable[..., Any]:
+def _instantiate(
+    name: str, transform: Any, kwargs: dict[str, Any], workers: int
+) -> Callable[..., Any]:
     """Return the callable behind a name, a class, an instance or a function."""
     if isinstance(transform, str):
         transform = transforms[transform]
@@ -296,26 +403,37 @@ def _instantiate(name: str, transform: Any, kwargs: dict[str, Any], workers: int
         transform = transform(**kwargs)
     elif kwargs:
         keyword = next(iter(kwargs))
-        msg = f"create_node_group({name!r}) got the keyword {keyword!r}, which only a transform class takes."
+        msg = (
+            f"create_node_group({name!r}) got the keyword {keyword!r}, which only a transform class"
+            " takes."
+        )
         raise ConfigError(f"{msg} {known_names(keyword, _KEYWORDS)}")
     if callable(getattr(transform, "create_groups", None)):
         msg = f"The transform of {name!r} is {transform!r:.80}, which creates groups itself."
         raise ConfigError(f"{msg} Call its create_groups(docs, {name!r}).")
-    expected = "a function, a NodeTransform class or instance, the name of a registered transform, or TransformArgs"
+    expected = (
+        "a function, a NodeTransform class or instance, the name of a registered transform, or"
+        " TransformArgs"
+    )
     require(callable(transform), f"The transform of {name!r}", transform, expected)
     is_async = inspect.iscoroutinefunction(transform) or inspect.isasyncgenfunction(transform)
-    require(not is_async, f"The transform of {name!r}", transform, "a function that is not asynchronous")
+    require(
+        not is_async, f"The transform of {name!r}", transform, "a function that is not asynchronous"
+    )
     made: Callable[..., Any] = transform
     return made
 
 
 def _wrong_parameters(name: str, transform: type, kwargs: dict[str, Any], exc: TypeError) -> str:
-    known = [parameter for parameter in inspect.signature(transform).parameters if parameter != "self"]
+    known = [
+        parameter for parameter in inspect.signature(transform).parameters if parameter != "self"
+    ]
     unknown = [keyword for keyword in kwargs if keyword not in known]
     near = nearest(unknown[0], known) if unknown else None
     return (
-        f"create_node_group({name!r}): {transform.__name__} cannot be made with {kwargs!r} ({exc}). "
-        f"Its parameters: {', '.join(known) or 'none'}." + (f" Did you mean {near!r}?" if near else "")
+        f"create_node_group({name!r}): {transform.__name__} cannot be made with {kwargs!r} ({exc})."
+        f" Its parameters: {', '.join(known) or 'none'}."
+        + (f" Did you mean {near!r}?" if near else "")
     )
 
 
@@ -329,7 +447,9 @@ class GroupGraph:
     def __init__(self, base: GroupGraph | None = None) -> None:
         self._base = base
         self.lock = threading.RLock()
-        self._groups: ChainMap[str, NodeGroup] = ChainMap({}, *(base._groups.maps if base is not None else ()))
+        self._groups: ChainMap[str, NodeGroup] = ChainMap(
+            {}, *(base._groups.maps if base is not None else ())
+        )
         self.revision = 0  # incremented by every definition here
 
     @property
@@ -346,7 +466,9 @@ class GroupGraph:
 
     @contextmanager
     def locked(self, timeout_s: float = -1) -> Iterator[bool]:
-        """Prevent other threads from defining groups; yields False, and may prevent none, after a timeout."""
+        """Prevent other threads from defining groups; yields False, and may prevent none, after a
+        timeout.
+        """
         above = nullcontext(True) if self._base is None else self._base.locked(timeout_s)
         with acquired(self.lock, timeout_s) as is_free, above as are_free:
             yield is_free and are_free
@@ -357,7 +479,8 @@ class GroupGraph:
         Raises:
             NotRegisteredError: If the parent is not defined.
             ConfigError: If the group would be its own ancestor.
-            AlreadyRegisteredError: If another definition has the name here and ``replace`` is false.
+            AlreadyRegisteredError: If another definition has the name here and ``replace`` is
+                false.
         """
         with self.locked():
             self._refuse_cycle(group)
@@ -366,13 +489,15 @@ class GroupGraph:
                 difference = group.differs_from(present)
                 if not difference:
                     if group.memo != present.memo:
-                        self._groups[group.name] = dataclasses.replace(group, revision=present.revision)
+                        self._groups[group.name] = dataclasses.replace(
+                            group, revision=present.revision
+                        )
                     return
                 if not replace:
                     msg = (
-                        f"The node group {group.name!r} is defined already, with {difference}. Pass replace=True to "
-                        "rebuild it, or choose another name. Definitions with the same code and the same version='...' "
-                        "are equal."
+                        f"The node group {group.name!r} is defined already, with {difference}. Pass"
+                        " replace=True to rebuild it, or choose another name. Definitions with the"
+                        " same code and the same version='...' are equal."
                     )
                     raise AlreadyRegisteredError(msg)
             if group.fingerprint.unseen and group.version is None:
@@ -384,7 +509,9 @@ class GroupGraph:
         def visit(line: list[str]) -> None:
             if line[-1] == group.name:
                 names = " <- ".join([group.name, *line])
-                raise ConfigError(f"{group.name!r} would be its own ancestor: {names}. Choose another parent.")
+                raise ConfigError(
+                    f"{group.name!r} would be its own ancestor: {names}. Choose another parent."
+                )
             for above in () if line[-1] == LAZY_ROOT_NAME else self[line[-1]].above:
                 visit([*line, above])
 
@@ -426,20 +553,29 @@ class GroupGraph:
             name = line[-1].parent
             if name in [group.name for group in line]:
                 names = " <- ".join([*(group.name for group in line), name])
-                raise ConfigError(f"The node groups {names} form a circle. Redefine one with replace=True.")
+                raise ConfigError(
+                    f"The node groups {names} form a circle. Redefine one with replace=True."
+                )
         return line
 
 
 INDEX_FIELDS = {"*": ("title", "headings"), "bm25": ("path", "title", "headings")}
-"""Fields that the indexes of the built-in groups read. Without the path a moved file is not embedded again."""
+"""Fields that the indexes of the built-in groups read. Without the path a moved file is not
+embedded again."""
 
 
 def built_in_groups() -> GroupGraph:
     """Return the groups that every Document has: three of spec 001, tables and pictures."""
     graph = GroupGraph()
-    for name, size, overlap in (("FineChunk", 128, 12), ("MediumChunk", 256, 25), ("CoarseChunk", 1024, 100)):
+    for name, size, overlap in (
+        ("FineChunk", 128, 12),
+        ("MediumChunk", 256, 25),
+        ("CoarseChunk", 1024, 100),
+    ):
         kwargs = {"chunk_size": size, "chunk_overlap": overlap}
-        group = make_group(name, SectionSplitter, LAZY_ROOT_NAME, kwargs, GroupOptions(index_fields=INDEX_FIELDS))
+        group = make_group(
+            name, SectionSplitter, LAZY_ROOT_NAME, kwargs, GroupOptions(index_fields=INDEX_FIELDS)
+        )
         graph.define(group, replace=False)
     for name, extractor in ((TABLE, TableExtractor), (IMAGE, PictureExtractor)):
         graph.define(make_group(name, extractor, LAZY_ROOT_NAME, {}), replace=False)
@@ -449,22 +585,27 @@ def built_in_groups() -> GroupGraph:
 class Definitions:
     """A Document's group definitions by fingerprint, as its ledger stores them.
 
-    A difference that is invisible to fingerprints (a client, a model) counts only within this process, when one
-    definition replaces another. A later process takes the stored definition for its own.
+    A difference that is invisible to fingerprints (a client, a model) counts only within this
+    process, when one definition replaces another. A later process takes the stored definition for
+    its own.
 
     Args:
         document: Name of the Document.
         token: Returns what distinguishes its ledger from others with that name.
         graph: Its group definitions.
-        schema: The filterable fields: nodes carry their values, so a change of fields changes all nodes.
+        schema: The filterable fields: nodes carry their values, so a change of fields changes all
+            nodes.
     """
 
-    def __init__(self, document: str, token: Callable[[], str], graph: GroupGraph, schema: Schema) -> None:
+    def __init__(
+        self, document: str, token: Callable[[], str], graph: GroupGraph, schema: Schema
+    ) -> None:
         self.graph = graph
         self._document = document
         self._token = token
         self._root = schema_digest(schema)
-        self._accepted: dict[str, tuple[int, ...]] = {}  # revisions of the definitions that built a live group
+        # revisions of the definitions that built a live group
+        self._accepted: dict[str, tuple[int, ...]] = {}
         self._fingerprints: dict[str, str] = {}
         self._needed: dict[str, list[NodeGroup]] = {}
         self._changes = -1
@@ -474,10 +615,11 @@ class Definitions:
         return [] if name == LAZY_ROOT_NAME else self.graph.definitions(name)
 
     def needed(self, name: str) -> list[NodeGroup]:
-        """Return the definitions of a group and of all that its nodes are made of: its ancestors, refs and theirs.
+        """Return the definitions of a group and of all that its nodes are made of: its ancestors,
+        refs and theirs.
 
-        A group needs more groups than each of those that it needs, so that their number is an order to build
-        in.
+        A group needs more groups than each of those that it needs, so that their number is an order
+        to build in.
 
         Raises:
             NotRegisteredError: If one is not defined.
@@ -493,7 +635,10 @@ class Definitions:
         while todo:
             for group in self.line(todo.pop()):
                 if group.name == name and found:
-                    raise ConfigError(f"The node group {name!r} is made of itself. Redefine one with replace=True.")
+                    raise ConfigError(
+                        f"The node group {name!r} is made of itself. Redefine one with"
+                        " replace=True."
+                    )
                 if group.name not in found:
                     found[group.name] = group
                     todo += group.above[1:]
@@ -501,7 +646,8 @@ class Definitions:
         return self._needed[name]
 
     def fingerprint(self, name: str) -> str:
-        """Return the fingerprint of a group's definition and of those above it, equal in every process.
+        """Return the fingerprint of a group's definition and of those above it, equal in every
+        process.
 
         Raises:
             NotRegisteredError: If the group or an ancestor is not defined.
@@ -532,8 +678,13 @@ class Definitions:
         if not fields and given is None:
             return IndexText()
         child = group_name(given) if isinstance(given, str) else ""
-        if child and (child not in self.graph or group.name not in [one.name for one in self.line(child)[1:]]):
-            msg = f"index_text of {group.name!r} must be a function or a group below {group.name!r}; got {given!r}."
+        if child and (
+            child not in self.graph or group.name not in [one.name for one in self.line(child)[1:]]
+        ):
+            msg = (
+                f"index_text of {group.name!r} must be a function or a group below {group.name!r};"
+                f" got {given!r}."
+            )
             raise ConfigError(f"{msg} Define that group with create_node_group.")
         of_text = self.fingerprint(child) if child else group.index_text_digest
         own = digest([_INDEX_TEXT, *fields, "", of_text, group.version or ""])
@@ -555,15 +706,22 @@ class Definitions:
             return False
         revisions = tuple([one.revision for one in needed])
         found = self._fingerprints.get(group.name) or self._fingerprint(group.name, needed)
-        return found == group.fingerprint and self._accepted.setdefault(group.name, revisions) == revisions
+        return (
+            found == group.fingerprint
+            and self._accepted.setdefault(group.name, revisions) == revisions
+        )
 
     def is_replaced(self, name: str) -> bool:
-        """Whether this process replaced the definition by one that differs in what fingerprints cannot see."""
+        """Whether this process replaced the definition by one that differs in what fingerprints
+        cannot see.
+        """
         revisions = self.revisions(name)
         return self._accepted.setdefault(name, revisions) != revisions
 
     def revisions(self, name: str) -> tuple[int, ...]:
-        """Return what distinguishes a group's definition in this process from others with the same fingerprint."""
+        """Return what distinguishes a group's definition in this process from others with the same
+        fingerprint.
+        """
         return tuple(one.revision for one in self.needed(name))
 
     def accept(self, name: str, revisions: tuple[int, ...]) -> None:
@@ -571,20 +729,33 @@ class Definitions:
         self._accepted[name] = revisions
 
     def current(self, tree: Tree) -> dict[str, LiveGroup]:
-        """Return the groups of a tree that are current, each after those that its nodes are made of."""
+        """Return the groups of a tree that are current, each after those that its nodes are made
+        of.
+        """
         found = {name: group for name, group in tree.groups.items() if self.is_current(group)}
-        needed = [(name, self._needed.get(name, ())) for name in found]  # other threads may have cleared it
+        # other threads may have cleared it
+        needed = [(name, self._needed.get(name, ())) for name in found]
         if not {one.ref for _, groups in needed for one in groups} - {None}:
             return found
         needed.sort(key=lambda pair: len(pair[1]))
-        return {name: found[name] for name, groups in needed if found.keys() >= {one.ref for one in groups} - {None}}
+        return {
+            name: found[name]
+            for name, groups in needed
+            if found.keys() >= {one.ref for one in groups} - {None}
+        }
 
     def all_fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of all groups, by name."""
-        return {name: self.fingerprint(name) for name in (LAZY_ROOT_NAME, *self.graph) if self.is_defined(name)}
+        return {
+            name: self.fingerprint(name)
+            for name in (LAZY_ROOT_NAME, *self.graph)
+            if self.is_defined(name)
+        }
 
     def described(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Return fingerprint and parts, as JSON, of the definitions of some groups; without the root group."""
+        """Return fingerprint and parts, as JSON, of the definitions of some groups; without the
+        root group.
+        """
         known = [name for name in names if name != LAZY_ROOT_NAME]
         return {name: (self.fingerprint(name), json.dumps(self._parts(name))) for name in known}
 
@@ -604,13 +775,24 @@ class Definitions:
         if self.fingerprint(group.name) == group.fingerprint:
             return "asked for"  # replace=True, with a difference that fingerprints cannot see
         before: dict[str, dict[str, str]] = json.loads(described or "{}")
-        changes = {name: changed_parts(before.get(name, {}), now) for name, now in self._parts(group.name).items()}
-        texts = [text if name == group.name else f"{text} of {name}" for name, text in changes.items() if text]
+        changes = {
+            name: changed_parts(before.get(name, {}), now)
+            for name, now in self._parts(group.name).items()
+        }
+        texts = [
+            text if name == group.name else f"{text} of {name}"
+            for name, text in changes.items()
+            if text
+        ]
         reasons = [*(texts if before else ()), *(() if fields else ("parameter fields",))]
         return "; ".join(reasons) or "built by an earlier release"
 
-    def collections(self, name: str, fingerprint: str, embed_key: str | None = None) -> Callable[[str], str]:
-        """Return a function from a suffix to a collection's name, for a group's segments or vectors."""
+    def collections(
+        self, name: str, fingerprint: str, embed_key: str | None = None
+    ) -> Callable[[str], str]:
+        """Return a function from a suffix to a collection's name, for a group's segments or
+        vectors.
+        """
         definition = self._token() + fingerprint
         return lambda suffix: collection_name(self._document, name, definition + suffix, embed_key)
 
@@ -624,14 +806,20 @@ def schema_digest(schema: Schema) -> str:
         True
     """
     fields: Mapping[str, object] = {
-        name: [one.data_type.value, one.element_type and one.element_type.value, one.default_value, one.max_size]
+        name: [
+            one.data_type.value,
+            one.element_type and one.element_type.value,
+            one.default_value,
+            one.max_size,
+        ]
         for name, one in schema.items()
     }
     return digest([json.dumps(fields, sort_keys=True, default=str)])
 
 
 TEXT_MARK = " text="
-"""In an index's identity, between the identity of its model or analyser and that of its `IndexText`."""
+"""In an index's identity, between the identity of its model or analyser and that of its
+`IndexText`."""
 
 
 def model_identity(identity: str) -> str:
@@ -657,7 +845,11 @@ def embed_identity(embedder: object, identity: str) -> str:
         function = function.func
     function = getattr(function, "__func__", function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)  # noqa: B004  its code is wanted
+    code = getattr(function, "__code__", None) or getattr(
+        getattr(type(function), "__call__", None),  # noqa: B004
+        "__code__",
+        None,  # noqa: B004  its code is wanted
+    )
     text = code_text(code) if code is not None else ""
     return f"code:{digest([name, text])}/{fingerprint(embedder, is_model=True).value}"
 

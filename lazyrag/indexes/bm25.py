@@ -51,15 +51,17 @@ class BM25:
     Args:
         k1: Saturation of term frequency, >= 0.
         b: Weight of document length, in [0, 1].
-        variant: ``"lucene"``: idf = ln(1 + (N - df + .5) / (df + .5)), never negative, and no factor (k1 + 1).
-            ``"okapi"``: idf = ln((N - df + .5) / (df + .5)), a negative one replaced by .25 times the mean idf over
-            the vocabulary, and the factor (k1 + 1): rank_bm25's BM25Okapi.
+        variant: ``"lucene"``: idf = ln(1 + (N - df + .5) / (df + .5)), never negative, and no
+            factor (k1 + 1). ``"okapi"``: idf = ln((N - df + .5) / (df + .5)), a negative one
+            replaced by .25 times the mean idf over the vocabulary, and the factor (k1 + 1):
+            rank_bm25's BM25Okapi.
 
     Raises:
         ConfigError: If a value is out of its range.
 
     Source:
-        Robertson, Zaragoza: The Probabilistic Relevance Framework, 2009, doi:10.1561/1500000019. Variants as in
+        Robertson, Zaragoza: The Probabilistic Relevance Framework, 2009, doi:10.1561/1500000019.
+            Variants as in
         Kamphuis et al.: Which BM25 Do You Mean?, ECIR 2020, doi:10.1007/978-3-030-45442-5_4.
     """
 
@@ -68,7 +70,9 @@ class BM25:
     variant: Variant = "lucene"
 
     def __post_init__(self) -> None:
-        validate_number("k1 of BM25", self.k1, "a finite number >= 0", lambda k1: 0 <= k1 < math.inf)
+        validate_number(
+            "k1 of BM25", self.k1, "a finite number >= 0", lambda k1: 0 <= k1 < math.inf
+        )
         validate_number("b of BM25", self.b, "a number from 0 to 1", lambda b: 0 <= b <= 1)
         validate_choice("variant of BM25", self.variant, VARIANTS)
 
@@ -107,7 +111,9 @@ class Statistics:
             return raw
         # Many terms share a frequency, so the mean is taken over the distinct ones.
         counts = Counter(self.vocabulary.values())
-        mean = math.fsum(_okapi_idf(total, df) * times for df, times in counts.items()) / len(self.vocabulary)
+        mean = math.fsum(_okapi_idf(total, df) * times for df, times in counts.items()) / len(
+            self.vocabulary
+        )
         return [value if value >= 0 else _OKAPI_EPSILON * mean for value in raw]
 
 
@@ -117,11 +123,13 @@ def _okapi_idf(total: int, df: int) -> float:
 
 # A fast float32 pass over postings finds candidates, an exact float64 pass scores them.
 
-# Common terms have most of a query's postings and contribute little to its best scores. With more than this share of
-# the weights left out, too many rows stay candidates; with less, too many postings are added up (tried).
+# Common terms have most of a query's postings and contribute little to its best scores. With more
+# than this share of the weights left out, too many rows stay candidates; with less, too many
+# postings are added up (tried).
 LATE_SHARE = 0.15
 FEW_POSTINGS = 8_000  # adding up so many costs less than looking for terms to leave out
-POSTINGS_PER_LOOKUP = 24  # as many are added up in the time that one row's exact contribution of one term takes
+# as many are added up in the time that one row's exact contribution of one term takes
+POSTINGS_PER_LOOKUP = 24
 
 MANY_ROWS = 1 << 21  # from which a query's rare terms are tried first, see `RareTerms`
 _MAX_CACHE_DRIFT = 2.0**-8
@@ -143,8 +151,9 @@ Ranges: TypeAlias = "list[list[tuple[int, int]]]"
 class Saturation:
     """Saturation of term frequencies in a part, which depends on the mean length of all rows.
 
-    Each added or deleted row changes the mean a little, and with it each contribution. One for another mean is wrong by
-    no more than the means differ, so it still serves to find candidates; the norms that score them are of this mean.
+    Each added or deleted row changes the mean a little, and with it each contribution. One for
+    another mean is wrong by no more than the means differ, so it still serves to find candidates;
+    the norms that score them are of this mean.
 
     Args:
         norms: (n,) k1 (1 - b + b length / mean length) of each row, above 0.
@@ -188,10 +197,14 @@ class Saturation:
         """The same contributions for another mean length, however far it is; see `of`."""
         k1, b, mean = self.computed_for
         drift = max(mean / mean_length, mean_length / mean) - 1.0
-        return Saturation(_norms(k1, b, lengths, mean_length), self.contributions, self.computed_for, drift)
+        return Saturation(
+            _norms(k1, b, lengths, mean_length), self.contributions, self.computed_for, drift
+        )
 
 
-def _norms(k1: float, b: float, lengths: NDArray[np.int32], mean_length: float) -> NDArray[np.float64]:
+def _norms(
+    k1: float, b: float, lengths: NDArray[np.int32], mean_length: float
+) -> NDArray[np.float64]:
     norms = k1 * (1.0 - b + b * lengths.astype(np.float64) / mean_length)
     return np.maximum(norms, np.finfo(np.float64).tiny)  # k1 may be 0, and 0 / 0 is no number
 
@@ -208,8 +221,8 @@ def _contributions(postings: Postings, norms: NDArray[np.float64]) -> NDArray[np
 
 
 def split_terms(ranges: Ranges, weights: list[float]) -> tuple[list[int], list[int], int]:
-    """A query's terms that occur here, rare ones first: those to add up at once, those that may not be needed, and how
-    many postings the latter have.
+    """A query's terms that occur here, rare ones first: those to add up at once, those that may not
+    be needed, and how many postings the latter have.
     """
     sizes = [sum(end - start for start, end in of_term) for of_term in zip(*ranges, strict=True)]
     early = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
@@ -246,7 +259,8 @@ def exact_scores(
     ranges: list[tuple[int, int]],
     weights: list[float],
 ) -> NDArray[np.float64]:
-    """Scores of some rows of a part in float64, summed in the order of the query's terms: equal texts get equal ones.
+    """Scores of some rows of a part in float64, summed in the order of the query's terms: equal
+    texts get equal ones.
 
     Args:
         postings: The part's; it has some.
@@ -262,15 +276,22 @@ def exact_scores(
 def exact_products(
     postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]], weights: list[float]
 ) -> NDArray[np.float64]:
-    """Inner products of some rows of a part with the query's weights; summed as in `exact_scores`."""
+    """Inner products of some rows of a part with the query's weights; summed as in
+    `exact_scores`.
+    """
     products = np.array(weights)[:, None] * _values(postings, rows, ranges).astype(np.float64)
     return _summed(products) + 0.0  # -0.0 becomes 0.0
 
 
-def _values(postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]]) -> NDArray[Any]:
+def _values(
+    postings: Postings, rows: NDArray[np.int32], ranges: list[tuple[int, int]]
+) -> NDArray[Any]:
     """(terms, m) values of the postings of some ascending rows; 0 if a row lacks the term."""
     bounds = np.array(ranges)
-    at = np.array([postings.rows[start:end].searchsorted(rows) for start, end in ranges]) + bounds[:, :1]
+    at = (
+        np.array([postings.rows[start:end].searchsorted(rows) for start, end in ranges])
+        + bounds[:, :1]
+    )
     found = (postings.rows.take(at, mode="clip") == rows) & (at < bounds[:, 1:])
     values: NDArray[Any] = postings.values.take(at, mode="clip") * found
     return values
@@ -282,7 +303,9 @@ def _summed(contributions: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[int]) -> NDArray[np.int32]:
+def matching_rows(
+    parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[int]
+) -> NDArray[np.int32]:
     """Every row that shares a term with the query, ascending.
 
     Args:
@@ -297,7 +320,8 @@ def matching_rows(parts: Sequence[Postings], ranges: Ranges, firsts: Sequence[in
     return np.flatnonzero(touched).astype(np.int32)
 
 
-_MAX_SCOPES = 64  # whose statistics are cached: some 10 bytes for each row and 4 for each term, of index and scope
+# whose statistics are cached: some 10 bytes for each row and 4 for each term, of index and scope
+_MAX_SCOPES = 64
 _MAX_CANDIDATE_DRIFT = 0.25
 """Above it, score every matching row exactly."""
 
@@ -307,11 +331,13 @@ _Wanted: TypeAlias = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class TermPart(RowPart):
-    """The terms of some rows, by term; never changed. Rows and terms have numbers of its own, from 0.
+    """The terms of some rows, by term; never changed. Rows and terms have numbers of its own, from
+    0.
 
     Args:
         rows: Keys and fields.
-        lengths: (n,) int32, how many terms each row has, repetitions counted; without stop words, see `STOP_MARK`.
+        lengths: (n,) int32, how many terms each row has, repetitions counted; without stop words,
+            see `STOP_MARK`.
         vocabulary: Its distinct terms.
         postings: The rows of each of them.
 
@@ -328,20 +354,25 @@ class TermPart(RowPart):
 
     @classmethod
     def of_rows(
-        cls, keys: Sequence[str], terms: Sequence[Sequence[str]], fields: Sequence[Fields] | None = None
+        cls,
+        keys: Sequence[str],
+        terms: Sequence[Sequence[str]],
+        fields: Sequence[Fields] | None = None,
     ) -> TermPart:
         """A part of new rows.
 
         Args:
             keys: n distinct keys.
             terms: The terms of each, in any order, with repetitions.
-            fields: What filters read of each; the rows of one file should share one object. JSON values and tuples.
+            fields: What filters read of each; the rows of one file should share one object. JSON
+                values and tuples.
 
         Raises:
             ConfigError: If keys repeat or the lengths differ.
         """
         lengths = np.fromiter(map(len, terms), np.int32, len(terms))
-        numbers: defaultdict[str, int] = defaultdict(count().__next__)  # a term that is new gets the next number
+        # a term that is new gets the next number
+        numbers: defaultdict[str, int] = defaultdict(count().__next__)
         each = map(numbers.__getitem__, chain.from_iterable(terms))
         codes = np.fromiter(each, np.int64, int(lengths.sum(dtype=np.int64)))
         rows = np.arange(len(terms), dtype=np.int32).repeat(lengths)
@@ -390,11 +421,15 @@ class TermPart(RowPart):
             ConfigError: If there is no part, or a mask does not fit its part.
         """
         left = [
-            part if mask is None or mask.all() else part._select(mask) for part, mask in zip(parts, masks, strict=True)
+            part if mask is None or mask.all() else part._select(mask)
+            for part, mask in zip(parts, masks, strict=True)
         ]
         numbers: dict[str, int] = {}
         new_numbers = [
-            np.array([numbers.setdefault(term, len(numbers)) for term in part.vocabulary.terms()], np.intp)
+            np.array(
+                [numbers.setdefault(term, len(numbers)) for term in part.vocabulary.terms()],
+                np.intp,
+            )
             for part in left
         ]
         firsts = np.cumsum([0, *map(len, left)]).tolist()[:-1]
@@ -423,14 +458,25 @@ class TermPart(RowPart):
         Raises:
             StoreError: If arrays are missing, or of lengths that do not go together.
         """
-        lengths, _, starts, rows, counts = pick(arrays, "lengths", "vocabulary", "starts", "rows", "counts")
+        lengths, _, starts, rows, counts = pick(
+            arrays, "lengths", "vocabulary", "starts", "rows", "counts"
+        )
         block = RowBlock.from_arrays(arrays)
         postings = int(starts[-1]) if len(starts) else -1
-        terms = {len(arrays[name]) for name in ("term_ends", "term_crcs", "terms_by_crc") if name in arrays}
-        if not (len(lengths) == len(block) and len(rows) == len(counts) == postings and terms <= {len(starts) - 1}):
+        terms = {
+            len(arrays[name])
+            for name in ("term_ends", "term_crcs", "terms_by_crc")
+            if name in arrays
+        }
+        if not (
+            len(lengths) == len(block)
+            and len(rows) == len(counts) == postings
+            and terms <= {len(starts) - 1}
+        ):
             msg = (
-                f"A part of an index has {len(block)} rows with {len(lengths)} lengths and {postings} postings with "
-                f"{len(rows)} rows and {len(counts)} counts. Its file is damaged: build the index again."
+                f"A part of an index has {len(block)} rows with {len(lengths)} lengths and"
+                f" {postings} postings with {len(rows)} rows and {len(counts)} counts. Its file is"
+                " damaged: build the index again."
             )
             raise StoreError(msg)
         return cls(block, lengths, Vocabulary.from_arrays(arrays), Postings(starts, rows, counts))
@@ -438,7 +484,10 @@ class TermPart(RowPart):
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """The range of postings of each of some terms; (0, 0) if it does not occur."""
         starts, at = self.postings.starts, self.vocabulary.find(terms)
-        return [(0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1])) for number in at]
+        return [
+            (0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1]))
+            for number in at
+        ]
 
     def _select(self, mask: Mask) -> TermPart:
         postings, left = self.postings.select(mask)
@@ -450,11 +499,13 @@ class TermPart(RowPart):
 class LexicalState:
     """Some parts, and which of their rows are live. Immutable, and safe for any number of threads.
 
-    Scores do not depend on the distribution of rows to parts: the same rows give the same ranking, bit for bit.
+    Scores do not depend on the distribution of rows to parts: the same rows give the same ranking,
+    bit for bit.
 
     Args:
         parts: Their live rows have distinct keys.
-        alive: For each part a mask that is false for dead rows; None if all are live. Not to be changed afterwards.
+        alive: For each part a mask that is false for dead rows; None if all are live. Not to be
+            changed afterwards.
         previous: An earlier state, whose computed values are reused.
         restricts: The state that this one restricts, see `restricted_to`; with the same parts.
 
@@ -483,10 +534,12 @@ class LexicalState:
         self._saturations: dict[_Wanted, tuple[Saturation, ...]] = {}
         self._scoped: dict[Filter, LexicalState] = {}
         self._restricts = restricts
-        # The live rows with each term: one entry, counted once a query under the okapi variant needs it.
+        # The live rows with each term: one entry, counted once a query under the okapi variant
+        # needs it.
         self._vocabulary: list[Counter[str]] = []
         self._peaks: dict[_Wanted, Peaks] = {}
-        self._frequencies: dict[int, NDArray[np.int32]] = {}  # by part, of each term; -1 where not counted yet
+        # by part, of each term; -1 where not counted yet
+        self._frequencies: dict[int, NDArray[np.int32]] = {}
         # By part, those of earlier states: the mean length of all rows has moved little since.
         self._inherited: dict[int, list[Saturation]] = {}
         if previous is not None:
@@ -498,8 +551,8 @@ class LexicalState:
     def restricted_to(self, scope: Filter) -> LexicalState:
         """The same index with only the live rows that satisfy a bound filter.
 
-        Its statistics, and so its scores, are those of an index without the other rows. The last ones are
-        cached.
+        Its statistics, and so its scores, are those of an index without the other rows. The last
+        ones are cached.
         """
         cached = self._scoped
         found = cached.get(scope)
@@ -523,7 +576,9 @@ class LexicalState:
             model: The okapi variant needs the frequencies of the whole vocabulary.
         """
         distinct = list(dict.fromkeys(terms))
-        return self._statistics(len(distinct), [part.ranges(distinct) for part in self.parts], model)
+        return self._statistics(
+            len(distinct), [part.ranges(distinct) for part in self.parts], model
+        )
 
     def search(
         self,
@@ -539,7 +594,8 @@ class LexicalState:
         Args:
             terms: The query's terms; one that occurs twice counts twice.
             topk: At least 1.
-            filter: A bound filter over the rows' fields. It narrows what is ranked and changes no statistic.
+            filter: A bound filter over the rows' fields. It narrows what is ranked and changes no
+                statistic.
             model: BM25's parameters.
             statistics: Of several indexes together; by default this one's.
 
@@ -552,11 +608,16 @@ class LexicalState:
         repeats = Counter(terms)
         distinct = list(repeats)
         ranges = [part.ranges(distinct) for part in self.parts]
-        counted = self._statistics(len(distinct), ranges, model) if statistics is None else statistics
+        counted = (
+            self._statistics(len(distinct), ranges, model) if statistics is None else statistics
+        )
         if not self.live or not any(counted.frequencies):
             return []
         factor = model.k1 + 1.0 if model.variant == "okapi" else 1.0
-        weights = [idf * times * factor for idf, times in zip(counted.idf(model), repeats.values(), strict=True)]
+        weights = [
+            idf * times * factor
+            for idf, times in zip(counted.idf(model), repeats.values(), strict=True)
+        ]
         saturations = self._saturated(model, _mean_length(counted.tokens, counted.rows))
         rows = self._candidates(ranges, weights, saturations, topk, self._rows.mask(filter))
         rows.sort()
@@ -575,19 +636,24 @@ class LexicalState:
         firsts = self._rows.firsts.tolist()
         drift = max(saturation.drift for saturation in saturations)
         if min(weights) <= 0 or drift > _MAX_CANDIDATE_DRIFT:
-            # Only okapi's idf can be 0 or less; then the score of a row that shares a term may be 0. And
-            # contributions that are too far from the true ones, as a scope may have them, find no candidates.
+            # Only okapi's idf can be 0 or less; then the score of a row that shares a term may be
+            # 0. And contributions that are too far from the true ones, as a scope may have them,
+            # find no candidates.
             rows = matching_rows([part.postings for part in self.parts], ranges, firsts)
             return rows if mask is None else rows[mask[rows]]
-        # Each of n terms is rounded when stored, weighted (twice) and added, all but the first: |error| <= (n + 2) u
-        # score, with u = 2^-24, beside the drift. The rest is for the bounds, which are rounded, too.
+        # Each of n terms is rounded when stored, weighted (twice) and added, all but the first:
+        # |error| <= (n + 2) u score, with u = 2^-24, beside the drift. The rest is for the bounds,
+        # which are rounded, too.
         slack = 2.0 * ((len(weights) + 6) * 2.0**-24 + 1.01 * drift)
         if firsts[-1] >= MANY_ROWS:
-            parts = [(part.postings, own.contributions) for part, own in zip(self.parts, saturations, strict=True)]
+            parts = [
+                (part.postings, own.contributions)
+                for part, own in zip(self.parts, saturations, strict=True)
+            ]
             peaks = self._peaks.setdefault(saturations[0].computed_for, {})
-            few = RareTerms(parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks).candidates(
-                topk, mask
-            )
+            few = RareTerms(
+                parts, firsts, list(zip(*ranges, strict=True)), weights, slack, peaks
+            ).candidates(topk, mask)
             if few is not None:
                 return few
         scores = scratch_zeros(firsts[-1])
@@ -602,7 +668,8 @@ class LexicalState:
         early, late, postings = split_terms(ranges, weights)
         add_terms(early)
         if late:
-            # A term adds less than its weight to a row. So rows far enough behind do not need the late terms.
+            # A term adds less than its weight to a row. So rows far enough behind do not need the
+            # late terms.
             found = contenders(
                 scores,
                 topk,
@@ -616,16 +683,24 @@ class LexicalState:
         return best_rows(scores, topk, slack=slack)
 
     def _exact_scores(
-        self, rows: NDArray[np.int32], ranges: Ranges, weights: list[float], saturations: tuple[Saturation, ...]
+        self,
+        rows: NDArray[np.int32],
+        ranges: Ranges,
+        weights: list[float],
+        saturations: tuple[Saturation, ...],
     ) -> NDArray[np.float64]:
         """Scores of some rows, which are ascending."""
         scores = np.zeros(len(rows))
         ends = rows.searchsorted(self._rows.firsts).tolist()
-        for number, (part, own, saturation) in enumerate(zip(self.parts, ranges, saturations, strict=True)):
+        for number, (part, own, saturation) in enumerate(
+            zip(self.parts, ranges, saturations, strict=True)
+        ):
             start, end = ends[number : number + 2]
             if start < end:  # such a row has a term, so its part has postings
                 local = rows[start:end] - np.int32(self._rows.firsts[number])
-                scores[start:end] = exact_scores(part.postings, saturation.norms, local, own, weights)
+                scores[start:end] = exact_scores(
+                    part.postings, saturation.norms, local, own, weights
+                )
         return scores
 
     def _statistics(self, terms: int, ranges: Ranges, model: BM25) -> Statistics:
@@ -656,7 +731,9 @@ class LexicalState:
             for part, mask in zip(self.parts, self.alive, strict=True):
                 postings = part.postings
                 left = np.cumsum(np.append(0, mask[postings.rows])) if mask is not None else None
-                counts = np.diff(postings.starts if left is None else left[postings.starts]).tolist()
+                counts = np.diff(
+                    postings.starts if left is None else left[postings.starts]
+                ).tolist()
                 for term, count in zip(part.vocabulary.terms(), counts, strict=True):
                     if count and not term.startswith(STOP_MARK):
                         total[term] += count
@@ -667,21 +744,29 @@ class LexicalState:
         wanted = (model.k1, model.b, mean_length)
         found = self._saturations.get(wanted)
         if found is None:
-            # A scope takes the contributions of all rows, however far their mean is from its own: one number for each
-            # posting would be too much to cache for each scope.
+            # A scope takes the contributions of all rows, however far their mean is from its own:
+            # one number for each posting would be too much to cache for each scope.
             shared = (
                 ()
                 if self._restricts is None
-                else self._restricts._saturated(model, _mean_length(self._restricts.tokens, self._restricts.live))
+                else self._restricts._saturated(
+                    model, _mean_length(self._restricts.tokens, self._restricts.live)
+                )
             )
-            found = tuple(near.moved(part.lengths, mean_length) for near, part in zip(shared, self.parts, strict=False))
+            found = tuple(
+                near.moved(part.lengths, mean_length)
+                for near, part in zip(shared, self.parts, strict=False)
+            )
             found = found or tuple(
                 Saturation.of(part.postings, part.lengths, model, mean_length, self._recent(part))
                 for part in self.parts
             )
-            # Two at most: the rows' own, and that of a search over several Documents. The dict is never changed, since
-            # a later state may be reading it.
-            self._saturations = {**(self._saturations if len(self._saturations) < 2 else {}), wanted: found}
+            # Two at most: the rows' own, and that of a search over several Documents. The dict is
+            # never changed, since a later state may be reading it.
+            self._saturations = {
+                **(self._saturations if len(self._saturations) < 2 else {}),
+                wanted: found,
+            }
         return found
 
     def _recent(self, part: TermPart) -> list[Saturation]:
@@ -699,10 +784,11 @@ _MAX_PARTS = 8
 
 
 class LexicalIndex(TieredIndex[TermPart, LexicalState]):
-    """An inverted index that ranks by BM25: exact at every moment, incremental, safe for concurrent readers.
+    """An inverted index that ranks by BM25: exact at every moment, incremental, safe for concurrent
+    readers.
 
-    Rows are added and deleted by key. Deleted rows leave the statistics at once. A filter narrows what is ranked and
-    changes no statistic.
+    Rows are added and deleted by key. Deleted rows leave the statistics at once. A filter narrows
+    what is ranked and changes no statistic.
 
     Example:
         >>> index = LexicalIndex()
@@ -714,6 +800,11 @@ class LexicalIndex(TieredIndex[TermPart, LexicalState]):
     def __init__(self) -> None:
         super().__init__(LexicalState, TermPart.joined, _MAX_PARTS)
 
-    def add(self, keys: Sequence[str], terms: Sequence[Sequence[str]], fields: Sequence[Fields] | None = None) -> None:
+    def add(
+        self,
+        keys: Sequence[str],
+        terms: Sequence[Sequence[str]],
+        fields: Sequence[Fields] | None = None,
+    ) -> None:
         """Add rows; a key that is present is replaced. See `TermPart.of_rows`."""
         self._add_part(TermPart.of_rows(keys, terms, fields))

@@ -1,4 +1,6 @@
-"""Exact nearest vectors on float32 matrices, with int8 codes that skip most rows, and HNSW graphs (faiss)."""
+"""Exact nearest vectors on float32 matrices, with int8 codes that skip most rows, and HNSW graphs
+(faiss).
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Codes: one byte for each number of a rotated vector, which separate most rows from the nearest ones.
+# Codes: one byte for each number of a rotated vector, which separate most rows from the nearest
+# ones.
 #
-# A rotation changes no inner product, and can be chosen so that the first third of the numbers, the head, has most of
-# a vector's length. With the head's codes, every row's cosine to a query is known up to rounding errors and the tail;
-# with the tail's codes up to rounding errors. Rows that cannot be among the nearest by these bounds are not read. A
-# search reads a tenth of the bytes of the vectors, and is as exact as one that reads them all.
+# A rotation changes no inner product, and can be chosen so that the first third of the numbers, the
+# head, has most of a vector's length. With the head's codes, every row's cosine to a query is known
+# up to rounding errors and the tail; with the tail's codes up to rounding errors. Rows that cannot
+# be among the nearest by these bounds are not read. A search reads a tenth of the bytes of the
+# vectors, and is as exact as one that reads them all.
 
 
 Allocate: TypeAlias = "Callable[[tuple[int, ...], Any], NDArray[Any]]"
 """Allocates an array of a shape and a dtype: `numpy.empty`, or one on disk."""
 
-_HEAD_SHARE = 1 / 3  # of a vector's numbers; more is more to read, with less too many rows stay (tried on MiniLM's)
+# of a vector's numbers; more is more to read, with less too many rows stay (tried on MiniLM's)
+_HEAD_SHARE = 1 / 3
 _LARGEST = 127
 _ROWS_SAMPLED = 16_384  # for the axes of the rotation
 _NUMBERS_AT_ONCE = 1 << 20  # widened to float32 together, so that they stay in the cache
@@ -59,10 +64,11 @@ class Codes:
 
     Args:
         rotation: (d, d) float64, orthonormal; its rows are the axes, the head's first.
-        head: (n, h) int8, the first numbers of each rotated direction, divided by a scale and rounded.
+        head: (n, h) int8, the first numbers of each rotated direction, divided by a scale and
+            rounded.
         tail: (n, d - h) int8, the others.
-        facts: (5, n) float32: the head's scale and the length of what its rounding took, the same for the tail, and
-            the tail's length; what is a bound is rounded up.
+        facts: (5, n) float32: the head's scale and the length of what its rounding took, the same
+            for the tail, and the tail's length; what is a bound is rounded up.
 
     Example:
         >>> matrix = np.eye(96, dtype=np.float32)
@@ -93,10 +99,13 @@ class Codes:
             matrix: (n, d) float32, finite, d at least 2.
             norms: (n,) their lengths; a vector without length has no direction, and codes of 0.
             allocate: Returns the memory of the codes.
-            sources: Codes that some of the rows have already, all under one rotation: it serves the others, too.
+            sources: Codes that some of the rows have already, all under one rotation: it serves the
+                others, too.
         """
         count, dimension = matrix.shape
-        rotation = sources[0].codes.rotation if sources else _rotation(matrix, norms, _split(dimension))
+        rotation = (
+            sources[0].codes.rotation if sources else _rotation(matrix, norms, _split(dimension))
+        )
         split = sources[0].codes.head.shape[1] if sources else _split(dimension)
         made = cls(
             rotation,
@@ -120,11 +129,20 @@ class Codes:
         split = self.head.shape[1]
         self.head[rows], *head_facts = _rounded(rotated[:, :split])
         self.tail[rows], *tail_facts = _rounded(rotated[:, split:])
-        self.facts[:, rows] = (*head_facts, *tail_facts, _up(np.linalg.norm(rotated[:, split:], axis=1)))
+        self.facts[:, rows] = (
+            *head_facts,
+            *tail_facts,
+            _up(np.linalg.norm(rotated[:, split:], axis=1)),
+        )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays for `from_arrays`."""
-        return {"rotation": self.rotation, "head": self.head, "tail": self.tail, "facts": self.facts}
+        return {
+            "rotation": self.rotation,
+            "head": self.head,
+            "tail": self.tail,
+            "facts": self.facts,
+        }
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, rows: int, dimension: int) -> Codes:
@@ -143,8 +161,8 @@ class Codes:
         split = shapes[1][-1]
         if shapes != [(dimension, dimension), (rows, split), (rows, dimension - split), (5, rows)]:
             msg = (
-                f"A part of an index has {rows} vectors of {dimension} numbers, and codes of shapes {shapes}. "
-                "Its file is damaged: build the index again."
+                f"A part of an index has {rows} vectors of {dimension} numbers, and codes of shapes"
+                f" {shapes}. Its file is damaged: build the index again."
             )
             raise StoreError(msg)
         return cls(rotation, head, tail, facts)
@@ -183,11 +201,17 @@ class CodeScan:
         split = codes.head.shape[1]
         rotated = directions @ codes.rotation.T
         self._codes = codes
-        self._heads, self._tails = (part.astype(np.float32) for part in (rotated[:, :split], rotated[:, split:]))
-        self._lengths = [(float(np.linalg.norm(row[:split])), float(np.linalg.norm(row[split:]))) for row in rotated]
-        # Products of float32 numbers, whole numbers among them, are added up in any order: the error is at most
-        # (d + 2) 2^-24 of the lengths' product (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). The few
-        # operations after that, and the rotation in float64, are covered by doubling it, and doubling again.
+        self._heads, self._tails = (
+            part.astype(np.float32) for part in (rotated[:, :split], rotated[:, split:])
+        )
+        self._lengths = [
+            (float(np.linalg.norm(row[:split])), float(np.linalg.norm(row[split:])))
+            for row in rotated
+        ]
+        # Products of float32 numbers, whole numbers among them, are added up in any order: the
+        # error is at most (d + 2) 2^-24 of the lengths' product (Higham, Accuracy and Stability of
+        # Numerical Algorithms, 3.1). The few operations after that, and the rotation in float64,
+        # are covered by doubling it, and doubling again.
         self._slack = np.float32(4 * (rotated.shape[1] + 16) * 2.0**-24)
         self._products: NDArray[np.float32] | None = None
 
@@ -201,7 +225,9 @@ class CodeScan:
         """Bytes that `tails` reads of a row."""
         return int(self._codes.tail.shape[1]) + _FACT_BYTES
 
-    def heads(self, rows: NDArray[np.intp] | None, query: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def heads(
+        self, rows: NDArray[np.intp] | None, query: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Cosines by the head, and how far the tail and rounding can take them.
 
         Args:
@@ -230,8 +256,16 @@ class CodeScan:
         """
         head, tail = self._lengths[query]
         facts = self._codes.facts.take(rows, axis=1)
-        cosines = cosines + _products(self._codes.tail, rows, self._tails[query : query + 1])[0] * facts[TAIL_SCALE]
-        errors = facts[HEAD_ERROR] * np.float32(head) + facts[TAIL_ERROR] * np.float32(tail) + self._slack
+        cosines = (
+            cosines
+            + _products(self._codes.tail, rows, self._tails[query : query + 1])[0]
+            * facts[TAIL_SCALE]
+        )
+        errors = (
+            facts[HEAD_ERROR] * np.float32(head)
+            + facts[TAIL_ERROR] * np.float32(tail)
+            + self._slack
+        )
         return cosines, errors
 
 
@@ -258,8 +292,8 @@ def _products(
 def row_products(vectors: Matrix, directions: Matrix, out: Matrix | None = None) -> Matrix:
     """(q, m) inner products of directions (q, d) and vectors (m, d) in float32.
 
-    For one direction without the threads of the matrix library: on a busy machine they wait for each other longer than
-    they work (8 ms were seen instead of 0.1 ms).
+    For one direction without the threads of the matrix library: on a busy machine they wait for
+    each other longer than they work (8 ms were seen instead of 0.1 ms).
     """
     if len(directions) > 1:
         return np.matmul(directions, vectors.T, out=out)
@@ -281,8 +315,8 @@ def unit_rows(vectors: Matrix, norms: NDArray[np.float64]) -> NDArray[np.float64
 def _rotation(matrix: Matrix, norms: NDArray[np.float64], split: int) -> NDArray[np.float64]:
     """(d, d) orthonormal: the head's axes span the directions along which the vectors are longest.
 
-    Within the head and within the tail the axes are mixed, so that no number of a rotated vector is much larger than
-    the others: they share a scale.
+    Within the head and within the tail the axes are mixed, so that no number of a rotated vector is
+    much larger than the others: they share a scale.
     """
     chosen = slice(None, None, max(1, math.ceil(len(matrix) / _ROWS_SAMPLED)))
     sample = unit_rows(matrix[chosen], norms[chosen])
@@ -323,7 +357,8 @@ _DIGEST_BYTES = 32
 
 
 class Graph:
-    """A navigable graph (HNSW) over the rows of a matrix, by the angles between them. Never changed once it is made.
+    """A navigable graph (HNSW) over the rows of a matrix, by the angles between them. Never changed
+    once it is made.
 
     It may miss some of the nearest rows. Safe for concurrent use; searches run one after the other.
 
@@ -331,7 +366,8 @@ class Graph:
         index: faiss's index; its ids are the numbers of rows.
 
     Source:
-        Malkov, Yashunin: Efficient and robust approximate nearest neighbor search using Hierarchical Navigable Small
+        Malkov, Yashunin: Efficient and robust approximate nearest neighbor search using
+            Hierarchical Navigable Small
         World graphs, 2016, arXiv:1603.09320; built and searched by faiss.
     """
 
@@ -357,9 +393,11 @@ class Graph:
             StoreError: If there is no memory for it.
         """
         faiss = _faiss()
-        # Distances between directions order them as angles do. A byte for each number: float16 and float32 found no
-        # more of the ten nearest, and took 1.7 and 3.1 times the room.
-        graph = faiss.IndexHNSWSQ(matrix.shape[1], faiss.ScalarQuantizer.QT_8bit, _NEIGHBOURS, faiss.METRIC_L2)
+        # Distances between directions order them as angles do. A byte for each number: float16 and
+        # float32 found no more of the ten nearest, and took 1.7 and 3.1 times the room.
+        graph = faiss.IndexHNSWSQ(
+            matrix.shape[1], faiss.ScalarQuantizer.QT_8bit, _NEIGHBOURS, faiss.METRIC_L2
+        )
         graph.hnsw.efConstruction = _BREADTH
         index = faiss.IndexIDMap(graph)
         step = max(1, -(-len(matrix) // _ROWS_SAMPLED))
@@ -367,7 +405,8 @@ class Graph:
         with Work("graph of vectors", len(matrix), "row") as work:
             for start in range(0, len(matrix), _ROWS_AT_ONCE):
                 some = slice(start, start + _ROWS_AT_ONCE)
-                # Vectors without length are equally far from everything: ways that lead to them lead nowhere.
+                # Vectors without length are equally far from everything: ways that lead to them
+                # lead nowhere.
                 there = np.flatnonzero(norms[some])
                 directions = unit_rows(matrix[some][there], norms[some][there])
                 _add(index, start + there, directions.astype(np.float32))
@@ -375,7 +414,8 @@ class Graph:
         return cls(index)
 
     def nearest(self, vector: Vector, count: int) -> NDArray[np.intp]:
-        """Numbers of rows that are near to a vector by angle, the nearest first; about so many, at most so many.
+        """Numbers of rows that are near to a vector by angle, the nearest first; about so many, at
+        most so many.
 
         With a larger count, the first of them are more likely to be the nearest.
 
@@ -386,7 +426,8 @@ class Graph:
         with self._searching:
             _faiss().downcast_index(self._index.index).hnsw.efSearch = count
             _, found = self._index.search(vector[None], count)
-        rows: NDArray[np.intp] = found[0][found[0] >= 0].astype(np.intp)  # -1 where there are no more
+        # -1 where there are no more
+        rows: NDArray[np.intp] = found[0][found[0] >= 0].astype(np.intp)
         return rows
 
     def write(self, path: Path, name: str) -> None:
@@ -419,8 +460,8 @@ class Graph:
 
         Raises:
             OSError: If it cannot be read.
-            DamagedError: If it is not what `write` wrote under that name, or of a version of faiss that this one
-                cannot read.
+            DamagedError: If it is not what `write` wrote under that name, or of a version of faiss
+                that this one cannot read.
             MissingDependencyError: If faiss is not installed.
         """
         faiss = _faiss()
@@ -428,7 +469,10 @@ class Graph:
             if os.fstat(file.fileno()).st_size <= _DIGEST_BYTES:
                 msg = "was cut"
                 raise DamagedError(msg)
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as whole:
+            with (
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+                memoryview(mapped) as whole,
+            ):
                 content, digest = whole[:-_DIGEST_BYTES], bytes(whole[-_DIGEST_BYTES:])
                 with content:
                     if _digest(content, name) != digest:
@@ -473,7 +517,8 @@ def check_installed() -> None:
 def _faiss(what: str = "index='ann' of the map store") -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # what its bindings are made with is its own affair
+            # what its bindings are made with is its own affair
+            warnings.simplefilter("ignore", DeprecationWarning)
             import faiss  # an optional package
     except ModuleNotFoundError as exc:
         raise missing_package(what, exc, "ann") from exc
@@ -488,7 +533,10 @@ def _add(index: Any, numbers: NDArray[np.intp], directions: Matrix) -> None:
     except (RuntimeError, MemoryError) as exc:
         if "interrupted" in str(exc):  # all that faiss passes on of a signal
             raise KeyboardInterrupt from exc
-        msg = f"The graph of {index.ntotal} rows cannot take more ({exc}). Make room in memory, or use index='default'."
+        msg = (
+            f"The graph of {index.ntotal} rows cannot take more ({exc}). Make room in memory, or"
+            " use index='default'."
+        )
         raise StoreError(msg, store="map") from exc
 
 
@@ -500,9 +548,11 @@ def _digest(content: memoryview, name: str) -> bytes:
 
 _CODED_FROM = 16_384  # rows; fewer are read as fast as their codes are
 _CODED_DIMENSION = 32  # at least; shorter vectors have no tail worth the name
-_ROTATION_SERVES = 0.25  # share of the rows that one was chosen for, from which it serves all; any is exact
+# share of the rows that one was chosen for, from which it serves all; any is exact
+_ROTATION_SERVES = 0.25
 _ROWS_MOVED = 4_096  # at once
-_PLAIN_LENGTHS = 2.0**-60, 2.0**60  # between which products of float32 numbers neither vanish nor overflow
+# between which products of float32 numbers neither vanish nor overflow
+_PLAIN_LENGTHS = 2.0**-60, 2.0**60
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,7 +565,8 @@ class DenseBlock(RowPart):
         norms: (n,) float64, their lengths.
         codes: Of large blocks; None for others.
         inverses: Filled when `inverse_norms` is first called.
-        graphs: Over the matrix, by which to search it approximately: at most one, built when first needed.
+        graphs: Over the matrix, by which to search it approximately: at most one, built when first
+            needed.
 
     Example:
         >>> block = DenseBlock.of_rows(["b", "a"], np.array([[1, 0], [3, 4]], np.float32))
@@ -526,17 +577,22 @@ class DenseBlock(RowPart):
     matrix: Matrix
     norms: NDArray[np.float64]
     codes: Codes | None = None
-    inverses: list[NDArray[np.float32] | None] = field(default_factory=list, repr=False, compare=False)
+    inverses: list[NDArray[np.float32] | None] = field(
+        default_factory=list, repr=False, compare=False
+    )
     graphs: list[Graph] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
-    def of_rows(cls, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None) -> DenseBlock:
+    def of_rows(
+        cls, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None
+    ) -> DenseBlock:
         """A block of new rows.
 
         Args:
             keys: n distinct keys.
             vectors: (n, dimension) float32, finite; copied.
-            fields: What filters read of each; the rows of one file should share one object. JSON values and tuples.
+            fields: What filters read of each; the rows of one file should share one object. JSON
+                values and tuples.
 
         Raises:
             ConfigError: If a number is not finite.
@@ -549,7 +605,10 @@ class DenseBlock(RowPart):
 
     @classmethod
     def joined(
-        cls, blocks: Sequence[DenseBlock], masks: Sequence[Mask | None], allocate: Allocate = np.empty
+        cls,
+        blocks: Sequence[DenseBlock],
+        masks: Sequence[Mask | None],
+        allocate: Allocate = np.empty,
     ) -> DenseBlock:
         """At least one block as one.
 
@@ -562,7 +621,9 @@ class DenseBlock(RowPart):
             np.arange(len(block)) if mask is None else np.flatnonzero(mask)
             for block, mask in zip(blocks, masks, strict=True)
         ]
-        rows = RowBlock.joined([block.rows.select(own) for block, own in zip(blocks, chosen, strict=True)])
+        rows = RowBlock.joined(
+            [block.rows.select(own) for block, own in zip(blocks, chosen, strict=True)]
+        )
         order = rows.keys.argsort(kind="stable")  # it finds that the blocks are sorted
         positions = np.empty(len(order), np.intp)
         positions[order] = np.arange(len(order))
@@ -590,14 +651,20 @@ class DenseBlock(RowPart):
         allocate: Allocate = np.empty,
         sources: Sequence[KnownCodes] = (),
     ) -> DenseBlock:
-        """A block, with codes if it is large; by the rotation of the largest block in it, if that is a good part."""
+        """A block, with codes if it is large; by the rotation of the largest block in it, if that
+        is a good part.
+        """
         count, dimension = matrix.shape
         if count < _CODED_FROM or dimension < _CODED_DIMENSION:
             return cls(rows, matrix, norms)
         sources = sorted(sources, key=lambda codes: -len(codes.rows))
         if sources and len(sources[0].rows) < _ROTATION_SERVES * count:
             sources = []
-        sources = [codes for codes in sources if np.array_equal(codes.codes.rotation, sources[0].codes.rotation)]
+        sources = [
+            codes
+            for codes in sources
+            if np.array_equal(codes.codes.rotation, sources[0].codes.rotation)
+        ]
         return cls(rows, matrix, norms, Codes.of_matrix(matrix, norms, allocate, sources))
 
     def vector(self, row: int) -> Vector:
@@ -619,7 +686,10 @@ class DenseBlock(RowPart):
         matrix, norms = pick(arrays, "matrix", "norms")
         rows = RowBlock.from_arrays(arrays)
         if matrix.ndim != 2 or not len(matrix) == len(norms) == len(rows):
-            msg = f"A part of an index has {len(rows)} keys, a matrix of {matrix.shape} and {len(norms)} norms."
+            msg = (
+                f"A part of an index has {len(rows)} keys, a matrix of {matrix.shape} and"
+                f" {len(norms)} norms."
+            )
             raise StoreError(msg)
         codes = Codes.from_arrays(arrays, *matrix.shape) if "head" in arrays else None
         return cls(rows, matrix, norms, codes)
@@ -630,7 +700,9 @@ class DenseBlock(RowPart):
             least, most = _PLAIN_LENGTHS
             there = self.norms > 0
             plain = bool(np.all((self.norms >= least) & (self.norms <= most) | ~there))
-            inverses = np.divide(1.0, self.norms, out=np.zeros(len(self)), where=there) if plain else None
+            inverses = (
+                np.divide(1.0, self.norms, out=np.zeros(len(self)), where=there) if plain else None
+            )
             self.inverses.append(None if inverses is None else inverses.astype(np.float32))
         return self.inverses[0]
 
@@ -644,9 +716,11 @@ def row_dots(vectors: NDArray[np.floating], others: NDArray[np.floating]) -> NDA
 # Candidates of a block, by estimates of cosines and their largest errors.
 
 _GATHER_BELOW = 0.3  # share of rows below which copying some rows beats scanning all of them
-_ROWS_A_CODE_SAVES = 64  # for each requested row; with fewer rows than that, their vectors are read at once
+# for each requested row; with fewer rows than that, their vectors are read at once
+_ROWS_A_CODE_SAVES = 64
 _MANY_QUERIES = 8  # which one product of matrices answers faster than codes, query by query
-_PROBES = 8  # rows that are scored for each requested row, for a first bound on the worst of the best
+# rows that are scored for each requested row, for a first bound on the worst of the best
+_PROBES = 8
 _MIN_PROBES = 64
 
 
@@ -683,7 +757,10 @@ class VectorQuery:
         self.direction = vector / self.length if self.length else vector
 
     def raw_score(
-        self, cosines: NDArray[np.floating], errors: NDArray[np.floating], norms: NDArray[np.float64]
+        self,
+        cosines: NDArray[np.floating],
+        errors: NDArray[np.floating],
+        norms: NDArray[np.float64],
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Values that order rows (higher is nearer), and their largest errors.
 
@@ -707,8 +784,12 @@ class VectorQuery:
         products = row_dots(vectors, self.vector)
         if self.metric == "ip":
             return products
-        lengths = np.sqrt(row_dots(vectors, vectors)) * np.sqrt(row_dots(self.vector[None], self.vector[None])[0])
-        cosines: NDArray[np.float64] = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+        lengths = np.sqrt(row_dots(vectors, vectors)) * np.sqrt(
+            row_dots(self.vector[None], self.vector[None])[0]
+        )
+        cosines: NDArray[np.float64] = np.divide(
+            products, lengths, out=np.zeros_like(products), where=lengths > 0
+        )
         return np.clip(cosines, -1.0, 1.0)
 
 
@@ -721,7 +802,9 @@ class BlockSearch:
         queries: The vectors, each with a length.
     """
 
-    def __init__(self, block: DenseBlock, rows: NDArray[np.intp], queries: Sequence[VectorQuery]) -> None:
+    def __init__(
+        self, block: DenseBlock, rows: NDArray[np.intp], queries: Sequence[VectorQuery]
+    ) -> None:
         self._block = block
         self._rows = rows
         self._some = None if len(rows) == len(block) else rows  # None: all
@@ -749,18 +832,28 @@ class BlockSearch:
         cosines, errors = scan.heads(self._some, query)
         raw_score, uncertain = vector.raw_score(cosines, errors, self._norms)
         # Some rows that are probably among the best bound how good a row must be.
-        probes = np.flatnonzero(raw_score >= kth_largest(raw_score, max(_PROBES * topk, _MIN_PROBES)))
+        probes = np.flatnonzero(
+            raw_score >= kth_largest(raw_score, max(_PROBES * topk, _MIN_PROBES))
+        )
         bound = self._bound_of(vector, self._rows[probes], query, topk)
         left = np.flatnonzero(raw_score + uncertain >= bound)
         rows = self._rows[left]
         cosines, errors = scan.tails(rows, query, cosines[left])
-        read = len(self._rows) * scan.head_bytes + len(rows) * scan.tail_bytes + len(probes) * self._vector_bytes
+        read = (
+            len(self._rows) * scan.head_bytes
+            + len(rows) * scan.tail_bytes
+            + len(probes) * self._vector_bytes
+        )
         return _best(rows, *vector.raw_score(cosines, errors, block.norms[rows]), topk, bound, read)
 
-    def _bound_of(self, vector: VectorQuery, rows: NDArray[np.intp], query: int, topk: int) -> float:
+    def _bound_of(
+        self, vector: VectorQuery, rows: NDArray[np.intp], query: int, topk: int
+    ) -> float:
         """A lower bound of the topk-th best raw score of some rows."""
         with np.errstate(over="ignore", invalid="ignore"):
-            products = row_products(self._block.matrix[rows], self._directions[query : query + 1])[0]
+            products = row_products(self._block.matrix[rows], self._directions[query : query + 1])[
+                0
+            ]
         cosines, errors = _cosines(self._block, rows, products)
         raw_score, uncertain = vector.raw_score(cosines, errors, self._block.norms[rows])
         return kth_largest(raw_score - uncertain, topk)
@@ -770,7 +863,13 @@ class BlockSearch:
             self._products = self._all_products()
         cosines, errors = _cosines(self._block, self._some, self._products[query])
         read = len(self._rows) * self._vector_bytes
-        return _best(self._rows, *self._queries[query].raw_score(cosines, errors, self._norms), topk, -np.inf, read)
+        return _best(
+            self._rows,
+            *self._queries[query].raw_score(cosines, errors, self._norms),
+            topk,
+            -np.inf,
+            read,
+        )
 
     def _all_products(self) -> NDArray[np.float32]:
         matrix, directions = self._block.matrix, self._directions
@@ -789,22 +888,29 @@ class BlockSearch:
 def _cosines(
     block: DenseBlock, rows: NDArray[np.intp] | None, products: NDArray[np.float32]
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Cosines between a direction and some rows of a block, from their products in float32; and the largest errors."""
-    # With a query y of length 1, |fl(x.y) - x.y| <= d u / (1 - d u) |x| with u = 2^-24, once more u for rounding the
-    # query, and half of 2^-149 for each product below the normal range (Higham, Accuracy and Stability of Numerical
+    """Cosines between a direction and some rows of a block, from their products in float32; and the
+    largest errors.
+    """
+    # With a query y of length 1, |fl(x.y) - x.y| <= d u / (1 - d u) |x| with u = 2^-24, once more u
+    # for rounding the query, and half of 2^-149 for each product below the normal range (Higham,
+    # Accuracy and Stability of Numerical
     # Algorithms, 2.2 and 3.1); doubled for good measure, and for the division.
     relative = 2.0 * (block.matrix.shape[1] + 4) * 2.0**-24
     inverses = block.inverse_norms()
     if inverses is not None:
         own = inverses if rows is None else inverses[rows]
-        return products * own, np.array(relative)  # the same for all: (), which spares passes over all rows
+        # the same for all: (), which spares passes over all rows
+        return products * own, np.array(relative)
     norms = block.norms if rows is None else block.norms[rows]
     there = norms > 0
     with np.errstate(over="ignore", invalid="ignore"):
         cosines = np.divide(products, norms, out=np.zeros(len(norms)), where=there)
-        lost = np.divide(block.matrix.shape[1] * 2.0**-149, norms, out=np.zeros(len(norms)), where=there)
+        lost = np.divide(
+            block.matrix.shape[1] * 2.0**-149, norms, out=np.zeros(len(norms)), where=there
+        )
     errors = np.where(there, relative + lost, 0.0)
-    beyond = ~np.isfinite(cosines)  # a sum has left float32's range: only the exact pass can rank it
+    # a sum has left float32's range: only the exact pass can rank it
+    beyond = ~np.isfinite(cosines)
     cosines[beyond], errors[beyond] = 0.0, np.inf
     return cosines, errors
 
@@ -817,7 +923,9 @@ def _best(
     bound: float,
     bytes_read: int,
 ) -> Contenders:
-    """Those rows that can be among the topk best of them, and are not certain to be below a bound."""
+    """Those rows that can be among the topk best of them, and are not certain to be below a
+    bound.
+    """
     if errors.ndim:
         if len(rows) > topk:
             bound = max(bound, kth_largest(raw_score - errors, topk))
@@ -826,12 +934,18 @@ def _best(
         error = float(errors)
         if len(rows) > topk:
             bound = max(bound, kth_largest(raw_score, topk) - error)
-        # Compared in the type of the raw scores, of which the next number below the bound is not above it.
+        # Compared in the type of the raw scores, of which the next number below the bound is not
+        # above it.
         left = np.flatnonzero(
-            raw_score >= np.nextafter(np.array(bound - error, raw_score.dtype), -np.inf, dtype=raw_score.dtype)
+            raw_score
+            >= np.nextafter(
+                np.array(bound - error, raw_score.dtype), -np.inf, dtype=raw_score.dtype
+            )
         )
         errors = np.broadcast_to(errors, len(rows))
-    return Contenders(rows[left], raw_score[left].astype(np.float64), errors[left].astype(np.float64), bytes_read)
+    return Contenders(
+        rows[left], raw_score[left].astype(np.float64), errors[left].astype(np.float64), bytes_read
+    )
 
 
 METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
@@ -843,13 +957,15 @@ _PRODUCTS_AT_ONCE = 1 << 24  # between queries and rows, which are kept in memor
 class DenseState(VectorRows[DenseBlock, "Vector"]):
     """Some blocks, and which of their rows live. Immutable, and safe for any number of threads.
 
-    Scores: cosine in [-1, 1] (0 for a vector without length); inner product; L2 as 1 / (1 + distance). A pass in
-    float32, over codes or over vectors, finds the rows that can be among the best within its largest error, and one in
-    float64 over the vectors of those gives their scores: equal vectors get equal scores wherever they lie.
+    Scores: cosine in [-1, 1] (0 for a vector without length); inner product; L2 as 1 / (1 +
+    distance). A pass in float32, over codes or over vectors, finds the rows that can be among the
+    best within its largest error, and one in float64 over the vectors of those gives their scores:
+    equal vectors get equal scores wherever they lie.
 
     Args:
         parts: Their live rows have distinct keys.
-        alive: For each block a mask that is false for dead rows; None if all are live. Not to be changed afterwards.
+        alive: For each block a mask that is false for dead rows; None if all are live. Not to be
+            changed afterwards.
         dimension: Length of the vectors, at least 1.
         metric: ``"cosine"``, ``"ip"`` or ``"l2"``.
 
@@ -863,13 +979,23 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
     """
 
     def __init__(
-        self, parts: Sequence[DenseBlock], alive: Sequence[Mask | None], dimension: int, metric: Metric
+        self,
+        parts: Sequence[DenseBlock],
+        alive: Sequence[Mask | None],
+        dimension: int,
+        metric: Metric,
     ) -> None:
         super().__init__(parts, alive)
         self.dimension = validate_integer("dimension", dimension, 1)
         self.metric: Metric = validate_choice("metric", metric, METRICS)
 
-    def search(self, query: NDArray[np.floating], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
+    def search(
+        self,
+        query: NDArray[np.floating],
+        topk: int,
+        *,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> Ranking:  # noqa: A002
         """The best live rows by the metric.
 
         Args:
@@ -886,7 +1012,13 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         [(ranking, _)] = self._found(np.asarray(query)[None], topk, filter)
         return ranking
 
-    def search_many(self, queries: Matrix, topk: int, *, filter: Filter | None = None) -> list[Ranking]:  # noqa: A002
+    def search_many(
+        self,
+        queries: Matrix,
+        topk: int,
+        *,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> list[Ranking]:  # noqa: A002
         """The same for several queries, which is faster than one after the other.
 
         Args:
@@ -922,7 +1054,10 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
     ) -> Iterator[tuple[Ranking, int]]:
         searches = []
         if len(rows) > topk:  # else all of them are among the best
-            searches = [(first, BlockSearch(block, own, queries)) for block, first, own, _ in self._by_block(rows)]
+            searches = [
+                (first, BlockSearch(block, own, queries))
+                for block, first, own, _ in self._by_block(rows)
+            ]
         for number, query in enumerate(queries):
             left, read = rows, 0
             if query.length and searches:
@@ -938,16 +1073,20 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
             found[position] = query.scores(block.matrix[own].astype(np.float64))
         return found
 
-    def _by_block(self, rows: NDArray[np.intp]) -> list[tuple[DenseBlock, int, NDArray[np.intp], slice]]:
-        """For each block with some of the rows, which are ascending: the number of its first row, its own numbers of
-        them, and their places among them.
+    def _by_block(
+        self, rows: NDArray[np.intp]
+    ) -> list[tuple[DenseBlock, int, NDArray[np.intp], slice]]:
+        """For each block with some of the rows, which are ascending: the number of its first row,
+        its own numbers of them, and their places among them.
         """
         firsts = self._rows.firsts
         ends = rows.searchsorted(firsts).tolist()
         positions = [slice(start, end) for start, end in pairwise(ends)]
         return [
             (block, first, rows[position] - first, position)
-            for block, first, position in zip(self.parts, firsts[:-1].tolist(), positions, strict=True)
+            for block, first, position in zip(
+                self.parts, firsts[:-1].tolist(), positions, strict=True
+            )
             if position.start < position.stop
         ]
 
@@ -971,10 +1110,14 @@ class DenseIndex(TieredIndex[DenseBlock, DenseState]):
 
     def __init__(self, dimension: int, metric: Metric = "cosine") -> None:
         super().__init__(
-            lambda parts, alive, _: DenseState(parts, alive, dimension, metric), DenseBlock.joined, _MAX_PARTS
+            lambda parts, alive, _: DenseState(parts, alive, dimension, metric),
+            DenseBlock.joined,
+            _MAX_PARTS,
         )
 
-    def add(self, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None) -> None:
+    def add(
+        self, keys: Sequence[str], vectors: Matrix, fields: Sequence[Fields] | None = None
+    ) -> None:
         """Add rows; a key that is present is replaced. See `DenseBlock.of_rows`."""
         self._add_part(DenseBlock.of_rows(keys, np.asarray(vectors, np.float32), fields))
 
@@ -993,7 +1136,9 @@ def checked_queries(queries: NDArray[Any], topk: int, dimension: int) -> NDArray
 
 
 def _can_be_best(found: Sequence[tuple[int, Contenders]], topk: int) -> NDArray[np.intp]:
-    """The rows that can be among the topk best of all parts, given those of each with the number of its first row."""
+    """The rows that can be among the topk best of all parts, given those of each with the number of
+    its first row.
+    """
     raw_score = np.concatenate([contenders.raw_score for _, contenders in found])
     errors = np.concatenate([contenders.errors for _, contenders in found])
     rows = np.concatenate([contenders.rows + first for first, contenders in found])

@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from lazyrag.indexes.dense import Graph
 
 
-# Rows requested from a graph, all of which are scored: the largest of these. benchmarks/ann.py measures the recall.
+# Rows requested from a graph, all of which are scored: the largest of these. benchmarks/ann.py
+# measures the recall.
 _MIN_BREADTH = 128
-_BREADTH_OF_ROOT = 0.5  # times the root of a block's rows: the larger the graph, the more ways lead past the nearest
+# times the root of a block's rows: the larger the graph, the more ways lead past the nearest
+_BREADTH_OF_ROOT = 0.5
 _BREADTH_OF_TOPK = 4
 
-_LEFT = 2  # rows that a filter must leave for each requested one; if it leaves fewer, more are requested
+# rows that a filter must leave for each requested one; if it leaves fewer, more are requested
+_LEFT = 2
 _WIDER = 4  # times as many
-# One row from a graph takes as long as so many in an exact search; 90 were measured with filters, 180 without, when the
-# codes of all rows are read sequentially.
+# One row from a graph takes as long as so many in an exact search; 90 were measured with filters,
+# 180 without, when the codes of all rows are read sequentially.
 _ROWS_AS_DEAR = 128
 
 MIN_ROWS = _MIN_BREADTH * _ROWS_AS_DEAR
@@ -42,14 +45,16 @@ def approximate_rankings(
     topk: int,
     filter: Filter | None = None,  # noqa: A002  the word of the domain
 ) -> list[Ranking]:
-    """Approximate `DenseState.search_many`: some of the nearest rows may be missing, with others in their place.
+    """Approximate `DenseState.search_many`: some of the nearest rows may be missing, with others in
+    their place.
 
-    It finds as many rows as an exact search, with exact scores, in the same order. Rows of a block without a graph are
-    never missed, nor are those of a filter that matches few rows.
+    It finds as many rows as an exact search, with exact scores, in the same order. Rows of a block
+    without a graph are never missed, nor are those of a filter that matches few rows.
 
     Args:
         state: The rows; its metric is cosine.
-        graphs: For each of its blocks a graph over the block's matrix; None for blocks that are searched exactly.
+        graphs: For each of its blocks a graph over the block's matrix; None for blocks that are
+            searched exactly.
         queries: (q, dimension) finite.
         topk: At least 1.
         filter: A bound filter over the rows' fields.
@@ -68,9 +73,14 @@ def approximate_rankings(
         [[('a', 1.0)]]
     """
     if state.metric != "cosine":
-        msg = f"An approximate search ranks by cosine; these vectors are ranked by {state.metric!r}. Search exactly."
+        msg = (
+            f"An approximate search ranks by cosine; these vectors are ranked by {state.metric!r}."
+            " Search exactly."
+        )
         raise UnsupportedError(msg, store="map")
-    vectors = [VectorQuery(vector, "cosine") for vector in checked_queries(queries, topk, state.dimension)]
+    vectors = [
+        VectorQuery(vector, "cosine") for vector in checked_queries(queries, topk, state.dimension)
+    ]
     exact: list[tuple[DenseBlock, Mask | None]] = []
     by_graph: list[_GraphSearch] = []
     for block, alive, graph in zip(state.parts, state.alive, graphs, strict=True):
@@ -103,8 +113,11 @@ class _GraphSearch:
         self._graph = graph
         self._topk = topk
         self._left = len(block) if mask is None else int(np.count_nonzero(mask))
-        breadth = max(_MIN_BREADTH, _BREADTH_OF_ROOT * math.sqrt(len(block)), _BREADTH_OF_TOPK * topk)
-        self._count = math.ceil(breadth * len(block) / max(1, self._left))  # so that about the breadth is left of them
+        breadth = max(
+            _MIN_BREADTH, _BREADTH_OF_ROOT * math.sqrt(len(block)), _BREADTH_OF_TOPK * topk
+        )
+        # so that about the breadth is left of them
+        self._count = math.ceil(breadth * len(block) / max(1, self._left))
 
     @property
     def pays(self) -> bool:
@@ -123,7 +136,9 @@ class _GraphSearch:
                 return ranked(self._keys, rows, scores, self._topk)
             count *= _WIDER
         # The matching rows are not among the nearest ones, or the vector has no length.
-        return _exact_state([(self._block, self._mask)], len(query.vector)).search(query.vector, self._topk)
+        return _exact_state([(self._block, self._mask)], len(query.vector)).search(
+            query.vector, self._topk
+        )
 
     def _costs_less(self, count: int) -> bool:
         return count * _ROWS_AS_DEAR <= self._left
@@ -134,7 +149,9 @@ class _GraphSearch:
 
 def _exact_state(parts: Sequence[tuple[DenseBlock, Mask | None]], dimension: int) -> DenseState:
     """A state of some blocks and masks of their candidate rows."""
-    return DenseState([block for block, _ in parts], [mask for _, mask in parts], dimension, "cosine")
+    return DenseState(
+        [block for block, _ in parts], [mask for _, mask in parts], dimension, "cosine"
+    )
 
 
 def _merge_rankings(rankings: Iterable[Ranking], topk: int) -> Ranking:

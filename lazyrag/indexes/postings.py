@@ -1,4 +1,6 @@
-"""Rows and postings of indexes: keys, fields, inverted lists with counts or weights, live rows, and top-k selection."""
+"""Rows and postings of indexes: keys, fields, inverted lists with counts or weights, live rows, and
+top-k selection.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ Mask: TypeAlias = "NDArray[np.bool_]"
 """One boolean for each row of a part: shape (n,)."""
 
 CodeBlock: TypeAlias = "tuple[NDArray[np.int64], NDArray[np.int32], int]"
-"""A number from 0 on for each occurrence of a term, the row that it belongs to, and how many rows there are."""
+"""A number from 0 on for each occurrence of a term, the row that it belongs to, and how many rows
+there are."""
 
 _MAX_CACHED_MASKS = 64
 
@@ -97,15 +100,17 @@ def pick(arrays: Arrays, *names: str) -> list[NDArray[Any]]:
     missing = [name for name in names if name not in arrays]
     if missing:
         msg = (
-            f"A part of an index lacks the arrays {', '.join(missing)}; it has {', '.join(sorted(arrays)) or 'none'}. "
-            "Its file is damaged or of another kind: build the index again."
+            f"A part of an index lacks the arrays {', '.join(missing)}; it has"
+            f" {', '.join(sorted(arrays)) or 'none'}. Its file is damaged or of another kind: build"
+            " the index again."
         )
         raise StoreError(msg)
     return [arrays[name] for name in names]
 
 
 class FieldTable:
-    """Distinct fields, each also as a line of JSON: lines are stored and merged, filters read values.
+    """Distinct fields, each also as a line of JSON: lines are stored and merged, filters read
+    values.
 
     Each form is made of the other lazily.
 
@@ -116,7 +121,9 @@ class FieldTable:
 
     __slots__ = ("_lines", "_text", "_values")
 
-    def __init__(self, values: Sequence[Fields] | None = None, lines: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, values: Sequence[Fields] | None = None, lines: Sequence[str] | None = None
+    ) -> None:
         self._values = None if values is None else list(values)
         self._lines = None if lines is None else list(lines)
         self._text: NDArray[np.uint8] | None = None
@@ -133,7 +140,12 @@ class FieldTable:
         if self._values is None:
             decoded = json.loads(f"[{','.join(self.lines())}]")
             self._values = [
-                ReadOnly({name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
+                ReadOnly(
+                    {
+                        name: tuple(value) if isinstance(value, list) else value
+                        for name, value in line.items()
+                    }
+                )
                 for line in decoded
             ]
         return self._values
@@ -146,7 +158,8 @@ class FieldTable:
                 self._lines = text.split("\n") if text else []
             else:
                 self._lines = [
-                    json.dumps(dict(value), ensure_ascii=False, separators=(",", ":")) for value in self._values or ()
+                    json.dumps(dict(value), ensure_ascii=False, separators=(",", ":"))
+                    for value in self._values or ()
                 ]
         return self._lines
 
@@ -194,14 +207,18 @@ class RowBlock:
 
     @classmethod
     def joined(cls, blocks: Sequence[RowBlock]) -> RowBlock:
-        """Several blocks as one, in their order; equal fields share a line, and lines without rows are left out."""
+        """Several blocks as one, in their order; equal fields share a line, and lines without rows
+        are left out.
+        """
         numbers: dict[str, int] = {}
         ids = []
         for block in blocks:
             lines = block.fields.lines()
             new = np.zeros(len(lines), np.int32)
             used = np.flatnonzero(np.bincount(block.field_ids, minlength=len(lines)))
-            new[used] = [numbers.setdefault(lines[number], len(numbers)) for number in used.tolist()]
+            new[used] = [
+                numbers.setdefault(lines[number], len(numbers)) for number in used.tolist()
+            ]
             ids.append(new[block.field_ids])
         keys = np.concatenate([block.keys for block in blocks])
         return cls(keys, np.concatenate(ids), FieldTable(lines=list(numbers)))
@@ -211,11 +228,15 @@ class RowBlock:
         return RowBlock(self.keys[rows], self.field_ids[rows], self.fields)
 
     def mask(self, filter: Filter) -> Mask:  # noqa: A002  the word of the domain
-        """(n,) bool, true for the rows that a bound filter lets through; it is evaluated once for each line."""
+        """(n,) bool, true for the rows that a bound filter lets through; it is evaluated once for
+        each line.
+        """
         mask = self.masks.get(filter)
         if mask is None:
             values = self.fields.values()
-            verdicts = np.fromiter((matches(filter, value) for value in values), np.bool_, len(values))
+            verdicts = np.fromiter(
+                (matches(filter, value) for value in values), np.bool_, len(values)
+            )
             mask = verdicts[self.field_ids] if len(self) else np.zeros(0, np.bool_)
             with self.remembering:
                 if len(self.masks) >= _MAX_CACHED_MASKS:
@@ -228,7 +249,8 @@ class RowBlock:
         if not len(self):
             return np.full(len(keys), -1)
         order = self._order()
-        # In this block's width, or numpy would copy the block. A key that is cut here is not equal below.
+        # In this block's width, or numpy would copy the block. A key that is cut here is not equal
+        # below.
         at = self.keys.searchsorted(keys.astype(self.keys.dtype), sorter=order)
         at = np.minimum(at, len(self) - 1)
         rows = at if order is None else order[at]
@@ -244,7 +266,9 @@ class RowBlock:
         """
         order = self._order()
         # In this block's width: a key that equals a truncated one is less than the full key.
-        [first] = self.keys.searchsorted(key.astype(self.keys.dtype), side="right", sorter=order).tolist()
+        [first] = self.keys.searchsorted(
+            key.astype(self.keys.dtype), side="right", sorter=order
+        ).tolist()
         last = min(first + limit, len(self)) if alive is None else len(self)
         rows = np.arange(first, last) if order is None else order[first:last]
         return rows if alive is None else rows[alive[rows]][:limit]
@@ -269,7 +293,10 @@ class RowBlock:
         """
         keys, field_ids, fields = pick(arrays, "keys", "field_ids", "fields")
         if keys.dtype.kind != "S" or keys.shape != field_ids.shape or keys.ndim != 1:
-            msg = f"A part of an index has {keys.shape} keys ({keys.dtype}) and {field_ids.shape} numbers of fields."
+            msg = (
+                f"A part of an index has {keys.shape} keys ({keys.dtype}) and {field_ids.shape}"
+                " numbers of fields."
+            )
             raise StoreError(msg)
         return cls(keys, field_ids, FieldTable.of_text(fields))
 
@@ -315,7 +342,9 @@ class Vocabulary:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Vocabulary:
-        """The vocabulary whose arrays these are; nothing is decoded yet. Older files have only its text."""
+        """The vocabulary whose arrays these are; nothing is decoded yet. Older files have only its
+        text.
+        """
         vocabulary = cls()
         vocabulary._terms, vocabulary._arrays = None, arrays
         return vocabulary
@@ -329,7 +358,8 @@ class Vocabulary:
     def find(self, terms: Sequence[str]) -> list[int]:
         """The number of each of some terms; -1 if it does not occur.
 
-        In a file they are found by their CRCs: a dict of all terms would take most of a reader's memory.
+        In a file they are found by their CRCs: a dict of all terms would take most of a reader's
+        memory.
         """
         if "term_crcs" not in self._arrays:
             if self._numbers is None:
@@ -338,7 +368,9 @@ class Vocabulary:
             return list(map(self._numbers.get, terms, itertools.repeat(-1)))
         if self._views is None:  # an item of a view takes a third of the time of an array's
             names = {"term_crcs": "u4", "terms_by_crc": "i4", "term_ends": "i8", "vocabulary": "u1"}
-            self._views = [np.asarray(self._arrays[name], kind).data for name, kind in names.items()]
+            self._views = [
+                np.asarray(self._arrays[name], kind).data for name, kind in names.items()
+            ]
         crcs, by_crc, ends, text = self._views
         found = []
         for term in terms:
@@ -355,8 +387,12 @@ class Vocabulary:
         return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The terms as a JSON list, where each ends in it, their CRCs ascending, and whose those are."""
-        encoded = [encode_basestring(term).encode("utf-8", "surrogatepass") for term in self.terms()]
+        """The terms as a JSON list, where each ends in it, their CRCs ascending, and whose those
+        are.
+        """
+        encoded = [
+            encode_basestring(term).encode("utf-8", "surrogatepass") for term in self.terms()
+        ]
         crcs = np.fromiter(map(zlib.crc32, encoded), np.uint32, len(encoded))
         by_crc = crcs.argsort(kind="stable")
         return {
@@ -371,7 +407,10 @@ def _read_terms(text: str) -> list[str]:
     try:
         terms: list[str] = json.loads(text)
     except ValueError as exc:
-        msg = "The vocabulary of an index cannot be read: its file is damaged. Run verify() and repair()."
+        msg = (
+            "The vocabulary of an index cannot be read: its file is damaged. Run verify() and"
+            " repair()."
+        )
         raise StoreError(msg) from exc
     return terms
 
@@ -385,8 +424,8 @@ class Postings:
     Args:
         starts: (t + 1,) int64, the first posting of each term; every term has some.
         rows: (p,) int32, for each term the rows that have it, ascending.
-        values: (p,) for each of those how often it has it: unsigned, at least 1, as wide as the largest needs; or the
-            weight of the dimension: float32, not 0.
+        values: (p,) for each of those how often it has it: unsigned, at least 1, as wide as the
+            largest needs; or the weight of the dimension: float32, not 0.
     """
 
     starts: NDArray[np.int64]
@@ -398,7 +437,11 @@ class Postings:
         """Postings of new rows, with counts, and the code of each of their terms."""
         bits = sum(count for _, _, count in blocks).bit_length()
         distinct = None
-        if max((int(codes.max(initial=0)) for codes, _, _ in blocks), default=0).bit_length() + bits > 63:
+        if (
+            max((int(codes.max(initial=0)) for codes, _, _ in blocks), default=0).bit_length()
+            + bits
+            > 63
+        ):
             distinct = np.unique(np.concatenate([codes for codes, _, _ in blocks]))
         pairs = np.empty(sum(len(codes) for codes, _, _ in blocks), np.int64)
         first = end = 0
@@ -425,12 +468,16 @@ class Postings:
 
     @classmethod
     def of_weights(
-        cls, flat: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]], weights: NDArray[np.float32]
+        cls,
+        flat: NDArray[np.integer[Any]],
+        lengths: NDArray[np.integer[Any]],
+        weights: NDArray[np.float32],
     ) -> Postings:
         """Postings of new rows, with weights.
 
         Args:
-            flat: The dimensions' numbers of all rows, one row after the other; every number up to the largest occurs.
+            flat: The dimensions' numbers of all rows, one row after the other; every number up to
+                the largest occurs.
             lengths: How many of them belong to each row, which has none twice.
             weights: One for each of them.
         """
@@ -439,7 +486,9 @@ class Postings:
         return cls(_starts(np.bincount(flat)), rows[order], weights[order])
 
     def select(self, mask: Mask) -> tuple[Postings, NDArray[np.intp]]:
-        """Without the postings of the other rows, whose numbers the rows behind them take; and the terms left."""
+        """Without the postings of the other rows, whose numbers the rows behind them take; and the
+        terms left.
+        """
         of_kept = mask[self.rows]
         starts = np.append(0, np.cumsum(of_kept))[self.starts]
         left = np.flatnonzero(np.diff(starts))
@@ -457,7 +506,8 @@ class Postings:
     ) -> Postings:
         """Several postings as one. Every posting is put at its place at once: nothing is sorted.
 
-        Of arrays in files, the given ones and those that are allocated, only what is just moved is in memory.
+        Of arrays in files, the given ones and those that are allocated, only what is just moved is
+        in memory.
 
         Args:
             parts: Those of earlier rows first.
@@ -465,7 +515,9 @@ class Postings:
             numbers: For each part the new numbers of its terms.
             allocate: Makes room for an array of a shape and a type.
         """
-        sizes = np.zeros(max((int(own.max(initial=-1)) + 1 for own in numbers), default=0), np.int64)
+        sizes = np.zeros(
+            max((int(own.max(initial=-1)) + 1 for own in numbers), default=0), np.int64
+        )
         for part, own in zip(parts, numbers, strict=True):
             sizes[own] += np.diff(part.starts)
         starts = _starts(sizes)
@@ -479,7 +531,9 @@ class Postings:
             steps = part.starts.searchsorted(np.arange(0, len(part.rows), _JOINED_AT_ONCE)).tolist()
             for start, end in itertools.pairwise([*steps, len(of_term)]):
                 some = slice(int(part.starts[start]), int(part.starts[end]))
-                positions = np.repeat(shifts[start:end], of_term[start:end]) + np.arange(some.start, some.stop)
+                positions = np.repeat(shifts[start:end], of_term[start:end]) + np.arange(
+                    some.start, some.stop
+                )
                 rows[positions] = part.rows[some] + np.int32(first)
                 values[positions] = part.values[some]
                 for mapped in (rows, values, part.rows, part.values):
@@ -491,7 +545,8 @@ class Postings:
 def sorted_order(numbers: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Stable argsort of numbers from 0 to 2**31 - 1; at most 2**32 of them.
 
-    It sorts pairs of number and position: for integers numpy's sort takes a fifth of the time of its stable argsort.
+    It sorts pairs of number and position: for integers numpy's sort takes a fifth of the time of
+    its stable argsort.
 
     Example:
         >>> sorted_order(np.array([7, 0, 7])).tolist()
@@ -547,7 +602,9 @@ class LiveRows:
         return int(self.firsts[-1])
 
     def mask(self, filter: Filter | None) -> Mask | None:  # noqa: A002  the word of the domain
-        """(n,) bool, true for live rows that the bound filter lets through; None if that is every row."""
+        """(n,) bool, true for live rows that the bound filter lets through; None if that is every
+        row.
+        """
         if filter is None or not self.blocks:
             return self.alive
         masks = [block.mask(filter) for block in self.blocks]
@@ -560,7 +617,9 @@ class LiveRows:
             return decoded_keys(self.blocks[0].keys[rows])
         block_of = self.firsts.searchsorted(rows, side="right") - 1
         own = (rows - self.firsts[block_of]).tolist()
-        found = [self.blocks[block].keys[row] for block, row in zip(block_of.tolist(), own, strict=True)]
+        found = [
+            self.blocks[block].keys[row] for block, row in zip(block_of.tolist(), own, strict=True)
+        ]
         return decoded_keys(np.array(found, np.bytes_))
 
     def find(self, keys: NDArray[np.bytes_]) -> NDArray[np.intp]:
@@ -599,7 +658,8 @@ class VectorRows(Generic[P, V_co]):
 
     Args:
         parts: Their live rows have distinct keys.
-        alive: For each part a mask that is false for dead rows; None where all live. Not to be changed afterwards.
+        alive: For each part a mask that is false for dead rows; None where all live. Not to be
+            changed afterwards.
     """
 
     def __init__(self, parts: Sequence[P], alive: Sequence[Mask | None]) -> None:
@@ -613,10 +673,14 @@ class VectorRows(Generic[P, V_co]):
     def get(self, keys: Sequence[str]) -> list[tuple[str, V_co, Fields]]:
         """Key, vector and fields of those keys that are live, in the order of the keys."""
         rows = self._rows.find(encoded_keys(keys))
-        return [self._row(key, row) for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0]
+        return [
+            self._row(key, row) for key, row in zip(keys, rows.tolist(), strict=True) if row >= 0
+        ]
 
     def page(self, after: str, limit: int) -> list[tuple[str, V_co, Fields]]:
-        """Key, vector and fields of the next ``limit`` live rows whose key is greater than one, in key order."""
+        """Key, vector and fields of the next ``limit`` live rows whose key is greater than one, in
+        key order.
+        """
         return self.get(self._rows.page(after, limit))
 
     def matching(self, filter: Filter) -> list[str]:  # noqa: A002  the word of the domain
@@ -631,7 +695,9 @@ class VectorRows(Generic[P, V_co]):
 
 
 def scratch_zeros(n: int) -> NDArray[np.float32]:
-    """An array of zeros that this thread reuses for every query; new memory costs more than clearing it."""
+    """An array of zeros that this thread reuses for every query; new memory costs more than
+    clearing it.
+    """
     buffer: NDArray[np.float32] | None = getattr(_scratch, "buffer", None)
     if buffer is None or len(buffer) < n:
         buffer = _scratch.buffer = np.zeros(n + n // 4, np.float32)
@@ -652,16 +718,26 @@ def best_rows(scores: NDArray[np.float32], topk: int, *, slack: float) -> NDArra
         Row numbers, in no particular order.
     """
     rows = contenders(scores, topk, slack=slack)
-    return cut(np.flatnonzero(scores), scores, topk, slack=slack, missing=0.0) if rows is None else rows
+    return (
+        cut(np.flatnonzero(scores), scores, topk, slack=slack, missing=0.0)
+        if rows is None
+        else rows
+    )
 
 
 def contenders(
-    scores: NDArray[np.float32], topk: int, *, slack: float, missing: float = 0.0, max_candidates: int | None = None
+    scores: NDArray[np.float32],
+    topk: int,
+    *,
+    slack: float,
+    missing: float = 0.0,
+    max_candidates: int | None = None,
 ) -> NDArray[np.int32] | None:
     """Every row that can be among the topk best when more is added to the scores.
 
-    Split the scores into groups of 64; the k-th largest group maximum is a lower bound of the k-th best score. Only the
-    rows of groups above it are candidates. (A plain partition is slow on scores that are mostly 0.)
+    Split the scores into groups of 64; the k-th largest group maximum is a lower bound of the k-th
+    best score. Only the rows of groups above it are candidates. (A plain partition is slow on
+    scores that are mostly 0.)
 
     Args:
         scores: (n,) float32. Rows that are out have 0; others may have less than that.
@@ -671,8 +747,9 @@ def contenders(
         max_candidates: Largest number of rows that is worth returning; None for no limit.
 
     Returns:
-        Row numbers, in no particular order; None if they are more than ``max_candidates``, or the groups give no
-        bound: a row with 0 or less can be among the best, or there are few groups compared with topk.
+        Row numbers, in no particular order; None if they are more than ``max_candidates``, or the
+        groups give no bound: a row with 0 or less can be among the best, or there are few groups
+        compared with topk.
     """
     groups = len(scores) // _GROUP_SIZE
     if groups <= 4 * topk:
@@ -707,12 +784,22 @@ def kth_largest(values: NDArray[np.floating], k: int) -> float:
 
 
 def cut(
-    rows: NDArray[np.integer], scores: NDArray[np.float32], topk: int, *, slack: float, missing: float
+    rows: NDArray[np.integer],
+    scores: NDArray[np.float32],
+    topk: int,
+    *,
+    slack: float,
+    missing: float,
 ) -> NDArray[np.int32]:
-    """Those of some rows, the topk best among them, that can be among the topk best; see `contenders`."""
+    """Those of some rows, the topk best among them, that can be among the topk best; see
+    `contenders`.
+    """
     if len(rows) > topk:
         values = scores[rows]
-        bound = float(np.partition(values, len(values) - topk)[len(values) - topk]) * (1.0 - slack) - missing
+        bound = (
+            float(np.partition(values, len(values) - topk)[len(values) - topk]) * (1.0 - slack)
+            - missing
+        )
         rows = rows[values >= bound]
     return rows.astype(np.int32)
 

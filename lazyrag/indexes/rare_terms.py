@@ -13,20 +13,22 @@ from lazyrag.indexes.postings import Mask, Postings, kth_largest, sorted_order
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROWS_A_POSTING = 64  # rows are cleared and looked through in the time in which one posting is sorted
+# rows are cleared and looked through in the time in which one posting is sorted
+ROWS_A_POSTING = 64
 _PROBES = 4  # rows that are scored for each requested row, for a bound on the worst of the best
 _MAX_PEAKS = 10_000
 
 Peaks: TypeAlias = "dict[Any, float]"
-"""Largest contributions of terms, by where their postings are; shared by the queries of an index."""
+"""Largest contributions of terms, by where their postings are; shared by the queries of an
+index."""
 
 
 @dataclass(frozen=True, slots=True)
 class RareTerms:
     """The rows of a query's rare terms, whose number grows slower than that of all rows.
 
-    A row without these terms scores no more than the other terms can add together. Once enough rows score more than
-    that, the best ones are among the rows of the rare terms.
+    A row without these terms scores no more than the other terms can add together. Once enough rows
+    score more than that, the best ones are among the rows of the rare terms.
 
     Args:
         parts: Postings of each part, and the contributions of each posting, up to an error.
@@ -37,7 +39,8 @@ class RareTerms:
         peaks: Of terms in these parts; it is filled here.
 
     Source:
-        MaxScore: Turtle, Flood: Query Evaluation: Strategies and Optimizations, 1995, doi:10.1016/0306-4573(95)00020-H.
+        MaxScore: Turtle, Flood: Query Evaluation: Strategies and Optimizations, 1995,
+            doi:10.1016/0306-4573(95)00020-H.
     """
 
     parts: Sequence[tuple[Postings, NDArray[np.float32]]]
@@ -63,11 +66,15 @@ class RareTerms:
             if postings * ROWS_A_POSTING > self.firsts[-1]:
                 return None
             own, added = self._postings(at)
-            rows, scores = _sums_by_row(np.concatenate([rows, own]), np.concatenate([scores, added]))
+            rows, scores = _sums_by_row(
+                np.concatenate([rows, own]), np.concatenate([scores, added])
+            )
             missing, rest = sum(most[taken:]), order[taken:]
             if missing > sum(most[:taken]):  # no row scores more than that yet
                 continue
-            found, lower = (rows, scores) if mask is None else (rows[mask[rows]], scores[mask[rows]])
+            found, lower = (
+                (rows, scores) if mask is None else (rows[mask[rows]], scores[mask[rows]])
+            )
             if len(found) < topk:
                 if rest:
                     continue
@@ -97,17 +104,24 @@ class RareTerms:
                 postings, contributions = self.parts[number]
                 own, local = postings.rows[start:end], rows[some] - np.int32(self.firsts[number])
                 at = own.searchsorted(local)
-                added[some] = contributions[start:end].take(at, mode="clip") * (own.take(at, mode="clip") == local)
+                added[some] = contributions[start:end].take(at, mode="clip") * (
+                    own.take(at, mode="clip") == local
+                )
         return added * np.float32(self.weights[term])
 
     def _postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """The rows of a term, and what it adds to the score of each."""
         places = [
             (part, first, start, end)
-            for part, first, (start, end) in zip(self.parts, self.firsts, self.terms[term], strict=False)
+            for part, first, (start, end) in zip(
+                self.parts, self.firsts, self.terms[term], strict=False
+            )
             if start < end
         ]
-        rows = [postings.rows[start:end] + np.int32(first) for (postings, _), first, start, end in places]
+        rows = [
+            postings.rows[start:end] + np.int32(first)
+            for (postings, _), first, start, end in places
+        ]
         added = [contributions[start:end] for (_, contributions), _, start, end in places]
         return np.concatenate(rows), np.concatenate(added) * np.float32(self.weights[term])
 
@@ -116,14 +130,18 @@ class RareTerms:
         found = self.peaks.get(ranges)
         if found is None:
             own = zip(self.parts, ranges, strict=True)
-            found = max(float(numbers[start:end].max(initial=0.0)) for (_, numbers), (start, end) in own)
+            found = max(
+                float(numbers[start:end].max(initial=0.0)) for (_, numbers), (start, end) in own
+            )
             if len(self.peaks) >= _MAX_PEAKS:
                 self.peaks.clear()
             self.peaks[ranges] = found
         return found
 
 
-def _sums_by_row(rows: NDArray[np.int32], added: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def _sums_by_row(
+    rows: NDArray[np.int32], added: NDArray[np.float64]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Each row once, ascending, with the sum of what is added to it."""
     order = sorted_order(rows)
     rows = rows[order]

@@ -38,14 +38,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SparsePart(RowPart):
-    """The sparse vectors of some rows, by dimension; never changed. Rows have numbers of its own, from 0.
+    """The sparse vectors of some rows, by dimension; never changed. Rows have numbers of its own,
+    from 0.
 
     Args:
         rows: Keys and fields.
         dimensions: (t,) uint64, ascending: those in which a row has a weight.
         postings: The rows of each of them, with weights.
         row_starts: (n + 1,) int64, the first of each row's ``positions``.
-        positions: (p,) uint32, row by row the positions of its weights in the postings, by ascending dimension.
+        positions: (p,) uint32, row by row the positions of its weights in the postings, by
+            ascending dimension.
         lowest: (t,) float32, the smallest weight in each dimension.
         highest: (t,) float32, the largest.
 
@@ -65,28 +67,38 @@ class SparsePart(RowPart):
 
     @classmethod
     def of_rows(
-        cls, keys: Sequence[str], vectors: Sequence[Mapping[int, float]], fields: Sequence[Fields] | None = None
+        cls,
+        keys: Sequence[str],
+        vectors: Sequence[Mapping[int, float]],
+        fields: Sequence[Fields] | None = None,
     ) -> SparsePart:
         """A part of new rows.
 
         Args:
             keys: n distinct keys.
-            vectors: n mappings from dimension to weight, see `SparseVector`; weights are rounded to float32, and those
-                that are 0 are left out. One without a weight is kept, and never found.
-            fields: What filters read of each; the rows of one file should share one object. JSON values and tuples.
+            vectors: n mappings from dimension to weight, see `SparseVector`; weights are rounded to
+                float32, and those that are 0 are left out. One without a weight is kept, and never
+                found.
+            fields: What filters read of each; the rows of one file should share one object. JSON
+                values and tuples.
 
         Raises:
-            ConfigError: If keys repeat, the lengths differ, or a dimension or weight is out of its range.
+            ConfigError: If keys repeat, the lengths differ, or a dimension or weight is out of its
+                range.
         """
         lengths = np.fromiter(map(len, vectors), np.int64, len(vectors))
         flat = dimension_array(chain.from_iterable(vectors), int(lengths.sum()))
-        weights = weight_array(chain.from_iterable(vector.values() for vector in vectors), len(flat))
+        weights = weight_array(
+            chain.from_iterable(vector.values() for vector in vectors), len(flat)
+        )
         if not weights.all():
             ends = np.cumsum(np.append(0, weights != 0))
             lengths = np.diff(ends[np.append(0, np.cumsum(lengths))])
             flat, weights = flat[weights != 0], weights[weights != 0]
         dimensions, numbers = np.unique(flat, return_inverse=True)
-        return cls._made(RowBlock.of(keys, fields), dimensions, Postings.of_weights(numbers, lengths, weights))
+        return cls._made(
+            RowBlock.of(keys, fields), dimensions, Postings.of_weights(numbers, lengths, weights)
+        )
 
     @classmethod
     def joined(cls, parts: Sequence[SparsePart], masks: Sequence[Mask | None]) -> SparsePart:
@@ -97,14 +109,20 @@ class SparsePart(RowPart):
             masks: For each of them a mask of the rows to keep; None for all.
         """
         left = [
-            (part.rows, part.dimensions, part.postings) if mask is None or mask.all() else part._select(mask)
+            (
+                (part.rows, part.dimensions, part.postings)
+                if mask is None or mask.all()
+                else part._select(mask)
+            )
             for part, mask in zip(parts, masks, strict=True)
         ]
         blocks, own_dimensions, postings = zip(*left, strict=True)
         dimensions = np.unique(np.concatenate(own_dimensions))
         firsts = np.cumsum([0, *map(len, blocks)]).tolist()[:-1]
         numbers = [dimensions.searchsorted(own) for own in own_dimensions]
-        return cls._made(RowBlock.joined(blocks), dimensions, Postings.joined(postings, firsts, numbers))
+        return cls._made(
+            RowBlock.joined(blocks), dimensions, Postings.joined(postings, firsts, numbers)
+        )
 
     def vector(self, row: int) -> SparseVector:
         """The vector of a row, by ascending dimension."""
@@ -112,9 +130,11 @@ class SparsePart(RowPart):
         own = self.dimensions[self.postings.starts.searchsorted(positions, side="right") - 1]
         return dict(zip(own.tolist(), self.postings.values[positions].tolist(), strict=True))
 
-    def ranges(self, dimensions: NDArray[np.uint64]) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
-        """For each of some dimensions where its postings begin and end (nowhere, if there are none), and the smallest
-        and the largest of their weights: (k, 2), 0 where there are none.
+    def ranges(
+        self, dimensions: NDArray[np.uint64]
+    ) -> tuple[list[tuple[int, int]], NDArray[np.float64]]:
+        """For each of some dimensions where its postings begin and end (nowhere, if there are
+        none), and the smallest and the largest of their weights: (k, 2), 0 where there are none.
         """
         if not len(self.dimensions):
             return [(0, 0)] * len(dimensions), np.zeros((len(dimensions), 2))
@@ -122,7 +142,10 @@ class SparsePart(RowPart):
         there = self.dimensions[at] == dimensions
         starts = np.where(there, self.postings.starts[at], 0).tolist()
         ends = np.where(there, self.postings.starts[at + 1], 0).tolist()
-        weights = np.stack([self.lowest[at], self.highest[at]], axis=1).astype(np.float64) * there[:, None]
+        weights = (
+            np.stack([self.lowest[at], self.highest[at]], axis=1).astype(np.float64)
+            * there[:, None]
+        )
         return list(zip(starts, ends, strict=True)), weights
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -146,8 +169,19 @@ class SparsePart(RowPart):
         Raises:
             StoreError: If arrays are missing, or of lengths that do not go together.
         """
-        names = ("dimensions", "starts", "rows", "weights", "row_starts", "places", "lowest", "highest")
-        dimensions, starts, rows, weights, row_starts, positions, lowest, highest = pick(arrays, *names)
+        names = (
+            "dimensions",
+            "starts",
+            "rows",
+            "weights",
+            "row_starts",
+            "places",
+            "lowest",
+            "highest",
+        )
+        dimensions, starts, rows, weights, row_starts, positions, lowest, highest = pick(
+            arrays, *names
+        )
         block = RowBlock.from_arrays(arrays)
         size, count = int(starts[-1]) if len(starts) else -1, len(dimensions)
         fitting = (
@@ -157,14 +191,26 @@ class SparsePart(RowPart):
         )
         if not fitting:
             msg = (
-                f"A part of an index has {len(block)} rows and {count} dimensions with {size} weights, and arrays of "
-                f"other lengths: {', '.join(f'{name} {len(arrays[name])}' for name in names)}. Its file is damaged."
+                f"A part of an index has {len(block)} rows and {count} dimensions with {size}"
+                " weights, and arrays of other lengths:"
+                f" {', '.join(f'{name} {len(arrays[name])}' for name in names)}. Its file is"
+                " damaged."
             )
             raise StoreError(msg)
-        return cls(block, dimensions, Postings(starts, rows, weights), row_starts, positions, lowest, highest)
+        return cls(
+            block,
+            dimensions,
+            Postings(starts, rows, weights),
+            row_starts,
+            positions,
+            lowest,
+            highest,
+        )
 
     @classmethod
-    def _made(cls, rows: RowBlock, dimensions: NDArray[np.uint64], postings: Postings) -> SparsePart:
+    def _made(
+        cls, rows: RowBlock, dimensions: NDArray[np.uint64], postings: Postings
+    ) -> SparsePart:
         sizes = np.bincount(postings.rows, minlength=len(rows))
         row_starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
         positions = sorted_order(postings.rows).astype(np.uint32)
@@ -194,7 +240,10 @@ def dimension_array(dimensions: Iterable[int], count: int) -> NDArray[np.uint64]
     try:
         return np.fromiter(map(operator.index, dimensions), np.uint64, count)
     except (OverflowError, TypeError, ValueError) as exc:
-        msg = f"Sparse vector dimensions must be integers from 0 to 2**64 - 1; got another one ({exc})."
+        msg = (
+            "Sparse vector dimensions must be integers from 0 to 2**64 - 1; got another one"
+            f" ({exc})."
+        )
         raise ConfigError(msg) from exc
 
 
@@ -214,7 +263,12 @@ def weight_array(weights: Iterable[float], count: int) -> NDArray[np.float32]:
     except (OverflowError, TypeError, ValueError) as exc:
         msg = f"A sparse vector has a weight that is no number ({exc})."
         raise ConfigError(msg) from exc
-    require(bool(np.isfinite(found).all()), "The weights of a sparse vector", found, "finite, as float32 too")
+    require(
+        bool(np.isfinite(found).all()),
+        "The weights of a sparse vector",
+        found,
+        "finite, as float32 too",
+    )
     return found
 
 
@@ -242,14 +296,16 @@ class _Query:
 class SparseState(VectorRows[SparsePart, "SparseVector"]):
     """Some parts, and which of their rows live. Immutable, and safe for any number of threads.
 
-    The score is the inner product, and only rows are ranked that share a dimension with the query, also where the
-    score is 0 or less. A float32 pass over the postings finds the rows that can be among the best within its rounding
-    error, and a float64 pass over those gives their scores, summed by ascending dimension: equal vectors get equal
-    scores wherever they lie, and scores do not depend on how the rows are dealt to parts.
+    The score is the inner product, and only rows are ranked that share a dimension with the query,
+    also where the score is 0 or less. A float32 pass over the postings finds the rows that can be
+    among the best within its rounding error, and a float64 pass over those gives their scores,
+    summed by ascending dimension: equal vectors get equal scores wherever they lie, and scores do
+    not depend on how the rows are dealt to parts.
 
     Args:
         parts: Their live rows have distinct keys.
-        alive: For each part a mask that is false for dead rows; None if all are live. Not to be changed afterwards.
+        alive: For each part a mask that is false for dead rows; None if all are live. Not to be
+            changed afterwards.
 
     Example:
         >>> part = SparsePart.of_rows(["a", "b", "c"], [{3: 0.5, 7: 2.0}, {3: 1.5}, {8: 9.0}])
@@ -257,7 +313,13 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         [('b', 3.0), ('a', 1.0)]
     """
 
-    def search(self, query: Mapping[int, float], topk: int, *, filter: Filter | None = None) -> Ranking:  # noqa: A002
+    def search(
+        self,
+        query: Mapping[int, float],
+        topk: int,
+        *,
+        filter: Filter | None = None,  # noqa: A002
+    ) -> Ranking:  # noqa: A002
         """The best live rows that share a dimension with the query.
 
         Args:
@@ -283,14 +345,19 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         """The query in ascending order of dimensions, without unknown ones."""
         dimensions = dimension_array(query, len(query))
         order = dimensions.argsort()
-        dimensions, weights = dimensions[order], weight_array(query.values(), len(query))[order].astype(np.float64)
+        dimensions, weights = (
+            dimensions[order],
+            weight_array(query.values(), len(query))[order].astype(np.float64),
+        )
         found = [part.ranges(dimensions) for part in self.parts]
         low = np.min([extremes[:, 0] for _, extremes in found], axis=0, initial=0.0)
         high = np.max([extremes[:, 1] for _, extremes in found], axis=0, initial=0.0)
         gains = np.stack([weights * low, weights * high])
         there = np.flatnonzero(gains.any(axis=0))  # a weight of 0 shares nothing
         ranges = [[own[at] for at in there.tolist()] for own, _ in found]
-        return _Query(weights[there].tolist(), ranges, gains.min(axis=0)[there], gains.max(axis=0)[there])
+        return _Query(
+            weights[there].tolist(), ranges, gains.min(axis=0)[there], gains.max(axis=0)[there]
+        )
 
     def _candidates(self, parsed: _Query, topk: int, mask: Mask | None) -> NDArray[np.int32]:
         """Rows among which the topk best are."""
@@ -308,28 +375,38 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         scores = scratch_zeros(len(self._rows))
 
         def add_up(some: list[int]) -> None:
-            for part, own, first, end in zip(postings, parsed.ranges, firsts[:-1], firsts[1:], strict=True):
+            for part, own, first, end in zip(
+                postings, parsed.ranges, firsts[:-1], firsts[1:], strict=True
+            ):
                 bm25.add_up(scores[first:end], part, part.values, own, weights, some)
             if mask is not None:
                 np.multiply(scores, mask, out=scores)
 
-        # Each of n products is rounded when its weight becomes float32, when it is made, and when it is added, all but
-        # the first: |error| <= (n + 1) u times the sum of their sizes, which is at most 1, with u = 2^-24. The rest is
-        # for products below the normal range and for the bounds, which are rounded, too. All of it counts twice: of two
-        # rows one may seem too good and the other too bad.
+        # Each of n products is rounded when its weight becomes float32, when it is made, and when
+        # it is added, all but the first: |error| <= (n + 1) u times the sum of their sizes, which
+        # is at most 1, with u = 2^-24. The rest is for products below the normal range and for the
+        # bounds, which are rounded, too. All of it counts twice: of two rows one may seem too good
+        # and the other too bad.
         error = 2.0 * (len(weights) + 6) * 2.0**-24
-        early, late, count = bm25.split_terms(parsed.ranges, ((parsed.most - parsed.least) * scale).tolist())
+        early, late, count = bm25.split_terms(
+            parsed.ranges, ((parsed.most - parsed.least) * scale).tolist()
+        )
         add_up(early)
         if late:
-            # Rows far enough behind do not need the late dimensions, which add between their least and their most.
+            # Rows far enough behind do not need the late dimensions, which add between their least
+            # and their most.
             missing = float((parsed.most - parsed.least)[late].sum()) * scale
             max_candidates = count // (bm25.POSTINGS_PER_LOOKUP * len(weights))
-            found = contenders(scores, topk, slack=0.0, missing=missing + error, max_candidates=max_candidates)
+            found = contenders(
+                scores, topk, slack=0.0, missing=missing + error, max_candidates=max_candidates
+            )
             if found is not None:
                 return found
             add_up(late)
         found = contenders(scores, topk, slack=0.0, missing=error)
-        return found if found is not None else cut(matching(), scores, topk, slack=0.0, missing=error)
+        return (
+            found if found is not None else cut(matching(), scores, topk, slack=0.0, missing=error)
+        )
 
     def _scores(self, rows: NDArray[np.int32], parsed: _Query) -> NDArray[np.float64]:
         """Scores of some rows, which are ascending."""
@@ -344,7 +421,8 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
 
 
 class SparseIndex(TieredIndex[SparsePart, SparseState]):
-    """Sparse vectors ranked by inner product, exactly; incremental, safe for concurrent readers; see `SparseState`.
+    """Sparse vectors ranked by inner product, exactly; incremental, safe for concurrent readers;
+    see `SparseState`.
 
     Example:
         >>> index = SparseIndex()
@@ -354,10 +432,15 @@ class SparseIndex(TieredIndex[SparsePart, SparseState]):
     """
 
     def __init__(self) -> None:
-        super().__init__(lambda parts, alive, _: SparseState(parts, alive), SparsePart.joined, _MAX_PARTS)
+        super().__init__(
+            lambda parts, alive, _: SparseState(parts, alive), SparsePart.joined, _MAX_PARTS
+        )
 
     def add(
-        self, keys: Sequence[str], vectors: Sequence[Mapping[int, float]], fields: Sequence[Fields] | None = None
+        self,
+        keys: Sequence[str],
+        vectors: Sequence[Mapping[int, float]],
+        fields: Sequence[Fields] | None = None,
     ) -> None:
         """Add rows; a key that is present is replaced. See `SparsePart.of_rows`."""
         self._add_part(SparsePart.of_rows(keys, vectors, fields))

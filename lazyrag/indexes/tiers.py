@@ -1,4 +1,6 @@
-"""Indexes of immutable parts in tiers: new rows come in new parts, which are merged into larger ones a few times."""
+"""Indexes of immutable parts in tiers: new rows come in new parts, which are merged into larger
+ones a few times.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ S = TypeVar("S", bound=_State)
 
 
 class TieredIndex(Generic[P, S]):
-    """An index whose rows are added and deleted by key; incremental, and safe for concurrent readers.
+    """An index whose rows are added and deleted by key; incremental, and safe for concurrent
+    readers.
 
     Args:
         make_state: Makes a state of parts, masks of their live rows and the state before.
@@ -74,7 +77,9 @@ class TieredIndex(Generic[P, S]):
             return gone
 
     def _put(self, parts: Sequence[P], alive: Sequence[Mask | None]) -> None:
-        self._state = self._make_state(*tidied(parts, alive, self._join, self._most_parts), self._state)
+        self._state = self._make_state(
+            *tidied(parts, alive, self._join, self._most_parts), self._state
+        )
 
 
 def without(
@@ -99,14 +104,15 @@ def without(
 def tail_to_join(sizes: Sequence[int], live: int, most: int, *, full: int | None = None) -> int:
     """How many of the last parts should be merged.
 
-    Each part stays at least twice as large as the next one, so that a row is moved a logarithmic number of times,
-    and at least half of all rows are live.
+    Each part stays at least twice as large as the next one, so that a row is moved a logarithmic
+    number of times, and at least half of all rows are live.
 
     Args:
         sizes: How many rows each part has.
         live: How many of all of them live.
         most: More parts than that are never left, those that are full not counted.
-        full: Parts with so many rows stay as they are, which bounds the memory that joining takes. None: no part is.
+        full: Parts with so many rows stay as they are, which bounds the memory that joining takes.
+            None: no part is.
 
     Returns:
         0 for none; all of them where too many rows are dead.
@@ -135,7 +141,10 @@ def tidied(
     most: int,
 ) -> tuple[list[P], list[Mask | None]]:
     """Merge the last parts, see `tail_to_join`; returns parts and masks."""
-    live = [len(part) if mask is None else int(mask.sum()) for part, mask in zip(parts, alive, strict=True)]
+    live = [
+        len(part) if mask is None else int(mask.sum())
+        for part, mask in zip(parts, alive, strict=True)
+    ]
     count = tail_to_join([len(part) for part in parts], sum(live), most)
     if not count:
         return list(parts), list(alive)

@@ -1,4 +1,6 @@
-"""The files of a dataset: which ones it has, what changed since they were read, and events of further changes."""
+"""The files of a dataset: which ones it has, what changed since they were read, and events of
+further changes.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,34 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
 from lazyrag.errors import ConfigError, DatasetPathError, StoreError, missing_package, sentence
-from lazyrag.loaders.directory import IGNORE_FILES, FoundFile, Listing, Selection, Signature, find_files, signature_of
+from lazyrag.loaders.directory import (
+    IGNORE_FILES,
+    FoundFile,
+    Listing,
+    Selection,
+    Signature,
+    find_files,
+    signature_of,
+)
 from lazyrag.storage.arrays import sync_folder
-from lazyrag.validation import normal_name, require, validate_number, validate_text, with_normal_names
+from lazyrag.validation import (
+    normal_name,
+    require,
+    validate_number,
+    validate_text,
+    with_normal_names,
+)
 
 if TYPE_CHECKING:
     from lazyrag.stores.sqlite import StoreFile
 
 PathLike: TypeAlias = "str | os.PathLike[str]"
-FileMetadata: TypeAlias = "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
+FileMetadata: TypeAlias = (
+    "Mapping[str, Mapping[str, Any]] | Callable[[Path], Mapping[str, Any] | None] | None"
+)
 
-_RACY_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT's) ticks every two seconds
+# the coarsest clock of a file system in use (FAT's) ticks every two seconds
+_RACY_NS = 2_000_000_000
 _EVERYTHING = Selection()
 _FEW_FILES = 10  # may be deleted at once, independent of their share of the dataset
 
@@ -45,8 +64,8 @@ class Dataset:
         selection: What is chosen of the folder.
         is_chosen: Whether the user chose it now, and not before.
         store_selection: Stores a selection.
-        withholds: Decides by ``max_deleted`` whether missing files are kept, for a part of a dataset; None compares
-            their number with that of the known files.
+        withholds: Decides by ``max_deleted`` whether missing files are kept, for a part of a
+            dataset; None compares their number with that of the known files.
     """
 
     where: str
@@ -75,10 +94,18 @@ class Dataset:
         is_chosen = any(value is not None for value in given.values())
         if self.folder is None:
             hint = "They choose files of a folder: pass dataset_path=."
-            require(not is_chosen, "include, exclude and use_gitignore", given, "None without a folder", hint)
+            require(
+                not is_chosen,
+                "include, exclude and use_gitignore",
+                given,
+                "None without a folder",
+                hint,
+            )
         stored = _read_selections(store).get(name, Selection())
         save = functools.partial(_write_selection, store, name)
-        return replace(self, is_chosen=is_chosen, store_selection=save).with_selection(stored.changed(**given))
+        return replace(self, is_chosen=is_chosen, store_selection=save).with_selection(
+            stored.changed(**given)
+        )
 
     def with_selection(self, chosen: Selection) -> Dataset:
         """Return the dataset with other files chosen of its folder."""
@@ -88,11 +115,17 @@ class Dataset:
         return replace(self, list_files=files, selection=chosen)
 
     def relative_path(self, path: Path) -> str:
-        """Return the identity of a file in the dataset's folder; "" for a file elsewhere, or a hidden one."""
+        """Return the identity of a file in the dataset's folder; "" for a file elsewhere, or a
+        hidden one.
+        """
         if self.folder is None or not path.absolute().is_relative_to(self.folder):
             return ""
         inside = path.absolute().relative_to(self.folder)
-        return "" if any(part.startswith(".") for part in inside.parts) else normal_name(inside.as_posix())
+        return (
+            ""
+            if any(part.startswith(".") for part in inside.parts)
+            else normal_name(inside.as_posix())
+        )
 
     def find(self, identity: str) -> FoundFile | None:
         """Return a file by its identity; None if there is none."""
@@ -107,20 +140,27 @@ class Dataset:
         """Return the user's metadata of a file.
 
         Raises:
-            ConfigError: If the function raises, or the metadata is not a mapping or names a built-in field.
+            ConfigError: If the function raises, or the metadata is not a mapping or names a
+                built-in field.
         """
         if callable(self.metadata):
             try:
                 metadata: Any = self.metadata(file.path)
             except Exception as exc:
-                raise ConfigError(sentence(f"file_metadata raised {type(exc).__name__}: {exc}")) from exc
+                raise ConfigError(
+                    sentence(f"file_metadata raised {type(exc).__name__}: {exc}")
+                ) from exc
         else:
             metadata = (self.metadata or {}).get(file.identity)
         return {} if metadata is None else validate_user_metadata(file.identity, metadata)
 
     def unused_names(self, files: Collection[str]) -> list[str]:
         """Return the keys of a metadata mapping that match no file."""
-        return [name for name in self.metadata if name not in files] if isinstance(self.metadata, Mapping) else []
+        return (
+            [name for name in self.metadata if name not in files]
+            if isinstance(self.metadata, Mapping)
+            else []
+        )
 
 
 def validate_user_metadata(identity: str, metadata: Any) -> Mapping[str, Any]:
@@ -129,10 +169,17 @@ def validate_user_metadata(identity: str, metadata: Any) -> Mapping[str, Any]:
     Raises:
         ConfigError: If it does not.
     """
-    require(isinstance(metadata, Mapping), f"The metadata of {identity!r}", metadata, "a mapping of names to values")
+    require(
+        isinstance(metadata, Mapping),
+        f"The metadata of {identity!r}",
+        metadata,
+        "a mapping of names to values",
+    )
     for name in metadata:
         if name in BUILT_IN_FIELDS:
-            raise ConfigError(f"The metadata of {identity!r} has the key {name!r}, which is built in. Rename it.")
+            raise ConfigError(
+                f"The metadata of {identity!r} has the key {name!r}, which is built in. Rename it."
+            )
     return metadata  # type: ignore[no-any-return]
 
 
@@ -149,8 +196,12 @@ def make_dataset(
         DatasetPathError: If a path does not exist.
         ConfigError: If an argument has the wrong type, or both paths and files are given.
     """
-    is_valid = file_metadata is None or callable(file_metadata) or isinstance(file_metadata, Mapping)
-    require(is_valid, "file_metadata", file_metadata, "a mapping by path, or a function of the path")
+    is_valid = (
+        file_metadata is None or callable(file_metadata) or isinstance(file_metadata, Mapping)
+    )
+    require(
+        is_valid, "file_metadata", file_metadata, "a mapping by path, or a function of the path"
+    )
     if dataset_path is not None and doc_files is not None:
         raise ConfigError("Document got both dataset_path and doc_files; pass one of them.")
     if isinstance(file_metadata, Mapping):
@@ -165,8 +216,12 @@ def make_dataset(
     path = _existing_path(dataset_path, "dataset_path")
     if path.is_dir():
         listing = _lists_again(path, follow_links=follow_links)
-        return Dataset(os.fspath(dataset_path), listing, file_metadata, path, follow_links=follow_links)
-    return Dataset(os.fspath(dataset_path), lambda: _with_signatures([_single_file(path)]), file_metadata)
+        return Dataset(
+            os.fspath(dataset_path), listing, file_metadata, path, follow_links=follow_links
+        )
+    return Dataset(
+        os.fspath(dataset_path), lambda: _with_signatures([_single_file(path)]), file_metadata
+    )
 
 
 def _read_selections(store: StoreFile) -> dict[str, Selection]:
@@ -179,10 +234,17 @@ def _read_selections(store: StoreFile) -> dict[str, Selection]:
             }
     file = Path(f"{store.path}.selection")
     try:
-        stored = json.loads(file.read_text(encoding="utf-8")) if store.path is not None and file.exists() else {}
+        stored = (
+            json.loads(file.read_text(encoding="utf-8"))
+            if store.path is not None and file.exists()
+            else {}
+        )
         return {name: Selection().changed(**one) for name, one in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError) as exc:
-        msg = f"{file} cannot be read ({exc}). Delete it, and pass include=, exclude= and use_gitignore= again."
+        msg = (
+            f"{file} cannot be read ({exc}). Delete it, and pass include=, exclude= and"
+            " use_gitignore= again."
+        )
         raise StoreError(msg) from exc
 
 
@@ -191,7 +253,10 @@ def _write_selection(store: StoreFile, name: str, chosen: Selection) -> None:
         return
     if store.is_server:
         with store.writing(durable=True) as connection:
-            query = "INSERT INTO selection VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET chosen = excluded.chosen"
+            query = (
+                "INSERT INTO selection VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET chosen ="
+                " excluded.chosen"
+            )
             connection.execute(query, (name, json.dumps(asdict(chosen))))
         return
     file, draft = Path(f"{store.path}.selection"), Path(f"{store.path}.selection.new")
@@ -211,8 +276,12 @@ def copy_selection(source: StoreFile, target: StoreFile, name: str) -> None:
         _write_selection(target, name, chosen)
 
 
-def _lists_again(folder: Path, *, follow_links: bool, selection: Selection | None = None) -> Callable[[], Listing]:
-    """Return a function that lists a folder; files that are the same as the last time are the same objects."""
+def _lists_again(
+    folder: Path, *, follow_links: bool, selection: Selection | None = None
+) -> Callable[[], Listing]:
+    """Return a function that lists a folder; files that are the same as the last time are the same
+    objects.
+    """
     last: Listing | None = None
 
     def list_files() -> Listing:
@@ -225,13 +294,18 @@ def _lists_again(folder: Path, *, follow_links: bool, selection: Selection | Non
 
 def _with_signatures(files: Sequence[FoundFile]) -> Listing:
     seen_ns = time.time_ns()
-    return Listing(tuple(file._replace(signature=signature_of(file.path)) for file in files), seen_ns=seen_ns)
+    return Listing(
+        tuple(file._replace(signature=signature_of(file.path)) for file in files), seen_ns=seen_ns
+    )
 
 
 def _metadata_key(name: Any, own_ids: bool) -> str:
     """Return a key of file_metadata as an identity: an id as it is, a path with forward slashes."""
     require(
-        isinstance(name, (str, os.PathLike)), "A key of file_metadata", name, "a path relative to the dataset, or an id"
+        isinstance(name, (str, os.PathLike)),
+        "A key of file_metadata",
+        name,
+        "a path relative to the dataset, or an id",
     )
     return str(name) if own_ids else PurePath(name).as_posix()
 
@@ -251,7 +325,10 @@ def find_named_files(files: Any, argument: str) -> list[FoundFile]:
         for identity in files:
             validate_text(f"An id of {argument}", identity)
         named = with_normal_names(argument, files)
-        found = [FoundFile(name, _existing_path(path, f"{argument}[{name!r}]")) for name, path in named.items()]
+        found = [
+            FoundFile(name, _existing_path(path, f"{argument}[{name!r}]"))
+            for name, path in named.items()
+        ]
     else:
         is_list = isinstance(files, Iterable) and not isinstance(files, (str, bytes, os.PathLike))
         require(is_list, argument, files, "a list of paths or a mapping of ids to paths")
@@ -259,10 +336,15 @@ def find_named_files(files: Any, argument: str) -> list[FoundFile]:
         found = [_single_file(path) for path in paths]
     for name, count in Counter(file.identity for file in found).items():
         if count > 1:
-            raise ConfigError(f"{argument} has several files named {name!r}. Pass a mapping of ids to paths.")
+            raise ConfigError(
+                f"{argument} has several files named {name!r}. Pass a mapping of ids to paths."
+            )
     for file in found:
         if file.path.is_dir():
-            msg = f"{argument} contains a folder: {file.path}. Pass single files, or a folder as dataset_path."
+            msg = (
+                f"{argument} contains a folder: {file.path}. Pass single files, or a folder as"
+                " dataset_path."
+            )
             raise ConfigError(msg)
     return sorted(found, key=lambda file: file.identity)
 
@@ -273,8 +355,15 @@ def _single_file(path: Path) -> FoundFile:
 
 def _existing_path(path: Any, argument: str) -> Path:
     hint = "For several files use doc_files." if isinstance(path, (list, tuple)) else ""
-    require(isinstance(path, (str, os.PathLike)) and bool(os.fspath(path)), argument, path, "a path", hint)
-    found = Path(path).expanduser().absolute()  # the working directory may change before the first use
+    require(
+        isinstance(path, (str, os.PathLike)) and bool(os.fspath(path)),
+        argument,
+        path,
+        "a path",
+        hint,
+    )
+    # the working directory may change before the first use
+    found = Path(path).expanduser().absolute()
     if not found.exists():
         is_glob = bool(set("*?[") & set(found.name))
         hint = "A glob is not expanded: pass its folder, and include=[pattern]. " if is_glob else ""
@@ -282,7 +371,10 @@ def _existing_path(path: Any, argument: str) -> Path:
         msg = f"{argument} {os.fspath(path)!r} does not exist{where}. {hint}"
         raise DatasetPathError(f"{msg}Pass an existing folder or file.")
     if not (found.is_dir() or found.is_file()):
-        msg = f"{argument} {os.fspath(path)!r} is neither a folder nor a regular file. Pass one of those."
+        msg = (
+            f"{argument} {os.fspath(path)!r} is neither a folder nor a regular file. Pass one of"
+            " those."
+        )
         raise DatasetPathError(msg)
     return found
 
@@ -313,8 +405,10 @@ class KnownFile:
         identity: Its path relative to the dataset, or the user's id.
         signature: Its signature before it was hashed; None if it could not be read.
         content_hash: Digest of its content.
-        seen_ns: Wall-clock time at or shortly before the signature was taken, in nanoseconds since 1970.
-        config_hash: Digest of what else determines its document: its loader and the user's metadata.
+        seen_ns: Wall-clock time at or shortly before the signature was taken, in nanoseconds since
+            1970.
+        config_hash: Digest of what else determines its document: its loader and the user's
+            metadata.
     """
 
     identity: str
@@ -327,9 +421,9 @@ class KnownFile:
     def racy(self) -> bool:
         """Whether it may have changed without a change of its signature.
 
-        This is possible if it was modified within two seconds before it was seen, or in the future: the file system's
-        clock may not have ticked between that modification and the next. Two seconds later it is no longer racy unless
-        it is modified again.
+        This is possible if it was modified within two seconds before it was seen, or in the future:
+        the file system's clock may not have ticked between that modification and the next. Two
+        seconds later it is no longer racy unless it is modified again.
 
         Source:
             https://git-scm.com/docs/racy-git
@@ -360,19 +454,24 @@ class ComparedFile:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Files by kind of change. A found file is in one of the first seven, a known one in one of all.
+    """Files by kind of change. A found file is in one of the first seven, a known one in one of
+    all.
 
     Args:
         added: Not known before.
         changed: Changed content.
-        reconfigured: Same content, changed config hash: loaded again, and embedded only if the text changes.
-        touched: Same content and config hash, as hashing showed: the ledger renews the signature, so that the
-            file is not hashed again.
+        reconfigured: Same content, changed config hash: loaded again, and embedded only if the text
+            changes.
+        touched: Same content and config hash, as hashing showed: the ledger renews the signature,
+            so that the file is not hashed again.
         unchanged: Nothing to do.
-        moved: A new identity with the content of a missing file, which is in ``known`` and nowhere else.
-        unreadable: Files that had to be hashed and could not be, with the error. A known one stays as it is.
+        moved: A new identity with the content of a missing file, which is in ``known`` and nowhere
+            else.
+        unreadable: Files that had to be hashed and could not be, with the error. A known one stays
+            as it is.
         deleted: Missing.
-        withheld: Missing too, but so many at once that they are kept until the deletion is confirmed.
+        withheld: Missing too, but so many at once that they are kept until the deletion is
+            confirmed.
         unseen: Not found, but in a folder that could not be listed. They are kept.
     """
 
@@ -401,27 +500,32 @@ def compare(
 ) -> Changes:
     """Find added, changed, moved and deleted files, and hash only those in doubt.
 
-    The order is: take signatures, hash, load; the ledger stores the first signature. A file that is modified meanwhile
-    then differs from its signature, or is `KnownFile.racy`, and is hashed again the next time. Taking the signature
-    again after loading, and storing None if it differs, also covers a file that was replaced only while it was loaded.
+    The order is: take signatures, hash, load; the ledger stores the first signature. A file that is
+    modified meanwhile then differs from its signature, or is `KnownFile.racy`, and is hashed again
+    the next time. Taking the signature again after loading, and storing None if it differs, also
+    covers a file that was replaced only while it was loaded.
 
     Args:
         found: The files, each with its signature.
         known: The files in the ledger.
-        unlisted: Identities of folders that could not be listed; known files below them do not count as deleted.
-        content_hash: Hashes a file, e.g. with `lazyrag.loaders.directory.hash_file`. Called at most once per file, and
-            not for a file that certainly has the same content; an OSError makes the file unreadable.
-        config_hash: Hashes a file's loader and user metadata, called at most once per file. Its errors are not caught.
-        max_deleted: Share of the known files in [0, 1] that may disappear at once. If all of them are missing, or more
-            than ten and more than this share, they are withheld; 1 allows any deletion.
+        unlisted: Identities of folders that could not be listed; known files below them do not
+            count as deleted.
+        content_hash: Hashes a file, e.g. with `lazyrag.loaders.directory.hash_file`. Called at most
+            once per file, and not for a file that certainly has the same content; an OSError makes
+            the file unreadable.
+        config_hash: Hashes a file's loader and user metadata, called at most once per file. Its
+            errors are not caught.
+        max_deleted: Share of the known files in [0, 1] that may disappear at once. If all of them
+            are missing, or more than ten and more than this share, they are withheld; 1 allows any
+            deletion.
         settled: Number of further known files, which are unchanged.
         withholds: Decides instead whether missing files are withheld.
 
     Returns:
         The changes; found files in the order of ``found``, the others in order of identity.
 
-        Among several files with one content, moves are assigned by name: equal file names (the last part of the
-        identity) first, then in order of identity. Empty files never count as moved.
+        Among several files with one content, moves are assigned by name: equal file names (the last
+        part of the identity) first, then in order of identity. Empty files never count as moved.
 
     Raises:
         ConfigError: If ``max_deleted`` is out of range.
@@ -456,7 +560,11 @@ def compare(
     origins = _origins(kinds["added"], [file for file in not_found if file.identity not in unseen])
     explained = unseen.union(file.identity for file in origins.values())
     lost = tuple(file for file in not_found if file.identity not in explained)
-    withhold = withholds(max_deleted) if withholds and lost else is_suspicious(len(lost), known_count, max_deleted)
+    withhold = (
+        withholds(max_deleted)
+        if withholds and lost
+        else is_suspicious(len(lost), known_count, max_deleted)
+    )
     return Changes(
         added=tuple(now for now in kinds["added"] if now.file.identity not in origins),
         changed=tuple(kinds["changed"]),
@@ -464,7 +572,9 @@ def compare(
         touched=tuple(kinds["touched"]),
         unchanged=tuple(kinds["unchanged"]),
         moved=tuple(
-            replace(now, known=origins[now.file.identity]) for now in kinds["added"] if now.file.identity in origins
+            replace(now, known=origins[now.file.identity])
+            for now in kinds["added"]
+            if now.file.identity in origins
         ),
         unreadable=tuple(unreadable),
         deleted=() if withhold else lost,
@@ -475,7 +585,9 @@ def compare(
 
 def validate_max_deleted(max_deleted: float) -> None:
     """Check a share of the known files that may be deleted at once."""
-    validate_number("max_deleted", max_deleted, "a number from 0 to 1", lambda share: 0 <= share <= 1)
+    validate_number(
+        "max_deleted", max_deleted, "a number from 0 to 1", lambda share: 0 <= share <= 1
+    )
 
 
 def _kind(now: ComparedFile) -> str:
@@ -494,7 +606,9 @@ def _origins(added: Iterable[ComparedFile], missing: Sequence[KnownFile]) -> dic
     Returns:
         The missing files by new identity.
     """
-    new = sorted((now for now in added if _is_not_empty(now.file)), key=lambda now: now.file.identity)
+    new = sorted(
+        (now for now in added if _is_not_empty(now.file)), key=lambda now: now.file.identity
+    )
     old = [file for file in missing if _is_not_empty(file)]
     origins: dict[str, KnownFile] = {}
     for part in (lambda identity: identity.rpartition("/")[2], lambda _: ""):  # equal names first
@@ -511,12 +625,16 @@ def _origins(added: Iterable[ComparedFile], missing: Sequence[KnownFile]) -> dic
 
 
 def _is_not_empty(file: FoundFile | KnownFile) -> bool:
-    """Whether a file is known to have content: all empty files would look like moves of each other."""
+    """Whether a file is known to have content: all empty files would look like moves of each
+    other.
+    """
     return file.signature is not None and file.signature.size > 0
 
 
 def is_suspicious(lost: int, known: int, max_deleted: float) -> bool:
-    """Whether so many files are missing that an unmounted folder is more likely than their deletion."""
+    """Whether so many files are missing that an unmounted folder is more likely than their
+    deletion.
+    """
     if max_deleted >= 1 or lost == 0:
         return False
     return lost == known or (lost > _FEW_FILES and lost / known > max_deleted)
@@ -528,7 +646,9 @@ _STEP_S = 0.05
 
 
 def is_of_store(path: str, store: str) -> bool:
-    """Whether a file is the store's own, or lies beside it: its name goes on with a hyphen or a dot."""
+    """Whether a file is the store's own, or lies beside it: its name goes on with a hyphen or a
+    dot.
+    """
     if not store or path[len(store) :][:1] not in ("", "-", "."):
         return False
     own = path[: len(store)]
@@ -572,14 +692,17 @@ class WatchedFiles:
     def folders(self) -> tuple[str, ...]:
         """Folders to watch: the dataset's with everything below it, or those of its single files.
 
-        A file is watched through its folder, as most programs save by replacing the file with a new one.
+        A file is watched through its folder, as most programs save by replacing the file with a new
+        one.
         """
         if self.folder is not None:
             return (self.folder,)
         return tuple(sorted({str(Path(one).parent) for one in self.files}))
 
     def concerns(self, path: str) -> bool:
-        """Whether an event at a path may change the result of a sync: not for hidden or the store's own files."""
+        """Whether an event at a path may change the result of a sync: not for hidden or the store's
+        own files.
+        """
         if is_of_store(path, self.store):
             return False
         if self.folder is None:
@@ -594,7 +717,8 @@ class WatchedFiles:
 def file_events(watched: WatchedFiles, stop: threading.Event, tick_s: float) -> Iterator[bool]:
     """Yield repeatedly whether files have changed, from the operating system's events.
 
-    Changes between two steps are reported by the next one. If a folder disappears, the function waits for it.
+    Changes between two steps are reported by the next one. If a folder disappears, the function
+    waits for it.
 
     Args:
         watched: The paths to watch.
@@ -602,7 +726,8 @@ def file_events(watched: WatchedFiles, stop: threading.Event, tick_s: float) -> 
         tick_s: Longest time between two steps, in seconds.
 
     Yields:
-        False when watching has begun; then whether a relevant file has changed since the step before.
+        False when watching has begun; then whether a relevant file has changed since the step
+        before.
 
     Raises:
         MissingDependencyError: If watchfiles is not installed.
@@ -640,15 +765,17 @@ def file_events(watched: WatchedFiles, stop: threading.Event, tick_s: float) -> 
             for paths in changes:
                 yield changed or any(watched.concerns(path) for _, path in paths)
                 changed = False
-                if _inodes(watched.folders) != seen:  # systems watch folders, not their later namesakes
+                # systems watch folders, not their later namesakes
+                if _inodes(watched.folders) != seen:
                     yield True
                     break
         except FileNotFoundError:  # gone since the check
             stop.wait(tick_s)
         except (OSError, RuntimeError) as exc:
             msg = (
-                f"{', '.join(watched.folders)} cannot be watched ({exc}). Raise the system's limit of watched files "
-                "(on Linux fs.inotify.max_user_watches), or pass poll_s= to use polling."
+                f"{', '.join(watched.folders)} cannot be watched ({exc}). Raise the system's limit"
+                " of watched files (on Linux fs.inotify.max_user_watches), or pass poll_s= to use"
+                " polling."
             )
             raise DatasetPathError(msg) from exc
         finally:
@@ -658,10 +785,12 @@ def file_events(watched: WatchedFiles, stop: threading.Event, tick_s: float) -> 
 def poll_files(
     dataset: Dataset, watched: WatchedFiles, stop: threading.Event, tick_s: float, poll_s: float
 ) -> Iterator[bool]:
-    """Yield the same as `file_events` from periodic listings: for network folders, which have no events.
+    """Yield the same as `file_events` from periodic listings: for network folders, which have no
+    events.
 
-    Compares the signatures that a sync compares, and follows links. A file counts as changed once more when its
-    modification is two seconds old: before that, another change may have left the same signature.
+    Compares the signatures that a sync compares, and follows links. A file counts as changed once
+    more when its modification is two seconds old: before that, another change may have left the
+    same signature.
 
     Args:
         dataset: Its files are listed.
@@ -696,8 +825,12 @@ def _inodes(folders: tuple[str, ...]) -> list[tuple[int, int] | None]:
     return found
 
 
-def _poll(dataset: Dataset, watched: WatchedFiles) -> dict[str, tuple[Signature | None, bool]] | None:
-    """Return every file's signature, and whether it is reliable; None if the folder cannot be listed."""
+def _poll(
+    dataset: Dataset, watched: WatchedFiles
+) -> dict[str, tuple[Signature | None, bool]] | None:
+    """Return every file's signature, and whether it is reliable; None if the folder cannot be
+    listed.
+    """
     try:
         listing = dataset.list_files()
     except DatasetPathError:

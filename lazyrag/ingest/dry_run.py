@@ -1,4 +1,6 @@
-"""The format report of a plan: how files would be read, from their names and beginnings, before any of them is read."""
+"""The format report of a plan: how files would be read, from their names and beginnings, before any
+of them is read.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ CALLED: tuple[How, ...] = ("ocr", "program", "media reader", "own reader")
 """What a plan does not load: it is slow, or costs money."""
 
 _LOOK_S = 2.0  # at one PDF
-_INSIDE = dict.fromkeys(("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read")
+_INSIDE = dict.fromkeys(
+    ("EmlLoader", "MboxLoader", "MsgLoader"), "files inside are unknown until read"
+)
 _MEDIA = frozenset(itertools.chain.from_iterable(SUFFIXES.values()))
 _ORDER = get_args(How)
 
@@ -46,13 +50,15 @@ class PlannedFormat:
 
     Args:
         kind: Their suffix, such as ``".pdf"``; "" for files without one.
-        how: ``"text"``: the text of the file; ``"text layer"``: of a PDF, judged by three of its pages; ``"ocr"``;
-            ``"program"``: through an outside program; ``"media reader"``: by a registered function; ``"own reader"``:
-            of `Document.add_reader` or a registered loader; ``"unknown until read"``; ``"not readable"``: the file
-            would fail; ``"skipped"``: hidden, excluded, empty, or of a kind that nothing reads.
+        how: ``"text"``: the text of the file; ``"text layer"``: of a PDF, judged by three of its
+            pages; ``"ocr"``; ``"program"``: through an outside program; ``"media reader"``: by a
+            registered function; ``"own reader"``: of `Document.add_reader` or a registered loader;
+            ``"unknown until read"``; ``"not readable"``: the file would fail; ``"skipped"``:
+            hidden, excluded, empty, or of a kind that nothing reads.
         files: Their number.
         bytes: Their size; 0 for files that are skipped by name.
-        why: What reads them, what is unknown, or why they are not read; "" if there is no more to say.
+        why: What reads them, what is unknown, or why they are not read; "" if there is no more to
+            say.
     """
 
     kind: str
@@ -63,7 +69,9 @@ class PlannedFormat:
 
     def __str__(self) -> str:
         why = f" ({self.why})" if self.why else ""
-        return f"{self.kind or 'no suffix'}: {self.files} files, {self.bytes:,} bytes: {self.how}{why}"
+        return (
+            f"{self.kind or 'no suffix'}: {self.files} files, {self.bytes:,} bytes: {self.how}{why}"
+        )
 
 
 def plan_formats(loading: Loading, files: Iterable[FoundFile]) -> dict[str, PlannedFormat]:
@@ -71,7 +79,9 @@ def plan_formats(loading: Loading, files: Iterable[FoundFile]) -> dict[str, Plan
     return {file.identity: _planned(loading, file) for file in files}
 
 
-def merge_formats(found: Iterable[PlannedFormat], skipped: Iterable[tuple[str, str]] = ()) -> tuple[PlannedFormat, ...]:
+def merge_formats(
+    found: Iterable[PlannedFormat], skipped: Iterable[tuple[str, str]] = ()
+) -> tuple[PlannedFormat, ...]:
     """Sum what has the same kind, way and reason; what is read comes first.
 
     Args:
@@ -80,10 +90,16 @@ def merge_formats(found: Iterable[PlannedFormat], skipped: Iterable[tuple[str, s
     """
     by_name = (PlannedFormat(_kind(path), "skipped", 1, 0, reason) for path, reason in skipped)
     sums: dict[tuple[int, str, str], PlannedFormat] = {}
-    for one in itertools.chain((one for one in found if one.bytes or one.how != "skipped"), by_name):
+    for one in itertools.chain(
+        (one for one in found if one.bytes or one.how != "skipped"), by_name
+    ):
         key = _ORDER.index(one.how), one.kind, one.why
         known = sums.get(key)
-        sums[key] = replace(one, files=one.files + known.files, bytes=one.bytes + known.bytes) if known else one
+        sums[key] = (
+            replace(one, files=one.files + known.files, bytes=one.bytes + known.bytes)
+            if known
+            else one
+        )
     return tuple(sums[key] for key in sorted(sums))
 
 
@@ -107,7 +123,10 @@ def _planned(loading: Loading, file: FoundFile) -> PlannedFormat:
         if most is not None and planned.bytes > most:
             return replace(planned, why=f"larger than {most:,} bytes")
         how, why = _way(loading, file, path)
-    except (LoadError, MissingDependencyError) as exc:  # of a text format without its package, a plan finds the text
+    except (
+        LoadError,
+        MissingDependencyError,
+    ) as exc:  # of a text format without its package, a plan finds the text
         return with_error(planned, exc)
     except OSError as exc:
         return replace(planned, why=exc.strerror or str(exc))
@@ -142,7 +161,11 @@ def _program(names: tuple[str, ...]) -> tuple[How, str]:
     import shutil  # slow to import
 
     found = next(filter(shutil.which, names), None)
-    return ("program", found) if found else ("not readable", f"no program: install {' or '.join(names)}")
+    return (
+        ("program", found)
+        if found
+        else ("not readable", f"no program: install {' or '.join(names)}")
+    )
 
 
 def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
@@ -150,13 +173,27 @@ def _look(loader: PdfLoader, path: Path) -> tuple[How, str]:
     try:
         with closing(loader.open(path, _LOOK_S)) as file:
             layers = file.layers()
-    except Exception as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
+    except (
+        Exception
+    ) as exc:  # of pdfium as well, at a damaged page: loading may read the others, and reports it
         if isinstance(exc, LoadError) and "password" in str(exc):
             raise
-        return "unknown until read", "too large to look at" if "took longer" in str(exc) else "damaged"
+        return "unknown until read", (
+            "too large to look at" if "took longer" in str(exc) else "damaged"
+        )
     if False not in layers:
-        return ("text layer", "") if layers else ("unknown until read", "no text on the pages looked at")
+        return (
+            ("text layer", "")
+            if layers
+            else ("unknown until read", "no text on the pages looked at")
+        )
     if loader.ocr is not None:
-        return "ocr", repr(loader.ocr) if path.suffix.lower() in _MEDIA else "pages without a text layer"
+        return "ocr", (
+            repr(loader.ocr) if path.suffix.lower() in _MEDIA else "pages without a text layer"
+        )
     missing = "needs OCR: lazyrag index --ocr, add_ocr()"
-    return ("text layer", f"some pages have none: {missing}") if True in layers else ("not readable", missing)
+    return (
+        ("text layer", f"some pages have none: {missing}")
+        if True in layers
+        else ("not readable", missing)
+    )

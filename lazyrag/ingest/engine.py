@@ -1,4 +1,6 @@
-"""The ingestion engine: brings documents to a build plan in batches. One batch: load, transform, embed, write, flip."""
+"""The ingestion engine: brings documents to a build plan in batches. One batch: load, transform,
+embed, write, flip.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,13 @@ from lazyrag.ingest.term_index import BuildTerms, TermIndexes
 from lazyrag.ledger.lease import Turns
 from lazyrag.ledger.ledger import HIDDEN, BuildRow, DocumentRow, Flip, Ledger, NewPart
 from lazyrag.loaders.base import LoadedFile, source_texts
-from lazyrag.loaders.directory import FoundFile, Signature, built_in_metadata, hash_file, signature_of
+from lazyrag.loaders.directory import (
+    FoundFile,
+    Signature,
+    built_in_metadata,
+    hash_file,
+    signature_of,
+)
 from lazyrag.models.embedding import CheckedEmbedder, length_of, stack_embeddings
 from lazyrag.models.protocols import Embedded
 from lazyrag.progress.blocks import contextmanager
@@ -89,7 +97,8 @@ MISFIT = "value left out: "
 _BATCH = 256  # documents that become live together
 _BATCH_BYTES = 8 * 2**20  # of their files; bounds the memory of what is made of them
 _WRITTEN_EVERY_S = 5.0  # so that a crash costs no more than that of what slow transforms made
-_BATCH_SIZE = 1024  # texts embedded together; bounds their memory, and fills the batches of any model
+# texts embedded together; bounds their memory, and fills the batches of any model
+_BATCH_SIZE = 1024
 _SLICE = 2_000  # nodes, and vectors, that are written together: others wait so long for their turn
 _SLICE_CHARACTERS = 1 << 16  # that are analysed together: other threads of Python wait so long
 _BATCH_ERRORS = (IngestionError, StoreError)  # after which no other file would do better
@@ -107,7 +116,9 @@ MakeRoot: TypeAlias = Callable[[int], Root]
 
 
 class Outcome(NamedTuple):
-    """Result for one document: whether something of it became live, as a new version, and notes of its loader."""
+    """Result for one document: whether something of it became live, as a new version, and notes of
+    its loader.
+    """
 
     identity: str
     flipped: bool
@@ -132,9 +143,10 @@ class PendingVersion:
         row: Its row in the ledger.
         make_root: Makes its new root node; None keeps the live one.
         moved_from: The document that its file belonged to before it was moved.
-        beside: The new root node belongs to another root group and makes no new version: the live groups stay live
-            until the groups are switched.
-        version_hash: Digest of the file that the version is made of, if that is not the present one.
+        beside: The new root node belongs to another root group and makes no new version: the live
+            groups stay live until the groups are switched.
+        version_hash: Digest of the file that the version is made of, if that is not the present
+            one.
         before: Its live builds, by group row.
         moved_before: Those of the document that it was moved from.
         current: The builds that are to become live.
@@ -148,8 +160,8 @@ class PendingVersion:
         noted: What was noted of its pictures.
         hashed: Signature of its file when its hash was last checked.
         base: Its row in the ledger before the changes of ``row``; None for ``row`` itself.
-        waits_for_nobody: Whether others wait until it is done, since it was overtaken before: under continuous changes
-            it would never end.
+        waits_for_nobody: Whether others wait until it is done, since it was overtaken before: under
+            continuous changes it would never end.
     """
 
     row: DocumentRow
@@ -174,11 +186,19 @@ class PendingVersion:
 
     def again(self) -> PendingVersion:
         """The same, to be begun anew."""
-        anew: dict[str, Any] = {"current": {}, "segments": {}, "terms": {}, "covered": [], "failures": {}}
+        anew: dict[str, Any] = {
+            "current": {},
+            "segments": {},
+            "terms": {},
+            "covered": [],
+            "failures": {},
+        }
         return replace(self, **anew, waits_for_nobody=True)
 
     def rebase(self, now: DocumentRow) -> bool:
-        """Take over what others have changed in its row since it was planned; returns whether it is still wanted."""
+        """Take over what others have changed in its row since it was planned; returns whether it is
+        still wanted.
+        """
         base, self.base = self.base or now, now
         if now.status in HIDDEN and now.status != base.status:
             return False
@@ -186,13 +206,19 @@ class PendingVersion:
             self.row = now
         elif now.status == "live" and now.updates != base.updates:
             own, before, others = map(json.loads, (self.row.updates, base.updates, now.updates))
-            changed = {key: value for key, value in own.items() if key not in before or before[key] != value}
+            changed = {
+                key: value
+                for key, value in own.items()
+                if key not in before or before[key] != value
+            }
             kept = {key: value for key, value in others.items() if key in own or key not in before}
             self.row = replace(self.row, updates=json.dumps({**kept, **changed}))
         return True
 
     def notes(self) -> tuple[str, ...]:
-        """What the loader noted of the new version, such as a guessed encoding; pictures that are left out."""
+        """What the loader noted of the new version, such as a guessed encoding; pictures that are
+        left out.
+        """
         loaded = json.loads(self.row.loaded) if self.is_new_version else {}
         found = loaded.get("notes")
         return (*map(str, found if isinstance(found, list) else ()), *_unread(loaded), *self.noted)
@@ -283,8 +309,10 @@ class IngestionEngine:
         loading: Calls loaders.
         options: How it ingests.
         dataset: The Document's files.
-        turns: Whose turn it is: others have theirs while documents are loaded, transformed, embedded and analysed.
-        owner: The Document's indexer: the tree of the nodes that transforms see, and the owner of worker threads.
+        turns: Whose turn it is: others have theirs while documents are loaded, transformed,
+            embedded and analysed.
+        owner: The Document's indexer: the tree of the nodes that transforms see, and the owner of
+            worker threads.
         added: Files that are or were added to the dataset's, by identity.
     """
 
@@ -318,13 +346,15 @@ class IngestionEngine:
         """Bring documents to a plan, batch by batch, and record their failures.
 
         Args:
-            versions: The documents; each is made when its batch begins, and released when that is done.
+            versions: The documents; each is made when its batch begins, and released when that is
+                done.
             plan: What they are brought to.
             what: Label of the progress bar.
             count: How many documents there are.
             stop: Stop after the first batch with a failure.
             steps: How many steps each of them takes; 0 for all of the plan.
-            nodes: How many nodes they have, to count these in the progress bar: if they are only embedded. 0 for none.
+            nodes: How many nodes they have, to count these in the progress bar: if they are only
+                embedded. 0 for none.
 
         Returns:
             The outcome of each document.
@@ -344,7 +374,9 @@ class IngestionEngine:
         with (
             self.loading.running(count),
             worker_pool(self.workers, count, self.owner) as executor,
-            ProgressMeter(what, nodes or count, steps, self.options.on_progress, unit=unit) as meter,
+            ProgressMeter(
+                what, nodes or count, steps, self.options.on_progress, unit=unit
+            ) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
                 versions_done = self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))
@@ -354,12 +386,17 @@ class IngestionEngine:
                         pass
                 self._save_failures(versions_done)
                 done += [
-                    Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes()) for one in versions_done
+                    Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes())
+                    for one in versions_done
                 ]
-                if not nodes or len(done) == count:  # those of documents that failed are not counted one by one
+                # those of documents that failed are not counted one by one
+                if not nodes or len(done) == count:
                     meter.reach(nodes or len(done))
                 misfits += (
-                    (one.row.identity, note) for one in versions_done for note in one.notes() if note.startswith(MISFIT)
+                    (one.row.identity, note)
+                    for one in versions_done
+                    for note in one.notes()
+                    if note.startswith(MISFIT)
                 )
                 failed = [failure for one in versions_done for failure in one.real_failures()]
                 if stop and failed:
@@ -368,29 +405,49 @@ class IngestionEngine:
                     raise IngestionError(f"{msg} ({self.failures.where})") from error
         if misfits:
             path, note = misfits[0]
-            problem = f"Values in files do not fit their declared fields: {len(misfits)}. The first, of {path}: {note}"
-            warn_user(f"{problem} ({self.failures.where}: last_report.notes lists all)", IngestionWarning)
+            problem = (
+                f"Values in files do not fit their declared fields: {len(misfits)}. The first, of"
+                f" {path}: {note}"
+            )
+            warn_user(
+                f"{problem} ({self.failures.where}: last_report.notes lists all)", IngestionWarning
+            )
         return done
 
     def record_failures(self) -> None:
         """Replace the ledger's failures with those of this process: a sync has tried everything."""
-        self.ledger.documents.set_failures(None, [(one.path, one.stage, one.error) for one in self.failures])
+        self.ledger.documents.set_failures(
+            None, [(one.path, one.stage, one.error) for one in self.failures]
+        )
 
     def _save_failures(self, batch: Sequence[PendingVersion]) -> None:
-        failed = [(one.row.identity, str(step), error) for one in batch for step, error in one.real_failures()]
+        failed = [
+            (one.row.identity, str(step), error)
+            for one in batch
+            for step, error in one.real_failures()
+        ]
         self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
-        errors = [(one, error) for one in batch for error in one.failures.values() if isinstance(error, NoReaderError)]
+        errors = [
+            (one, error)
+            for one in batch
+            for error in one.failures.values()
+            if isinstance(error, NoReaderError)
+        ]
         if errors:  # what their documents said before is no longer in the files
-            self.ledger.documents.tombstone([row.id for one, _ in errors for row in one.sources], "deleted")
+            self.ledger.documents.tombstone(
+                [row.id for one, _ in errors for row in one.sources], "deleted"
+            )
             self.ledger.documents.note_skipped([(one.row, error.reason) for one, error in errors])
 
     def _begun(self, batch: _Batch) -> _Batch:
-        """Enter the documents of a batch, and read what there is of each, and of the one it was moved from.
+        """Enter the documents of a batch, and read what there is of each, and of the one it was
+        moved from.
 
         Those that were deleted since they were planned are left out.
         """
         plan = batch.plan
-        documents = {row.id for one in batch.versions for row in one.sources if row.id}  # a new one has nothing yet
+        # a new one has nothing yet
+        documents = {row.id for one in batch.versions for row in one.sources if row.id}
         with self.ledger.writing():
             for one in batch.versions:
                 one.base = one.base or (one.row if one.row.id else None)
@@ -399,7 +456,9 @@ class IngestionEngine:
             for one, row in zip(loading, registered, strict=True):
                 one.row = row
             present = self.ledger.documents.rows([one.row.id for one in batch.versions])
-            batch.versions = [one for one, row in zip(batch.versions, present, strict=True) if one.rebase(row)]
+            batch.versions = [
+                one for one, row in zip(batch.versions, present, strict=True) if one.rebase(row)
+            ]
             versions = batch.versions
             loading = [one for one in versions if one.make_root is not None]
             count = len(loading) + len(plan.groups) * len(versions)
@@ -411,7 +470,9 @@ class IngestionEngine:
                 found[build.document, None, build.input] = build  # the newest
         batch.numbers[plan.root] = iter(numbers[: len(loading)])
         for at, group in enumerate(plan.groups):
-            batch.numbers[group.id] = iter(numbers[len(loading) + at * len(versions) :][: len(versions)])
+            batch.numbers[group.id] = iter(
+                numbers[len(loading) + at * len(versions) :][: len(versions)]
+            )
         for one in versions:
             one.before = live.get(one.row.id, {})
             one.moved_before = live.get(one.moved_from.id, {}) if one.moved_from is not None else {}
@@ -421,8 +482,8 @@ class IngestionEngine:
     def _ingest_batch(self, batch: _Batch) -> Sequence[PendingVersion]:
         """Bring a batch to its plan and make it live; returns its documents.
 
-        A document whose step fails is left out of that step. A live version stays if the new one would lose groups.
-        Documents that others have changed meanwhile are begun anew.
+        A document whose step fails is left out of that step. A live version stays if the new one
+        would lose groups. Documents that others have changed meanwhile are begun anew.
         """
         versions, plan = batch.versions, batch.plan
         try:
@@ -445,19 +506,26 @@ class IngestionEngine:
         if not changed:
             return versions
         again = _Batch([one.again() for one in changed], plan, batch.executor, batch.meter)
-        return [*(one for one in versions if one not in changed), *self._ingest_batch(self._begun(again))]
+        return [
+            *(one for one in versions if one not in changed),
+            *self._ingest_batch(self._begun(again)),
+        ]
 
     def _aside(self, versions: Sequence[PendingVersion]) -> AbstractContextManager[None]:
         """Let others have the turn in the block.
 
-        Not while the root group is replaced, of which they need one, nor for documents that were overtaken
-        before; and a launcher's results are those of one batch.
+        Not while the root group is replaced, of which they need one, nor for documents that were
+        overtaken before; and a launcher's results are those of one batch.
         """
         holds_turn = any(version.beside or version.waits_for_nobody for version in versions)
-        return nullcontext() if self.options.launcher is not None or holds_turn else self.turns.aside()
+        return (
+            nullcontext() if self.options.launcher is not None or holds_turn else self.turns.aside()
+        )
 
     def quarantine_key(self, row: DocumentRow) -> str:
-        """What has to change before a file that ended its loader is read again: its bytes, reader or limits."""
+        """What has to change before a file that ended its loader is read again: its bytes, reader
+        or limits.
+        """
         return digest([row.content_hash, row.config_hash, repr(self.loading.limits)])
 
     def _fail(self, step: Step, version: PendingVersion, error: LazyRAGError) -> None:
@@ -471,9 +539,14 @@ class IngestionEngine:
     def _load_roots(self, batch: _Batch) -> None:
         loading = [(one, one.make_root) for one in batch.versions if one.make_root is not None]
         if self.options.launcher is not None:
-            self.loading.loaded = self.options.launcher.load([one for _, one in loading], self.loading)
+            self.loading.loaded = self.options.launcher.load(
+                [one for _, one in loading], self.loading
+            )
         numbers = batch.numbers[batch.plan.root]
-        items = ((version, make_root, number) for (version, make_root), number in zip(loading, numbers, strict=True))
+        items = (
+            (version, make_root, number)
+            for (version, make_root), number in zip(loading, numbers, strict=True)
+        )
         for (version, *_), result in map_in_order(batch.executor, self.workers, _make_root, items):
             batch.meter.tick(LOADING)
             if isinstance(result, Exception):
@@ -484,7 +557,9 @@ class IngestionEngine:
     def _add_root(self, version: PendingVersion, root: Root, batch: _Batch) -> None:
         """Add a root node, or find it among those that are written already."""
         group, updates = batch.plan.root, version.row.updates
-        row = version.row = replace(root.row, id=version.row.id, version=version.row.version, updates=updates)
+        row = version.row = replace(
+            root.row, id=version.row.id, version=version.row.version, updates=updates
+        )
         if root.row.updates != updates:
             root = renewed_root(root.segment, row, self.nodes.schema, root.segment.build)
         input_hash = root_digest(root.segment)
@@ -498,18 +573,28 @@ class IngestionEngine:
         known = same or batch.written.get(group, {}).get((row.id, None, input_hash))
         known = None if same is None and known == live else known
         if known is not None:
-            version.current = dict(version.before) if known == live else {**version.current, group: known}
+            version.current = (
+                dict(version.before) if known == live else {**version.current, group: known}
+            )
             version.segments[group] = [root.segment._replace(build=known.number)]
             return
         number = root.segment.build
-        batch.add(version, BuildRow(number, row.id, group, None, number, input_hash, "[1]"), [root.segment])
+        batch.add(
+            version,
+            BuildRow(number, row.id, group, None, number, input_hash, "[1]"),
+            [root.segment],
+        )
 
     # Transform
 
     def _transform(self, target: GroupTarget, batch: _Batch) -> None:
         plan = batch.plan
         made_of = {target.parent, target.ref or plan.root}
-        ready = [one for one in batch.versions if target.id not in one.current and made_of <= one.current.keys()]
+        ready = [
+            one
+            for one in batch.versions
+            if target.id not in one.current and made_of <= one.current.keys()
+        ]
         if not ready:
             return
         groups_above = plan.made_of(target)
@@ -524,18 +609,28 @@ class IngestionEngine:
             source, kind = "", target.reads_source
             if kind:
                 source = self._source_hash(version, version.segments[plan.root][0], kind)
-            input_hash = input_digest(line, sees_nodes=target.sees_nodes, path_key=target.path_key, source=source)
+            input_hash = input_digest(
+                line, sees_nodes=target.sees_nodes, path_key=target.path_key, source=source
+            )
             known = written.get((version.row.id, above.number, input_hash))
             if known is not None:
                 version.current[target.id] = known
                 continue
-            row = BuildRow(number, version.row.id, target.id, above.number, above.root, input_hash, "[]")
+            row = BuildRow(
+                number, version.row.id, target.id, above.number, above.root, input_hash, "[]"
+            )
             same = [written.get((source.id, None, input_hash)) for source in version.sources]
             copied = next((one for one in same if one is not None), None)
             if copied is not None:
                 copies.append((version, row._replace(counts=copied.counts), copied.number))
             else:
-                to_do.append((version, row, self._reusable(written.values(), input_hash, version, target, plan)))
+                to_do.append(
+                    (
+                        version,
+                        row,
+                        self._reusable(written.values(), input_hash, version, target, plan),
+                    )
+                )
 
         self._copy(copies, target, batch)
 
@@ -563,14 +658,21 @@ class IngestionEngine:
         launched: Iterator[Any] = self.options.launcher.transform(self, target, batch.plan, to_do)
         return launched
 
-    def preview(self, target: GroupTarget, version: PendingVersion, plan: BuildPlan) -> list[Segment]:
+    def preview(
+        self, target: GroupTarget, version: PendingVersion, plan: BuildPlan
+    ) -> list[Segment]:
         """Return the nodes that a transform would make of a document; nothing is written."""
         for group in plan.made_of(target):
             self._fetch([version], group, plan)
         _, version.segments[target.id] = self.run_transform(target, version, 0, plan, {})
         return version.segments[target.id]
 
-    def _copy(self, copies: Sequence[tuple[PendingVersion, BuildRow, int]], target: GroupTarget, batch: _Batch) -> None:
+    def _copy(
+        self,
+        copies: Sequence[tuple[PendingVersion, BuildRow, int]],
+        target: GroupTarget,
+        batch: _Batch,
+    ) -> None:
         """Take over the nodes of earlier builds, which were made of equal parents."""
         if not copies:
             return
@@ -585,7 +687,11 @@ class IngestionEngine:
                 parents_before = self.nodes.of_builds(batch.plan.collection(target.parent), above)
         for (version, row, _), nodes, parents in zip(copies, before, parents_before, strict=True):
             counts, now = json.loads(row.counts), version.segments[target.parent]
-            batch.add(version, row, rebound_segments(nodes, parents, now, counts, row.number, self.nodes.schema))
+            batch.add(
+                version,
+                row,
+                rebound_segments(nodes, parents, now, counts, row.number, self.nodes.schema),
+            )
 
     def run_transform(
         self,
@@ -596,28 +702,46 @@ class IngestionEngine:
         reusable: NodesByText,
         made_drafts: Iterator[list[Draft]] | None = None,
     ) -> tuple[list[int], list[Segment]]:
-        """How many nodes each parent gave, and the nodes; of drafts that a launcher made, if there are any."""
-        source = PendingSource(self.owner, version, plan, self._fetch, self.source, self.image, target)
+        """How many nodes each parent gave, and the nodes; of drafts that a launcher made, if there
+        are any.
+        """
+        source = PendingSource(
+            self.owner, version, plan, self._fetch, self.source, self.image, target
+        )
         schema, parents = self.nodes.schema, version.segments[target.parent]
         keys = [content_key(above) if reusable else None for above in parents]
         new = [
-            DocNode.from_segment(above, source) for above, key in zip(parents, keys, strict=True) if key not in reusable
+            DocNode.from_segment(above, source)
+            for above, key in zip(parents, keys, strict=True)
+            if key not in reusable
         ]
-        drafts_of_new = run_transforms(target.transform, new) if made_drafts is None else made_drafts
+        drafts_of_new = (
+            run_transforms(target.transform, new) if made_drafts is None else made_drafts
+        )
         made: list[Segment] = []
         counts: list[int] = []
         for above, key in zip(parents, keys, strict=True):
             try:
                 if key in reusable:
                     before, nodes = reusable[key]
-                    rebound = rebound_segments(nodes, [before], [above], [len(nodes)], number, schema)
-                    own = [one._replace(number=at) for at, one in enumerate(rebound, start=len(made) + 1)]
+                    rebound = rebound_segments(
+                        nodes, [before], [above], [len(nodes)], number, schema
+                    )
+                    own = [
+                        one._replace(number=at)
+                        for at, one in enumerate(rebound, start=len(made) + 1)
+                    ]
                 else:
                     drafts = next(drafts_of_new)
-                    own = child_segments(above, target.name, number, drafts, schema, before=len(made))
+                    own = child_segments(
+                        above, target.name, number, drafts, schema, before=len(made)
+                    )
             except (TransformError, ConfigError) as exc:
-                uid = getattr(exc, "uid", "") or above.uid  # of a batch of nodes it may be another's
-                raise TransformError(str(exc), group=target.name, uid=uid) from (exc.__cause__ or exc)
+                # of a batch of nodes it may be another's
+                uid = getattr(exc, "uid", "") or above.uid
+                raise TransformError(str(exc), group=target.name, uid=uid) from (
+                    exc.__cause__ or exc
+                )
             made += own
             counts.append(len(own))
         return counts, made
@@ -630,15 +754,21 @@ class IngestionEngine:
         target: GroupTarget,
         plan: BuildPlan,
     ) -> NodesByText:
-        """Nodes of earlier builds to use again by their parent's text, where a model made them of texts alone.
+        """Nodes of earlier builds to use again by their parent's text, where a model made them of
+        texts alone.
 
-        The part of the path that the transform reads (behind the slash of the input) has to be the same.
+        The part of the path that the transform reads (behind the slash of the input) has to be the
+        same.
         """
         if target.sees_nodes or target.reads_source or not target.reuses_texts:
             return {}
         documents = {row.id for row in version.sources}
         by_path = input_hash.partition("/")[2]
-        rows = [row for row in written if row.document in documents and row.input.partition("/")[2] == by_path]
+        rows = [
+            row
+            for row in written
+            if row.document in documents and row.input.partition("/")[2] == by_path
+        ]
         if not rows:
             return {}
         newest = max(rows, key=lambda row: row.number)
@@ -650,11 +780,17 @@ class IngestionEngine:
             start += count
         return found
 
-    def _with_parents(self, row: BuildRow, target: GroupTarget, plan: BuildPlan) -> tuple[list[Segment], list[Segment]]:
+    def _with_parents(
+        self, row: BuildRow, target: GroupTarget, plan: BuildPlan
+    ) -> tuple[list[Segment], list[Segment]]:
         """The nodes of a build, and those of the build above it."""
         build = self.ledger.builds.with_parents([row.number])[row.number]
         nodes = self.nodes.of_build(target.collection, build)
-        return nodes, self.nodes.of_build(plan.collection(target.parent), build.parent) if build.parent else []
+        return nodes, (
+            self.nodes.of_build(plan.collection(target.parent), build.parent)
+            if build.parent
+            else []
+        )
 
     # Embed and analyse
 
@@ -688,7 +824,9 @@ class IngestionEngine:
                 if not target.dimension:
                     with self.turns.taken():
                         dimension = length_of(vectors[0])
-                        self.nodes.create_vectors(target.collection, dimension, target.step.embed_key or "")
+                        self.nodes.create_vectors(
+                            target.collection, dimension, target.step.embed_key or ""
+                        )
                         self.ledger.groups.set_dimension(target.id, dimension)
                     target.dimension = dimension
                 own = zip(version.segments[target.group], vectors, strict=True)
@@ -707,7 +845,9 @@ class IngestionEngine:
         found: dict[str, Embedded] = {}
         groups, text = self.ledger.tree.groups, target.text
         group = groups.get(plan.names[target.group])
-        if group is None or (text.identity and not (text.is_fields and group.parent == LAZY_ROOT_NAME)):
+        if group is None or (
+            text.identity and not (text.is_fields and group.parent == LAZY_ROOT_NAME)
+        ):
             return found  # what was read of its nodes is not known
         index = group.indexes.get(("vectors", str(target.step.embed_key), target.identity))
         if index is None or not index.dimension:
@@ -729,7 +869,9 @@ class IngestionEngine:
         return found
 
     def _analyse(self, target: TermsTarget, batch: _Batch) -> None:
-        """Analyse the nodes that a keyword index lacks; their terms are written when the documents become live."""
+        """Analyse the nodes that a keyword index lacks; their terms are written when the documents
+        become live.
+        """
         target.terms.shrink()
         for version in self._uncovered(target, batch):
             batch.meter.tick(target.step)
@@ -747,7 +889,9 @@ class IngestionEngine:
             version.terms[target.id] = BuildTerms(number, keys, codes, rows, target.terms, fields)
             version.covered.append((target.id, number))
 
-    def _index_texts(self, target: IndexTarget, version: PendingVersion, plan: BuildPlan) -> list[str]:
+    def _index_texts(
+        self, target: IndexTarget, version: PendingVersion, plan: BuildPlan
+    ) -> list[str]:
         """What an index reads of a document's nodes; [] if that failed."""
         segments, wanted = version.segments[target.group], target.text
         if not wanted.identity or not segments:
@@ -756,10 +900,16 @@ class IngestionEngine:
         try:
             root = source.root(segments[0]).segment
             fields = FieldReader(wanted.fields, root, is_file=version.row.origin != "text")
-            written = {} if not wanted.group else source.texts_below(plan, target.group, wanted.group)
+            written = (
+                {} if not wanted.group else source.texts_below(plan, target.group, wanted.group)
+            )
             texts = []
             for one in segments:
-                own = content_text(one.content) if wanted.write is None else wanted.write(source.show(one))
+                own = (
+                    content_text(one.content)
+                    if wanted.write is None
+                    else wanted.write(source.show(one))
+                )
                 if not isinstance(own, str) or not own:
                     expected = "a function that returns a non-empty string"
                     require(False, "index_text", wanted.write, expected, f"Got {own!r:.60}.")  # noqa: FBT003
@@ -770,21 +920,34 @@ class IngestionEngine:
             if isinstance(exc, _BATCH_ERRORS):
                 raise
             msg = f"index_text of {target.step.group!r} raised {type(exc).__name__}: {exc}"
-            error = exc if isinstance(exc, LazyRAGError) else TransformError(sentence(msg), group=target.step.group)
+            error = (
+                exc
+                if isinstance(exc, LazyRAGError)
+                else TransformError(sentence(msg), group=target.step.group)
+            )
             self._fail(target.step, version, error)
             return []
         return texts
 
     def indexed_texts(self, plan: BuildPlan) -> Iterator[tuple[str, list[str]]]:
-        """What the vector indexes of a plan read that is not the nodes' own text, by identity, in pages."""
+        """What the vector indexes of a plan read that is not the nodes' own text, by identity, in
+        pages.
+        """
         targets = [one for one in plan.vectors if one.text.is_fields]
         rows = list(self.ledger.documents.all().values()) if targets else []
-        for some in batches_reaching(map(PendingVersion, rows), _file_size, _BATCH_BYTES, most_items=_BATCH):
+        for some in batches_reaching(
+            map(PendingVersion, rows), _file_size, _BATCH_BYTES, most_items=_BATCH
+        ):
             with self._reading():
                 live = self.ledger.builds.live({one.row.id for one in some})
                 for version in some:
                     version.current = dict(live.get(version.row.id, {}))
-                pairs = [(target, one) for target in targets for one in some if target.group in one.current]
+                pairs = [
+                    (target, one)
+                    for target in targets
+                    for one in some
+                    if target.group in one.current
+                ]
                 for target, version in pairs:
                     self._fetch([version], target.group, plan)
                 found = [(target, self._index_texts(target, one, plan)) for target, one in pairs]
@@ -805,7 +968,8 @@ class IngestionEngine:
     # Write and flip
 
     def _write(self, batch: _Batch) -> None:
-        """Enter builds into the ledger, write their nodes, acknowledge the builds: in one transaction in one file.
+        """Enter builds into the ledger, write their nodes, acknowledge the builds: in one
+        transaction in one file.
 
         Nodes of large documents are written in slices, between which others have their turn.
         """
@@ -821,11 +985,15 @@ class IngestionEngine:
 
     def _write_steps(self, batch: _Batch, rows: Sequence[BuildRow]) -> None:
         nodes = {
-            batch.plan.collection(group): itertools.chain.from_iterable(some for _, some in of_group)
+            batch.plan.collection(group): itertools.chain.from_iterable(
+                some for _, some in of_group
+            )
             for group, of_group in batch.new.items()
         }
         slices = [
-            (collection, some) for collection, every in nodes.items() for some in batches_reaching(every, _one, _SLICE)
+            (collection, some)
+            for collection, every in nodes.items()
+            for some in batches_reaching(every, _one, _SLICE)
         ]
         steps = [
             partial(self.ledger.builds.begin, rows),
@@ -842,8 +1010,14 @@ class IngestionEngine:
                 step()
 
     def _flip(self, versions: Sequence[PendingVersion], plan: BuildPlan) -> list[PendingVersion]:
-        """Make documents live, in one transaction; returns those that others have changed meanwhile."""
-        going = [one for one in versions if one.current and not (one.has_new_root and one.would_lose(plan))]
+        """Make documents live, in one transaction; returns those that others have changed
+        meanwhile.
+        """
+        going = [
+            one
+            for one in versions
+            if one.current and not (one.has_new_root and one.would_lose(plan))
+        ]
         parts: list[NewPart] = []
         try:
             with self._aside(versions):
@@ -856,11 +1030,17 @@ class IngestionEngine:
             self.terms.release(parts)
         return changed
 
-    def _ready(self, versions: Sequence[PendingVersion]) -> tuple[list[PendingVersion], list[PendingVersion]]:
-        """The documents that can become live, and those that others have changed; without deleted ones."""
+    def _ready(
+        self, versions: Sequence[PendingVersion]
+    ) -> tuple[list[PendingVersion], list[PendingVersion]]:
+        """The documents that can become live, and those that others have changed; without deleted
+        ones.
+        """
         ready: list[PendingVersion] = []
         changed: list[PendingVersion] = []
-        for one, now in zip(versions, self.ledger.documents.rows([one.row.id for one in versions]), strict=True):
+        for one, now in zip(
+            versions, self.ledger.documents.rows([one.row.id for one in versions]), strict=True
+        ):
             base = one.base or now
             if now.status in HIDDEN and now.status != base.status:
                 self.ledger.documents.tombstone([now.id], now.status)  # also what was written since
@@ -870,7 +1050,9 @@ class IngestionEngine:
                 ready.append(one)
         return ready, changed
 
-    def _flip_ready(self, versions: Sequence[PendingVersion], plan: BuildPlan, parts: Sequence[NewPart]) -> None:
+    def _flip_ready(
+        self, versions: Sequence[PendingVersion], plan: BuildPlan, parts: Sequence[NewPart]
+    ) -> None:
         flips: list[Flip] = []
         unchanged: list[DocumentRow] = []  # whose files were read, and gave what is live already
         for one in versions:
@@ -879,7 +1061,9 @@ class IngestionEngine:
                 builds = {group: row.number for group, row in one.current.items()}
                 root = one.current[plan.root].number if one.is_new_version else None
                 gone = (one.moved_from.id,) if one.moved_from is not None else ()
-                flips.append(Flip(one.row, builds, tuple(one.covered), root, gone, one.version_hash))
+                flips.append(
+                    Flip(one.row, builds, tuple(one.covered), root, gone, one.version_hash)
+                )
             elif one.make_root is not None:
                 unchanged.append(one.row)
         if flips:
@@ -892,7 +1076,9 @@ class IngestionEngine:
                 partial_indexes=plan.partial_indexes if partial else (),
                 visible=plan.visible,
             )
-            self.ledger.file.arrays.postpone_deletion(name for part in parts for name in part.retired)
+            self.ledger.file.arrays.postpone_deletion(
+                name for part in parts for name in part.retired
+            )
         if unchanged:
             self.ledger.documents.note_files(unchanged)
         for one in versions:
@@ -902,22 +1088,37 @@ class IngestionEngine:
 
     def _reading(self, *, vectors: bool = False) -> AbstractContextManager[object]:
         """One transaction for what is read of the ledger and of stores in its file."""
-        return self.ledger.reading() if self.nodes.are_in(self.ledger.file, vectors=vectors) else nullcontext()
+        return (
+            self.ledger.reading()
+            if self.nodes.are_in(self.ledger.file, vectors=vectors)
+            else nullcontext()
+        )
 
     def _source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:  # noqa: FBT001  see `source`
-        """Digest of the file with a document's source; "" if that is the text of its root node, or has no pictures."""
+        """Digest of the file with a document's source; "" if that is the text of its root node, or
+        has no pictures.
+        """
         row = version.row
         if row.origin == "text" or not self.loading.has_source(row.identity, root.metadata, kind):
             return ""
-        return self._live_hash(row) if version.make_root is None else version.version_hash or row.content_hash
+        return (
+            self._live_hash(row)
+            if version.make_root is None
+            else version.version_hash or row.content_hash
+        )
 
     def _live_hash(self, row: DocumentRow) -> str:
         """Digest of the file that a document's live version is made of."""
         versions = self.ledger.documents.versions(row.id)
-        return next((one.content_hash for one in versions if one.number == row.version), row.content_hash)
+        return next(
+            (one.content_hash for one in versions if one.number == row.version), row.content_hash
+        )
 
-    def source(self, version: PendingVersion, root: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
-        """Read the source texts of a document from its file; () if the only one is the text of its root node.
+    def source(
+        self, version: PendingVersion, root: Segment, kind: bool | str = True
+    ) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
+        """Read the source texts of a document from its file; () if the only one is the text of its
+        root node.
 
         Raises:
             TransformError: If the file is gone, or is not the one that the root node is made of.
@@ -927,8 +1128,11 @@ class IngestionEngine:
             texts: list[tuple[str, str]] = []
             if expected:
                 file, before = self._unchanged(version, expected)
-                linked = kind == PICTURES and version.row.origin == "dataset"  # what lies beside uploads is of others
-                texts = source_texts(self.loading.load(file, source=LINKED_PICTURES if linked else kind))
+                # what lies beside uploads is of others
+                linked = kind == PICTURES and version.row.origin == "dataset"
+                texts = source_texts(
+                    self.loading.load(file, source=LINKED_PICTURES if linked else kind)
+                )
                 if not texts or signature_of(file.path) != before:
                     raise TransformError(_NO_SOURCE)
             version.sources_read[kind] = () if texts == [("", root.content)] else texts
@@ -941,12 +1145,18 @@ class IngestionEngine:
         file, _ = self._unchanged(version, self._source_hash(version, root, PICTURES))
         return self.loading.picture(file.path, root, node)
 
-    def _unchanged(self, version: PendingVersion, expected: str) -> tuple[FoundFile, Signature | None]:
+    def _unchanged(
+        self, version: PendingVersion, expected: str
+    ) -> tuple[FoundFile, Signature | None]:
         """The file of a document with a hash, and its signature before it is read."""
         identity = version.row.identity
         file = self.added.get(identity) or self.dataset.find(identity)
         before = signature_of(file.path) if file is not None else None
-        if file is None or before is None or (version.hashed != before and hash_file(file.path) != expected):
+        if (
+            file is None
+            or before is None
+            or (version.hashed != before and hash_file(file.path) != expected)
+        ):
             raise TransformError(_NO_SOURCE)
         version.hashed = before
         return file, before
@@ -964,8 +1174,8 @@ class IngestionEngine:
 
 
 _NO_SOURCE = (
-    "The source of the document cannot be read: its file is gone, or has changed since it was loaded. "
-    "Call sync(); for a file outside of the dataset, add_files with it."
+    "The source of the document cannot be read: its file is gone, or has changed since it was"
+    " loaded. Call sync(); for a file outside of the dataset, add_files with it."
 )
 
 
@@ -1006,7 +1216,8 @@ class FieldReader:
     """Reads the fields of a document's nodes that indexes read before their text.
 
     Args:
-        names: ``"path"``, ``"title"``, ``"headings"``, or names of metadata of the node or its file.
+        names: ``"path"``, ``"title"``, ``"headings"``, or names of metadata of the node or its
+            file.
         root: The root node of the document.
         is_file: Whether its path is that of a file, not an id, whose words say nothing.
     """
@@ -1021,11 +1232,17 @@ class FieldReader:
         self._path = " ".join(word for word in words if not word.isdecimal())
 
     def read(self, node: Segment, source: Segment | None, text: str) -> str:
-        """The fields that a node has, each once, and a text; its headings if its span counts in the root node."""
+        """The fields that a node has, each once, and a text; its headings if its span counts in the
+        root node.
+        """
         heading: str | None = None
         if node.span is not None and source is not None and source.group == LAZY_ROOT_NAME:
             at = bisect_right(self._starts, node.span[0]) - 1
-            heading = self._headings[at].label if at >= 0 and node.span[0] < self._headings[at].end else ""
+            heading = (
+                self._headings[at].label
+                if at >= 0 and node.span[0] < self._headings[at].end
+                else ""
+            )
         prefix = None if node.metadata else self._prefixes.get(heading)
         if prefix is None:
             fields = (self._read(name, node, heading) for name in self._names)
@@ -1041,27 +1258,37 @@ class FieldReader:
             # Without a span in the root node it is of a splitter of source texts.
             return str(node.metadata.get("heading", "")) if heading is None else heading
         value = node.metadata.get(name, self._root.metadata.get(name))
-        return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return (
+            ""
+            if value is None
+            else ", ".join(map(str, value))
+            if isinstance(value, list)
+            else str(value)
+        )
 
 
 _WORD = re.compile(r"[^\W_]+")
 
 
-def field_texts(names: Sequence[str], root: Segment, nodes: Iterable[Segment], *, is_file: bool = True) -> list[str]:
+def field_texts(
+    names: Sequence[str], root: Segment, nodes: Iterable[Segment], *, is_file: bool = True
+) -> list[str]:
     """The texts of nodes right below a root node, each after its fields."""
     fields = FieldReader(names, root, is_file=is_file)
     return [fields.read(one, root, content_text(one.content)) for one in nodes]
 
 
 class PendingSource:
-    """Source of the nodes that a transform sees: their neighbours in the version that is being built.
+    """Source of the nodes that a transform sees: their neighbours in the version that is being
+    built.
 
     Args:
         document_token: Identifies the Document.
         version: The document.
         plan: What it is brought to.
         fetch: Reads the nodes of a group, by the group's row.
-        load_source: Loads the source texts of the document's file, given its root node and their kind.
+        load_source: Loads the source texts of the document's file, given its root node and their
+            kind.
         load_image: Reads the picture of a node, given the root node, too.
         target: The group that is made, if one is.
     """
@@ -1106,7 +1333,9 @@ class PendingSource:
         return found
 
     def ref_nodes(self, segment: Segment) -> list[DocNode]:
-        """The nodes of the target's ref group that belong to a node: those below the lowest group above both."""
+        """The nodes of the target's ref group that belong to a node: those below the lowest group
+        above both.
+        """
         own, other = self._plan.line(self._target.parent), self._plan.line(self._target.ref)
         shared = next(row for row in own if row in other)
         if self._refs is None:
@@ -1124,10 +1353,14 @@ class PendingSource:
         """
         child = next((one.id for one in plan.groups if one.name == name), 0)
         if child not in self._version.current:
-            raise TransformError(f"The group {name!r}, which index_text reads, was not made.", group=name)
+            raise TransformError(
+                f"The group {name!r}, which index_text reads, was not made.", group=name
+            )
         line, found = plan.line(child), dict[str, list[str]]()
         for node in self._segments(child):
-            found.setdefault(self._ancestor(node, line, group), []).append(content_text(node.content))
+            found.setdefault(self._ancestor(node, line, group), []).append(
+                content_text(node.content)
+            )
         return found
 
     def _ancestor(self, segment: Segment, line: Sequence[int], shared: int) -> str:
@@ -1153,7 +1386,11 @@ class PendingSource:
 
     def source_texts(self, segment: Segment, kind: bool | str = True) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
         """See `NodeSource.source_texts`."""
-        return self._load_source(self._version, segment, kind) if segment.group == LAZY_ROOT_NAME else ()
+        return (
+            self._load_source(self._version, segment, kind)
+            if segment.group == LAZY_ROOT_NAME
+            else ()
+        )
 
     def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002  the Protocol's signature
         """See `NodeSource.image`."""
@@ -1185,7 +1422,10 @@ class PendingSource:
         above = self._parents.get(segment.group)
         found = None if above is None else self._by_uid(above).get(segment.parent)
         if found is None:
-            msg = f"Node {segment.uid} of group {segment.group!r} has lost its parent. Retrieve it again."
+            msg = (
+                f"Node {segment.uid} of group {segment.group!r} has lost its parent. Retrieve it"
+                " again."
+            )
             raise StaleNodeError(msg)
         return found
 
@@ -1221,14 +1461,19 @@ def file_root(
         raise user_metadata
     for _ in range(_MAX_READS):  # metadata and text have to be of one version of the file
         before = signature_of(file.raw_path)
-        built_in = _file_system_metadata(file)  # before reading, which may change the time of last access
+        # before reading, which may change the time of last access
+        built_in = _file_system_metadata(file)
         loaded = load(file)
         if signature_of(file.raw_path) == before:
             break
-    from_loader, from_user = check_metadata(_typed_metadata(loaded, schema)), check_metadata(user_metadata)
+    from_loader, from_user = (
+        check_metadata(_typed_metadata(loaded, schema)),
+        check_metadata(user_metadata),
+    )
     metadata = {**from_loader, **from_user, **json.loads(row.updates), **built_in}
     segment = root_segment(file.identity, loaded, metadata, schema, build)
-    unchanged = signature_of(file.raw_path) == file.signature  # else it may have been another while it was read
+    # else it may have been another while it was read
+    unchanged = signature_of(file.raw_path) == file.signature
     row = replace(
         row,
         signature=file.signature if unchanged else None,
@@ -1239,7 +1484,9 @@ def file_root(
 
 
 def _typed_metadata(loaded: LoadedFile, schema: Schema) -> dict[str, Any]:
-    """Metadata of a loader, with its values of declared fields parsed; those that do not fit are noted."""
+    """Metadata of a loader, with its values of declared fields parsed; those that do not fit are
+    noted.
+    """
     metadata, misfits = dict(loaded.metadata), list[str]()
     for name, declared in schema.items():
         value = metadata.pop(name, None) if name in metadata else loaded.fields.get(name)
@@ -1264,7 +1511,12 @@ def text_root(row: DocumentRow, text: str, today: str, schema: Schema, build: in
         "last_modified_date": today,
         "last_accessed_date": today,
     }
-    return Root(root_segment(row.identity, LoadedFile(text), _metadata(row, built_in, built_in), schema, build), row)
+    return Root(
+        root_segment(
+            row.identity, LoadedFile(text), _metadata(row, built_in, built_in), schema, build
+        ),
+        row,
+    )
 
 
 def renewed_root(
@@ -1286,11 +1538,16 @@ def renewed_root(
     known = {name: before.metadata[name] for name in BUILT_IN_FIELDS if name in before.metadata}
     built_in = known if file is None else _file_system_metadata(file)
     loaded = LoadedFile(str(before.content), before.locations, json.loads(row.loaded))
-    row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))  # the fields may have changed
-    return Root(root_segment(row.identity, loaded, _metadata(row, {}, built_in), schema, build), row)
+    # the fields may have changed
+    row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))
+    return Root(
+        root_segment(row.identity, loaded, _metadata(row, {}, built_in), schema, build), row
+    )
 
 
-def _metadata(row: DocumentRow, first: Mapping[str, Any], built_in: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(
+    row: DocumentRow, first: Mapping[str, Any], built_in: Mapping[str, Any]
+) -> dict[str, Any]:
     """A document's metadata; later parts take precedence."""
     stored = (json.loads(text) for text in (row.loaded, row.user_metadata, row.updates))
     metadata = dict(first)
@@ -1306,11 +1563,15 @@ def _file_system_metadata(file: FoundFile) -> Mapping[str, Any]:
     try:
         return {**built_in_metadata(file.path), **named}
     except OSError as exc:
-        msg = f"The file cannot be looked at ({exc.strerror}). Check that it exists and may be read."
+        msg = (
+            f"The file cannot be looked at ({exc.strerror}). Check that it exists and may be read."
+        )
         raise LoadError(msg, path=str(file.path)) from exc
 
 
-def root_segment(identity: str, loaded: LoadedFile, metadata: dict[str, Any], schema: Schema, build: int) -> Segment:
+def root_segment(
+    identity: str, loaded: LoadedFile, metadata: dict[str, Any], schema: Schema, build: int
+) -> Segment:
     """The root node of a document.
 
     Args:
@@ -1387,7 +1648,11 @@ def child_segments(
             number=number,
             content=draft.content,
             metadata=check_metadata(draft.metadata) if draft.metadata else EMPTY,
-            fields=_own_fields(parent.fields, draft.metadata, schema) if draft.metadata else parent.fields,
+            fields=(
+                _own_fields(parent.fields, draft.metadata, schema)
+                if draft.metadata
+                else parent.fields
+            ),
             span=_shifted(draft.span, parent.span[0]) if parent.span else draft.span,
         )
         for number, (uid, draft) in enumerate(zip(uids, drafts, strict=True), start=before + 1)
@@ -1402,7 +1667,8 @@ def rebound_segments(
     build: int,
     schema: Schema,
 ) -> list[Segment]:
-    """Nodes that were made of equal parents, as nodes of these: what the transform would return again.
+    """Nodes that were made of equal parents, as nodes of these: what the transform would return
+    again.
 
     Args:
         before: The nodes, in order.
@@ -1421,12 +1687,20 @@ def rebound_segments(
             document_id=parent.document_id,
             path=parent.path,
             parent=parent.uid,
-            fields=_own_fields(parent.fields, node.metadata, schema) if node.metadata else parent.fields,
-            span=_shifted(node.span, (parent.span or (0, 0))[0] - (parent_before.span or (0, 0))[0]),
+            fields=(
+                _own_fields(parent.fields, node.metadata, schema)
+                if node.metadata
+                else parent.fields
+            ),
+            span=_shifted(
+                node.span, (parent.span or (0, 0))[0] - (parent_before.span or (0, 0))[0]
+            ),
         )
         for parent_before, parent, count in zip(parents_before, parents, counts, strict=True)
         for uid, node in zip(
-            child_uids(parent.uid, group, range(1, count + 1)), itertools.islice(rest, count), strict=True
+            child_uids(parent.uid, group, range(1, count + 1)),
+            itertools.islice(rest, count),
+            strict=True,
         )
     ]
 
@@ -1436,7 +1710,9 @@ def _shifted(span: Span | None, by: int) -> Span | None:
 
 
 def _own_fields(above: Fields, metadata: Mapping[str, Any], schema: Schema) -> Fields:
-    """A node's fields: those of the node above it, overlaid with the declared ones in its own metadata."""
+    """A node's fields: those of the node above it, overlaid with the declared ones in its own
+    metadata.
+    """
     own = {
         name: check_value(name, schema[name], value)
         for name, value in metadata.items()
@@ -1453,14 +1729,20 @@ _SORTED = json.JSONEncoder(sort_keys=True, default=str)  # json.dumps would make
 
 def root_digest(root: Segment) -> str:
     """Digest of a root node, without the time of last access, which reading may change."""
-    stable = [{name: value for name, value in one.items() if name != _VOLATILE} for one in (root.metadata, root.fields)]
-    return digest([content_text(root.content), _SORTED.encode([*stable, _location_rows(root.locations)])])
+    stable = [
+        {name: value for name, value in one.items() if name != _VOLATILE}
+        for one in (root.metadata, root.fields)
+    ]
+    return digest(
+        [content_text(root.content), _SORTED.encode([*stable, _location_rows(root.locations)])]
+    )
 
 
 def output_digest(nodes: Sequence[Segment]) -> str:
     """Digest of a build's nodes as a store holds them, the time of last access included."""
     shared: dict[str, int] = {}  # path and fields, which most nodes of a build have in common
-    seen: dict[tuple[str, int], int] = {}  # the same by the fields' object, as which they mostly come
+    # the same by the fields' object, as which they mostly come
+    seen: dict[tuple[str, int], int] = {}
     parts: list[str] = []
     for one in nodes:
         common = seen.get((one.path, id(one.fields)))
@@ -1470,11 +1752,15 @@ def output_digest(nodes: Sequence[Segment]) -> str:
         kind, text = _typed_content(one)
         start, end = one.span or ("", "")
         rest = (
-            _SORTED.encode([dict(one.metadata), _location_rows(one.locations)]) if one.metadata or one.locations else ""
+            _SORTED.encode([dict(one.metadata), _location_rows(one.locations)])
+            if one.metadata or one.locations
+            else ""
         )
-        # The parts of a node, and nodes, cannot run into each other: free text is preceded by its length.
+        # The parts of a node, and nodes, cannot run into each other: free text is preceded by its
+        # length.
         parts.append(
-            f"{common} {one.uid}-{one.build} {one.parent} {one.number} {start} {end} {kind} {len(text)} {text}{rest}"
+            f"{common} {one.uid}-{one.build} {one.parent} {one.number} {start} {end} {kind}"
+            f" {len(text)} {text}{rest}"
         )
     return digest([*shared, "".join(parts)])
 
@@ -1488,13 +1774,14 @@ def input_digest(
 ) -> str:
     """Digest of everything that a transform can see.
 
-    The six built-in fields are left out, so that a file that is moved or touched costs no transform; so are the nodes
-    beside or below, which may not be made yet.
+    The six built-in fields are left out, so that a file that is moved or touched costs no
+    transform; so are the nodes beside or below, which may not be made yet.
 
     Args:
-        line: The document's nodes of the parent group, of the group above that and so on; the root node last.
-        sees_nodes: Whether it is called with nodes, through which it reaches those above; else it sees nothing but the
-            parents' content.
+        line: The document's nodes of the parent group, of the group above that and so on; the root
+            node last.
+        sees_nodes: Whether it is called with nodes, through which it reaches those above; else it
+            sees nothing but the parents' content.
         path_key: The part of the document's path that it reads; None for nothing.
         source: Digest of the file whose source text it reads; "" for none.
     """
@@ -1502,7 +1789,11 @@ def input_digest(
     if sees_nodes:
         for nodes in line:
             for one in nodes:
-                own = {name: value for name, value in one.metadata.items() if name not in BUILT_IN_FIELDS}
+                own = {
+                    name: value
+                    for name, value in one.metadata.items()
+                    if name not in BUILT_IN_FIELDS
+                }
                 parts.append(_SORTED.encode(own))
             parts += [_SORTED.encode([one.span, one.number]) for one in nodes]
         parts += [text for nodes in line[1:] for one in nodes for text in _typed_content(one)]
@@ -1516,7 +1807,11 @@ def input_digest(
 def _typed_content(one: Segment) -> tuple[str, str]:
     """The type of a node's content ("" for text), and the content as text."""
     content = one.content
-    return ("", content) if isinstance(content, str) else (type(content).__name__, _SORTED.encode(content))
+    return (
+        ("", content)
+        if isinstance(content, str)
+        else (type(content).__name__, _SORTED.encode(content))
+    )
 
 
 def _location_rows(locations: Iterable[Location]) -> list[tuple[int, int, str, str]]:
@@ -1536,14 +1831,16 @@ def embed_documents(
 ) -> Iterator[tuple[D, Sequence[Embedded]]]:
     """Embed documents; yields each with the result for each of its texts, as soon as all are there.
 
-    Texts of several documents are embedded together: a batch need not end where a file does, and models that pad prefer
-    to choose texts of equal length among many. So documents come in any order.
+    Texts of several documents are embedded together: a batch need not end where a file does, and
+    models that pad prefer to choose texts of equal length among many. So documents come in any
+    order.
 
     Args:
         embedder: The embed callable.
         dimension: The length that vectors must have, or `SPARSE`; 0 if it is not known yet.
         texts: Documents with their texts, at least one each.
-        known: Vectors of texts that need not be embedded again; looked up again for every few documents.
+        known: Vectors of texts that need not be embedded again; looked up again for every few
+            documents.
         on_nodes: Called with the number of further texts that have a result.
         at_once: How many texts are embedded together.
     """
@@ -1585,7 +1882,8 @@ def _embed_together(
 # Worker threads
 
 _AHEAD = 4  # items for each worker that may be done before their results are read
-_WORTH_A_THREAD_S = 0.002  # handing an item over costs a few tenths of a millisecond when Python does the work
+# handing an item over costs a few tenths of a millisecond when Python does the work
+_WORTH_A_THREAD_S = 0.002
 _SURELY_WORTH_ONE_S = 0.05
 
 _owners = threading.local()
@@ -1608,7 +1906,9 @@ def worker_pool(workers: int, count: int, owner: object) -> Iterator[ThreadPoolE
     from concurrent.futures import ThreadPoolExecutor  # 8 ms, which a start without changes saves
 
     stopping = threading.Event()
-    executor = ThreadPoolExecutor(workers, "lazyrag ingestion", initializer=_set_up, initargs=(owner, stopping))
+    executor = ThreadPoolExecutor(
+        workers, "lazyrag ingestion", initializer=_set_up, initargs=(owner, stopping)
+    )
     _stop_events[executor] = stopping
     try:
         yield executor
@@ -1627,12 +1927,14 @@ def is_worker_of(owner: object) -> bool:
 def map_in_order(
     executor: Executor | None, workers: int, function: Callable[[T], R], items: Iterable[T]
 ) -> Iterator[tuple[T, R | Exception]]:
-    """Yield each item with the function's result, or the exception that it raised, in the items' order.
+    """Yield each item with the function's result, or the exception that it raised, in the items'
+    order.
 
-    Items are processed here, one after the other, until threads pay: until one takes very long, or two in a row take
-    long (a single one may have met the garbage collector). Only a few results wait to be read, so memory is bounded.
-    On an interrupt, items that were not begun are dropped, and those that were begun are finished before the interrupt
-    continues, unless they check `lazyrag.errors` and stop.
+    Items are processed here, one after the other, until threads pay: until one takes very long, or
+    two in a row take long (a single one may have met the garbage collector). Only a few results
+    wait to be read, so memory is bounded. On an interrupt, items that were not begun are dropped,
+    and those that were begun are finished before the interrupt continues, unless they check
+    `lazyrag.errors` and stop.
 
     Args:
         executor: Its workers call the function; None for none.
@@ -1675,12 +1977,15 @@ def _map_in_threads(
                     break
                 result = _result(waiting[0][1])
             except BaseException as exc:
-                if interrupt is not None and not (waiting and _raised(waiting[0][1], exc)):  # somebody insists
+                # somebody insists
+                if interrupt is not None and not (waiting and _raised(waiting[0][1], exc)):
                     raise
                 interrupt = interrupt or exc
                 if executor in _stop_events:
                     _stop_events[executor].set()
-                waiting = deque(pair for pair in waiting if not (pair[1].cancel() or _raised(pair[1], exc)))
+                waiting = deque(
+                    pair for pair in waiting if not (pair[1].cancel() or _raised(pair[1], exc))
+                )
                 continue
             item, _ = waiting.popleft()
             yield item, result
@@ -1713,14 +2018,18 @@ def find_waste(
 ) -> tuple[list[tuple[int, int, str]], list[tuple[int, str]], list[tuple[int, str]]]:
     """Builds, groups and indexes to `purge`."""
     with ledger.reading():
-        return ledger.builds.dead(before), ledger.groups.dropped_groups(before), ledger.groups.dropped_indexes(before)
+        return (
+            ledger.builds.dead(before),
+            ledger.groups.dropped_groups(before),
+            ledger.groups.dropped_indexes(before),
+        )
 
 
 def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     """Remove dead builds, and dropped groups and indexes, from the stores.
 
-    It may be killed at any instant: the rest is removed next time. Readers are notified first, so that a read that
-    still uses them is repeated.
+    It may be killed at any instant: the rest is removed next time. Readers are notified first, so
+    that a read that still uses them is repeated.
 
     Args:
         ledger: The ledger, whose lease is held.
@@ -1743,12 +2052,15 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
             nodes.vectors_to_write.drop(vectors)
         nodes.segments.drop(collection)
         ledger.groups.delete_group_row(group)
-    # A build's keys follow from those above it, so all are removed from the stores before any from the ledger.
+    # A build's keys follow from those above it, so all are removed from the stores before any from
+    # the ledger.
     for (group, collection), of_group in itertools.groupby(builds, key=lambda one: one[1:]):
         numbers = [number for number, _, _ in of_group]
         for start in range(0, len(numbers), _BUILDS_AT_ONCE):
             raise_if_canceled()
-            _delete_builds(ledger, nodes, group, collection, numbers[start : start + _BUILDS_AT_ONCE])
+            _delete_builds(
+                ledger, nodes, group, collection, numbers[start : start + _BUILDS_AT_ONCE]
+            )
     ledger.state()  # which need not be read anew as a whole, now that it knows what is gone
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
     if groups:
@@ -1756,8 +2068,12 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     return len(builds)
 
 
-def _delete_builds(ledger: Ledger, nodes: NodeStore, group: int, collection: str, builds: Sequence[int]) -> None:
-    """Delete the nodes and vectors of some builds; their keys are computed only for a store that needs them."""
+def _delete_builds(
+    ledger: Ledger, nodes: NodeStore, group: int, collection: str, builds: Sequence[int]
+) -> None:
+    """Delete the nodes and vectors of some builds; their keys are computed only for a store that
+    needs them.
+    """
     vectors = ledger.groups.vector_collections(group)
     by_build = isinstance(nodes.segments, MapFileSegmentStore)
     found = {} if by_build and not vectors else ledger.builds.with_parents(builds)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
-from lazyrag.errors import ConfigError, IngestionError, LoadError, ReadOnlyError, StoreBusyError, StoreError
+from lazyrag.errors import (
+    ConfigError,
+    IngestionError,
+    LoadError,
+    ReadOnlyError,
+    StoreBusyError,
+    StoreError,
+)
 from lazyrag.groups.node_group import LOADING, Definitions, GroupGraph, Step
 from lazyrag.ingest.dataset import Dataset, SettledFiles
 from lazyrag.ingest.engine import (
@@ -53,9 +60,9 @@ _PATIENCE_S = 0.1
 class Indexer:
     """Builds what a query needs, once, when it is first needed.
 
-    A step (loading, a group, an index) processes the documents in batches, each of which becomes live in one
-    transaction. A document that fails is recorded and left out of that step. If all documents fail, the step raises an
-    IngestionError.
+    A step (loading, a group, an index) processes the documents in batches, each of which becomes
+    live in one transaction. A document that fails is recorded and left out of that step. If all
+    documents fail, the step raises an IngestionError.
 
     Args:
         name: The Document's name.
@@ -82,15 +89,19 @@ class Indexer:
     def __post_init__(self) -> None:
         options = self.options
         # The Document as messages name it.
-        self.where = f"Document {self.name!r}" + (f" ({self.dataset.where})" if self.dataset.where else "")
+        self.where = f"Document {self.name!r}" + (
+            f" ({self.dataset.where})" if self.dataset.where else ""
+        )
         self.terms = TermIndexes(self.ledger)
         self.node_cache = NodeCache(self.nodes)
         self.failures = Failures(self.where)
         self.turns = Turns()
         self.report: IngestReport | None = None
-        self.rebuilt: dict[str, str] = {}  # why steps were done for all documents since the last sync
+        # why steps were done for all documents since the last sync
+        self.rebuilt: dict[str, str] = {}
         self.settled: SettledFiles | None = None  # since the last sync
-        self.cache: EmbeddingCache | None = None  # of the store file; set by the Document, as the next two
+        # of the store file; set by the Document, as the next two
+        self.cache: EmbeddingCache | None = None
         self.on_sync: Callable[[], object] = lambda: None
         self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
@@ -111,8 +122,10 @@ class Indexer:
         self._graphs = tuple(self.graph.line_of_bases())
         self._requested: set[Step] = set()
         self.first_steps: Sequence[Step] = ()  # that the first sync of an empty store does, too
-        self._rows: dict[Step, int] = {}  # the ledger's rows of groups and indexes that were last built
-        self._dropped: dict[str, str] = {}  # why groups were dropped, by name, until they are built again
+        # the ledger's rows of groups and indexes that were last built
+        self._rows: dict[Step, int] = {}
+        # why groups were dropped, by name, until they are built again
+        self._dropped: dict[str, str] = {}
         self.is_synced = False  # whether the sync at first use is done, or the user requested one
         self._has_written = False  # vectors
         self._has_noted = False  # the models of all vector indexes, since the last build
@@ -152,7 +165,9 @@ class Indexer:
         known = self.last_view
         if known.tree is tree and known.state == state:
             return known
-        groups = {name: group for name, group in self.definitions.current(tree).items() if group.complete}
+        groups = {
+            name: group for name, group in self.definitions.current(tree).items() if group.complete
+        }
         self.last_view = view = View(tree, removals, groups, state)
         return view
 
@@ -187,7 +202,11 @@ class Indexer:
 
     def _has(self, view: View, step: Step) -> bool:
         group = view.groups.get(step.group)
-        if group is None or not group.id or (not view.tree.documents and LOADING in self.failures.steps()):
+        if (
+            group is None
+            or not group.id
+            or (not view.tree.documents and LOADING in self.failures.steps())
+        ):
             return False
         if step.analyser is None and step.embed_key is None:
             return True
@@ -197,25 +216,33 @@ class Indexer:
     # Build on first use
 
     def _ensure_built(self, step: Step, view: View, steps: Sequence[Step]) -> View:
-        """A view with a group or index: the given one, or a new one after a build; the steps are what it is for."""
-        settled = self.is_synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
+        """A view with a group or index: the given one, or a new one after a build; the steps are
+        what it is for.
+        """
+        settled = (
+            self.is_synced or self.ledger.file.read_only or time.monotonic() < self._try_again_at
+        )
         if settled and self._has(view, step):
             return view
         self.definitions.line(step.group)  # raises if it is not defined
-        if is_worker_of(self):  # waiting for the build would deadlock: the builder waits for this thread
+        # waiting for the build would deadlock: the builder waits for this thread
+        if is_worker_of(self):
             msg = (
-                f"A loader or transform needs its own Document to {step}, which is not built yet. Build it before, "
-                f"with activate_group({step.group!r}), or make it the parent group."
+                f"A loader or transform needs its own Document to {step}, which is not built yet."
+                f" Build it before, with activate_group({step.group!r}), or make it the parent"
+                " group."
             )
             raise ConfigError(msg)
-        # Another thread may have the turn while it waits for another program: until then serve what is live.
+        # Another thread may have the turn while it waits for another program: until then serve what
+        # is live.
         with self.turns.taken(_PATIENCE_S if self._has(view, step) else None) as has_turn:
             return self._build_missing(step, steps) if has_turn else view
 
     def _build_missing(self, step: Step, steps: Sequence[Step]) -> View:
         """A view with a group or index; the caller has the turn.
 
-        If its definition changes during the build, it is built again a few times, then by the definition before.
+        If its definition changes during the build, it is built again a few times, then by the
+        definition before.
         """
         for _ in range(_TRIES):
             view = self.now()
@@ -243,12 +270,18 @@ class Indexer:
     def _first_sync(self, steps: Sequence[Step]) -> None:
         tree = self.ledger.tree
         if not tree.documents and tree.groups.keys() <= {LAZY_ROOT_NAME}:
-            # Each file is loaded, split and analysed in one pass. Models may fail: they come when the files are live.
-            self.first_steps = [replace(step, embed_key=None) for step in steps if not self._may_call_model(step)]
+            # Each file is loaded, split and analysed in one pass. Models may fail: they come when
+            # the files are live.
+            self.first_steps = [
+                replace(step, embed_key=None) for step in steps if not self._may_call_model(step)
+            ]
             self._requested.update(self.first_steps)
         try:
             self.on_sync()
-        except (IngestionError, Warning):  # it will not be better the next time; warnings may be made errors
+        except (
+            IngestionError,
+            Warning,
+        ):  # it will not be better the next time; warnings may be made errors
             self.is_synced = True
             raise
         finally:
@@ -256,18 +289,26 @@ class Indexer:
         self.is_synced = True
 
     def _may_call_model(self, step: Step) -> bool:
-        read = self.definitions.index_text(step).group or step.group  # a group below it, that its index reads
+        # a group below it, that its index reads
+        read = self.definitions.index_text(step).group or step.group
         return any(one.may_call_model for one in self.definitions.needed(read))
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
         if group is not None and not self.definitions.is_current(group):
             reason = self.planner.reason(Step(step.group))
-            why = f"its definition has changed: {reason}. Define it as the program does that writes, or call there "
+            why = (
+                f"its definition has changed: {reason}. Define it as the program does that writes,"
+                " or call there "
+            )
             why += f"activate_group({step.group!r})"
         elif group is None or self.planner.live_index(self.now(), step) is None:
             reason = self.planner.reason(step)
-            was = "it was never built" if reason == "missing" else f"it was built by another definition: {reason}"
+            was = (
+                "it was never built"
+                if reason == "missing"
+                else f"it was built by another definition: {reason}"
+            )
             why = f"{was}. Build it in the program that writes, by a query or {step.activation}"
         else:
             why = "it is not built for every document. Call sync() in the program that writes"
@@ -278,9 +319,11 @@ class Indexer:
 
     @contextmanager
     def paused(self, timeout_s: float) -> Iterator[bool]:
-        """Keep other threads of this process from building and from defining groups; yields False after a timeout.
+        """Keep other threads of this process from building and from defining groups; yields False
+        after a timeout.
 
-        The holder of one lock may wait for another one: a transform may query another Document, or define a group.
+        The holder of one lock may wait for another one: a transform may query another Document, or
+        define a group.
         """
         with (
             self.turns.taken(timeout_s, beside=True) as has_turn,
@@ -294,7 +337,8 @@ class Indexer:
 
         Args:
             wait_s: How long to wait for another program.
-            beside: Whether it may begin while others of this program have stepped aside, see `Turns`.
+            beside: Whether it may begin while others of this program have stepped aside, see
+                `Turns`.
 
         Raises:
             StoreBusyError: If another program writes, or uses other definitions.
@@ -310,7 +354,9 @@ class Indexer:
 
     @contextmanager
     def _flushed_vectors(self) -> Iterator[None]:
-        """Flush at the end what a vector store on this machine has written, which does not do so itself."""
+        """Flush at the end what a vector store on this machine has written, which does not do so
+        itself.
+        """
 
         @functools.cache
         def mark() -> None:
@@ -320,7 +366,8 @@ class Indexer:
         write = object()
         with finishing(functools.partial(self._end_write, write)):
             self._writes.add(write)
-            if self.nodes.mark_vectors is None:  # else this is a part of another write, or runs beside it
+            # else this is a part of another write, or runs beside it
+            if self.nodes.mark_vectors is None:
                 self.nodes.mark_vectors = mark
             yield
 
@@ -358,15 +405,26 @@ class Indexer:
             tried, nodes = versions, 0
             if step.embed_key is not None and len(rebuild.steps) == 1:
                 builds = self.ledger.tree.groups[step.group].builds
-                nodes = sum(builds[row.uid].size for row in documents.rows(rows) if row.uid in builds)
-            pending = (PendingVersion(row, waits_for_nobody=was_overtaken) for row in documents.rows(rows))
-            done += self.engine.ingest(pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes)
+                nodes = sum(
+                    builds[row.uid].size for row in documents.rows(rows) if row.uid in builds
+                )
+            pending = (
+                PendingVersion(row, waits_for_nobody=was_overtaken) for row in documents.rows(rows)
+            )
+            done += self.engine.ingest(
+                pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes
+            )
             if not was_overtaken:
-                with self.turns.aside(until_sole=True):  # those that have become live meanwhile come next
+                # those that have become live meanwhile come next
+                with self.turns.aside(until_sole=True):
                     pass
         if self.report is not None:
             before = self.report.notes
-            noted = {one.identity: (*before.get(one.identity, ()), *one.notes) for one in done if one.notes}
+            noted = {
+                one.identity: (*before.get(one.identity, ()), *one.notes)
+                for one in done
+                if one.notes
+            }
             self.report = replace(self.report, notes={**before, **noted})
         for one in rebuild.steps:
             self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
@@ -379,44 +437,64 @@ class Indexer:
         return View(tree, self.ledger.removals, groups)  # nobody else removes rows
 
     def _rows_to_do(self, rebuild: Rebuild) -> list[int]:
-        """Rows of the documents that lack what is rebuilt, without those that have failed, in order of identity."""
+        """Rows of the documents that lack what is rebuilt, without those that have failed, in order
+        of identity.
+        """
         todo = self.missing(rebuild.groups, rebuild.plan)
         known = self.ledger.documents.identities() if todo else []
-        return [row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)]
+        return [
+            row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)
+        ]
 
     def ensure_root(self) -> None:
-        """Make the root group current: if the fields have changed, make all root nodes again from the old ones."""
+        """Make the root group current: if the fields have changed, make all root nodes again from
+        the old ones.
+        """
         rebuild = self.planner.plan_root()
         if rebuild is None:
             return
         old = self.ledger.tree.groups.get(LAZY_ROOT_NAME)
         if old is not None:
             self.rebuilt[str(LOADING)] = self.planner.reason(LOADING)
-            self._dropped = {name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups}
+            self._dropped = {
+                name: self.planner.reason(Step(name)) for name in self.ledger.tree.groups
+            }
             rows = sorted(self.ledger.documents.all().values(), key=lambda row: row.identity)
             live = [row for row in rows if row.uid in old.builds]
 
-            pending = (PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live)
+            pending = (
+                PendingVersion(row, self.renewed(old, row.uid, row), beside=True) for row in live
+            )
             self.engine.ingest(pending, rebuild.plan, "renew root nodes", len(live))
-            self.failures.warn_or_raise(LOADING, lambda: self.ledger.builds.count_live(rebuild.groups[0]))
+            self.failures.warn_or_raise(
+                LOADING, lambda: self.ledger.builds.count_live(rebuild.groups[0])
+            )
         self._switch(rebuild)
 
     def _switch(self, rebuild: Rebuild) -> None:
-        self.ledger.switch(rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped)
+        self.ledger.switch(
+            rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped
+        )
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
         self.ledger.groups.describe(self.definitions.described(rebuild.names))
 
     def discard_old_failures(self, groups: Iterable[int], plan: BuildPlan) -> None:
-        """Discard failures of other definitions than those of groups and a plan: now the documents may succeed."""
+        """Discard failures of other definitions than those of groups and a plan: now the documents
+        may succeed.
+        """
         now = {Step(plan.names[group]): group for group in groups}
         now |= {one.step: one.id for one in plan.indexes}
         others = {step for step, row in now.items() if self._rows.get(step, row) != row}
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
 
-    def missing(self, groups: Iterable[int], plan: BuildPlan, among: Collection[int] | None = None) -> set[int]:
-        """Rows of the documents, or of those among some rows, that lack one of some groups, or an index of a plan."""
+    def missing(
+        self, groups: Iterable[int], plan: BuildPlan, among: Collection[int] | None = None
+    ) -> set[int]:
+        """Rows of the documents, or of those among some rows, that lack one of some groups, or an
+        index of a plan.
+        """
         builds = self.ledger.builds
         lacking = [builds.missing(group, among) for group in groups]
         lacking += [builds.missing_cover(index.group, index.id, among) for index in plan.indexes]
@@ -429,7 +507,11 @@ class Indexer:
                 return self.ledger.builds.count_covered(index.id)
         if step == LOADING:
             return self.ledger.builds.count_live(plan.root)
-        return sum(self.ledger.builds.count_live(group.id) for group in plan.groups if Step(group.name) == step)
+        return sum(
+            self.ledger.builds.count_live(group.id)
+            for group in plan.groups
+            if Step(group.name) == step
+        )
 
     def stored_root(self, collection: str, build: Build) -> Segment:
         """Read a root node whose text is to be taken over.
@@ -439,14 +521,20 @@ class Indexer:
         """
         [segment] = self.nodes.of_build(collection, build)
         if root_digest(segment) != self.ledger.builds.inputs([build.number]).get(build.number):
-            msg = "What is stored of the document is not what was written. Run verify() and repair()."
+            msg = (
+                "What is stored of the document is not what was written. Run verify() and repair()."
+            )
             raise LoadError(msg, path=segment.path)
         return segment
 
     def stored_roots(self, collection: str, builds: Sequence[Build]) -> dict[str, Segment]:
-        """Read the root nodes of some builds, by uid, without those that are not what was written."""
+        """Read the root nodes of some builds, by uid, without those that are not what was
+        written.
+        """
         try:
-            found = self.nodes.segments.get(collection, [key for build in builds for key in build.keys])
+            found = self.nodes.segments.get(
+                collection, [key for build in builds for key in build.keys]
+            )
         except StoreError:
             return {}
         inputs = self.ledger.builds.inputs([build.number for build in builds])
@@ -455,7 +543,8 @@ class Indexer:
     def renewed(
         self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
     ) -> Callable[[int], Root]:
-        """A function that makes a root node with the text of a live document and the metadata of a row.
+        """A function that makes a root node with the text of a live document and the metadata of a
+        row.
 
         Args:
             roots: The root group.
@@ -480,7 +569,8 @@ class Indexer:
                     continue  # it is in the report
 
     def purge(self) -> None:
-        """Remove from the stores what is not live any more, once the grace period for readers has passed.
+        """Remove from the stores what is not live any more, once the grace period for readers has
+        passed.
 
         Operations that are under way need what they have written: the last one removes the rest.
         """
@@ -488,12 +578,14 @@ class Indexer:
             return
         grace_s = self.options.grace_s
         before = time.time() - grace_s
-        if not self._swept:  # left by programs that were killed; later on, nobody else has been writing
+        # left by programs that were killed; later on, nobody else has been writing
+        if not self._swept:
             self.ledger.builds.mark_orphans_dead()
             self.ledger.groups.drop_unfinished(self.definitions.all_fingerprints())
             self.ledger.documents.delete_document_rows()
             current = self.definitions.current(self.ledger.tree)
-            self.ledger.groups.describe(self.definitions.described(current))  # those of an earlier release
+            # those of an earlier release
+            self.ledger.groups.describe(self.definitions.described(current))
         with self.ledger.reading():
             self.ledger.state()
             waste = any(find_waste(self.ledger, before))
@@ -509,7 +601,11 @@ class Indexer:
 
     def _order(self, step: Step) -> tuple[int, str, str, str]:
         """Sort key: groups before those below them and before their own indexes."""
-        depth = len(self.definitions.needed(step.group)) if self.definitions.is_defined(step.group) else 0
+        depth = (
+            len(self.definitions.needed(step.group))
+            if self.definitions.is_defined(step.group)
+            else 0
+        )
         return depth, step.group, step.analyser or "", step.embed_key or ""
 
 
@@ -526,14 +622,19 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
     failed = sorted(indexer.failures, key=lambda failure: (failure.path, failure.stage))
     if seen is None:
         skipped = sorted({*report.skipped, *indexer.failures.skipped()})
-        return replace(report, failed=tuple(failed), skipped=tuple(skipped), rebuilt=dict(indexer.rebuilt))
-    added = sorted([*report.added, *(new for _, new in report.moved)])  # an old path may be out of scope
+        return replace(
+            report, failed=tuple(failed), skipped=tuple(skipped), rebuilt=dict(indexer.rebuilt)
+        )
+    # an old path may be out of scope
+    added = sorted([*report.added, *(new for _, new in report.moved)])
     return IngestReport(
         added=tuple(one for one in added if one in seen),
         updated=tuple(one for one in report.updated if one in seen),
         touched=tuple(one for one in report.touched if one in seen),
         unchanged=tuple(one for one in report.unchanged if one in seen),
-        failed=tuple(one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed),
+        failed=tuple(
+            one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed
+        ),
         reasons={name: why for name, why in report.reasons.items() if name in seen},
         notes={name: noted for name, noted in report.notes.items() if name in seen},
     )

@@ -79,7 +79,8 @@ _FIRST_MODULES: Mapping[str, str] = {
     "XmlLoader": "markup",
     "ZipLoader": "zipped",
 }
-"""Modules of loaders in the first release, by which ledgers name them: no file is loaded again where one has moved."""
+"""Modules of loaders in the first release, by which ledgers name them: no file is loaded again
+where one has moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +110,14 @@ class NamedReader:
 
 
 def as_reader(pattern: str, given: Any) -> FileReader:
-    """Return the function that loads a file: a loader's method, a new instance's method, or the function itself."""
+    """Return the function that loads a file: a loader's method, a new instance's method, or the
+    function itself.
+    """
     if isinstance(given, type):
         return FileReader(given.__name__, lambda path: call_loader(given(), path), pattern)
-    load = functools.partial(call_loader, given) if callable(getattr(given, "load", None)) else given
+    load = (
+        functools.partial(call_loader, given) if callable(getattr(given, "load", None)) else given
+    )
     return FileReader(getattr(given, "__name__", type(given).__name__), load, pattern)
 
 
@@ -150,7 +155,9 @@ class Readers:
         return next((reader for reader in self.all() if matches(reader.pattern, names)), None)
 
     def all(self) -> list[NamedReader]:
-        """Return all readers: by suffix, the longest first; by pattern, the newest first; then the base's."""
+        """Return all readers: by suffix, the longest first; by pattern, the newest first; then the
+        base's.
+        """
         suffixes = sorted(self._suffixes.items(), key=lambda item: -len(item[0]))
         own = [*(reader for _, reader in suffixes), *self._patterns]
         return [*own, *(self._base.all() if self._base is not None else ())]
@@ -162,25 +169,35 @@ class AddReader(Protocol):
     @overload
     def __call__(self, pattern: str, func: R, *, version: str | None = None) -> R: ...
     @overload
-    def __call__(self, pattern: str, func: None = None, *, version: str | None = None) -> Callable[[R], R]: ...
+    def __call__(
+        self, pattern: str, func: None = None, *, version: str | None = None
+    ) -> Callable[[R], R]: ...
 
 
 @known_keywords
 def add_reader(
-    self_or_class: Any, /, pattern: str, func: ReaderLike | None = None, *, version: str | None = None
+    self_or_class: Any,
+    /,
+    pattern: str,
+    func: ReaderLike | None = None,
+    *,
+    version: str | None = None,
 ) -> Any:
-    """Set the reader of files of certain names, instead of the loader that is registered for their suffix.
+    """Set the reader of files of certain names, instead of the loader that is registered for their
+    suffix.
 
-    Called on the class, it applies to every Document; called on an instance, to that one, where it takes precedence.
-    Suffixes take precedence over patterns, longer suffixes over shorter ones, newer patterns over older ones; the same
-    pattern again replaces its reader. The next sync loads the affected files again.
+    Called on the class, it applies to every Document; called on an instance, to that one, where it
+    takes precedence. Suffixes take precedence over patterns, longer suffixes over shorter ones,
+    newer patterns over older ones; the same pattern again replaces its reader. The next sync loads
+    the affected files again.
 
     Args:
         self_or_class: The Document, or its class.
-        pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`, ``"notes/*.txt"``, for a file's path
-            relative to the dataset, or its name. Case does not matter.
-        func: A function of the file's `pathlib.Path` that returns its text, or another result of a loader; a loader
-            class without arguments, or an instance. None returns a decorator.
+        pattern: A suffix, ``"*.log"`` or ``".log"``; or a pattern as of `fnmatch`,
+            ``"notes/*.txt"``, for a file's path relative to the dataset, or its name. Case does not
+            matter.
+        func: A function of the file's `pathlib.Path` that returns its text, or another result of a
+            loader; a loader class without arguments, or an instance. None returns a decorator.
         version: Distinguishes readers that look the same: the version of a model, of a program.
 
     Returns:
@@ -197,10 +214,20 @@ def add_reader(
         ...     return path.read_text(encoding="utf-8")
     """
     is_pattern = isinstance(pattern, str) and bool(pattern.strip()) and pattern != "."
-    require(is_pattern, "pattern", pattern, "a suffix such as '*.log' or '.log', or a pattern such as 'notes/*.txt'")
+    require(
+        is_pattern,
+        "pattern",
+        pattern,
+        "a suffix such as '*.log' or '.log', or a pattern such as 'notes/*.txt'",
+    )
     if f".{pattern.lower()}" in loaders:
-        msg = f"add_reader got the pattern {pattern!r}, which only a file of that complete name matches."
-        raise ConfigError(f"{msg} Pass '.{pattern.lower()}' for the suffix, or '**/{pattern}' for the name.")
+        msg = (
+            f"add_reader got the pattern {pattern!r}, which only a file of that complete name"
+            " matches."
+        )
+        raise ConfigError(
+            f"{msg} Pass '.{pattern.lower()}' for the suffix, or '**/{pattern}' for the name."
+        )
     require(version is None or isinstance(version, str), "version", version, "a text or None")
 
     def add(given: R) -> R:
@@ -225,7 +252,12 @@ def _validate_reader(pattern: str, given: Any) -> None:
             raise ConfigError(f"{msg} Pass an instance: {given.__name__}({needed[0]}=...).")
     else:
         is_reader = not isinstance(given, type) and (callable(load) or callable(given))
-        require(is_reader, name, given, "a function of the path, a loader class with load(self, path), or an instance")
+        require(
+            is_reader,
+            name,
+            given,
+            "a function of the path, a loader class with load(self, path), or an instance",
+        )
     is_async = inspect.iscoroutinefunction(given) or inspect.iscoroutinefunction(load)
     require(not is_async, name, given, "a function that is not asynchronous")
 
@@ -240,8 +272,8 @@ def _first_target(target: str | None) -> str | None:
 def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
     """Return a function from a file to the identity of its reader or loader.
 
-    Nothing is imported. Files with an unknown suffix are sniffed as in loading; sniffing all files would take too long,
-    so a file whose content contradicts its suffix is identified by its suffix.
+    Nothing is imported. Files with an unknown suffix are sniffed as in loading; sniffing all files
+    would take too long, so a file whose content contradicts its suffix is identified by its suffix.
     """
     named = readers.all()
     inside = " ".join(("", *(f"{reader.pattern} {reader.identity}" for reader in named)))
@@ -262,7 +294,8 @@ def loader_identities(readers: Readers) -> Callable[[FoundFile], str]:
         suffix = known_suffix(path)
         if suffix in loaders:
             return of_suffix(suffix)
-        from lazyrag.loaders.detect import sniff  # slow to import, and few files have an unknown suffix
+        # slow to import, and few files have an unknown suffix
+        from lazyrag.loaders.detect import sniff
 
         try:
             found = sniff(path)
@@ -290,7 +323,11 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
         if suffix:
             if own_name.endswith(suffix) and own_name != suffix:
                 return True
-        elif any(fnmatch.fnmatchcase(one, form) for one in (name, own_name) for form in _variants(pattern.lower())):
+        elif any(
+            fnmatch.fnmatchcase(one, form)
+            for one in (name, own_name)
+            for form in _variants(pattern.lower())
+        ):
             return True
     return False
 
@@ -308,11 +345,16 @@ def _variants(pattern: str) -> tuple[str, ...]:
 def _suffix_of(pattern: str) -> str:
     """Return the suffix that a pattern matches, in lower case; "" for other patterns."""
     suffix = pattern.removeprefix("*").lower()
-    return suffix if suffix.startswith(".") and "/" not in suffix and _WILDCARDS.isdisjoint(suffix) else ""
+    return (
+        suffix
+        if suffix.startswith(".") and "/" not in suffix and _WILDCARDS.isdisjoint(suffix)
+        else ""
+    )
 
 
 def parse_loading(text: str | None) -> dict[str, Any]:
-    """Arguments of a Document for ``--loading``: by default, one process loads files within the default limits.
+    """Arguments of a Document for ``--loading``: by default, one process loads files within the
+    default limits.
 
     Raises:
         ConfigError: If the text is not a list of ``processes=`` and of limits.
@@ -343,10 +385,12 @@ _QUARANTINED = (
 
 
 class Loading:
-    """Calls readers and loaders, in separate processes if requested and if they can be imported there.
+    """Calls readers and loaders, in separate processes if requested and if they can be imported
+    there.
 
-    A process that ends while it loads (a parser that crashes or exhausts memory) fails only its own file: each process
-    has one file at a time. So does one that exceeds its time or memory, which is killed.
+    A process that ends while it loads (a parser that crashes or exhausts memory) fails only its own
+    file: each process has one file at a time. So does one that exceeds its time or memory, which is
+    killed.
 
     Args:
         processes: Number of processes; 0 for none, except for PDF files.
@@ -354,15 +398,22 @@ class Loading:
         readers: The user's readers.
     """
 
-    def __init__(self, processes: int = 0, limits: LoadLimits = DEFAULT_LIMITS, readers: Readers | None = None) -> None:
+    def __init__(
+        self,
+        processes: int = 0,
+        limits: LoadLimits = DEFAULT_LIMITS,
+        readers: Readers | None = None,
+    ) -> None:
         self.processes = processes
         self.readers = readers or Readers()
         self.limits = limits
-        self._idle: LifoQueue[ChildProcess | None] | None = None  # None for a process that is not started yet
+        # None for a process that is not started yet
+        self._idle: LifoQueue[ChildProcess | None] | None = None
         self._warm: list[ChildProcess] = []  # between two runs
         self._users = 0  # operations that keep them
         self._table = ReaderTable()
-        self.loaded: dict[FoundFile, LoadedFile | LazyRAGError] = {}  # by a launcher, before they are needed
+        # by a launcher, before they are needed
+        self.loaded: dict[FoundFile, LoadedFile | LazyRAGError] = {}
 
     @contextmanager
     def running(self, count: int) -> Iterator[None]:
@@ -387,7 +438,9 @@ class Loading:
             self._users -= 1
             if not self._users:
                 self._idle = None
-                self._warm += [process for process in idle.queue if process is not None and process.keep()]
+                self._warm += [
+                    process for process in idle.queue if process is not None and process.keep()
+                ]
 
     def close(self) -> None:
         """End the processes."""
@@ -402,11 +455,19 @@ class Loading:
             LoaderEndedError: If its loader ends each process that calls it.
             IngestionError: If no process can be started.
         """
-        if not source and (found := self.loaded.pop(file, None)) and signature_of(file.path) == file.signature:
+        if (
+            not source
+            and (found := self.loaded.pop(file, None))
+            and signature_of(file.path) == file.signature
+        ):
             if isinstance(found, Exception):
                 raise found
             return found
-        load = self._load_there if self._idle is not None and self._is_for_processes(file) else self._load_here
+        load = (
+            self._load_there
+            if self._idle is not None and self._is_for_processes(file)
+            else self._load_here
+        )
         started = time.monotonic()
         for tries in range(1, TRIES + 1):
             try:
@@ -414,13 +475,20 @@ class Loading:
             except LoaderEndedError as exc:
                 if tries == TRIES or time.monotonic() - started > _TRY_AGAIN_S:
                     loader = exc.loader or self._name_of(file)
-                    raise LoaderEndedError(_QUARANTINED.format(exc), path=str(file.path), loader=loader) from exc
+                    raise LoaderEndedError(
+                        _QUARANTINED.format(exc), path=str(file.path), loader=loader
+                    ) from exc
         raise AssertionError
 
     def _load_there(self, file: FoundFile, source: bool | str) -> LoadedFile:  # noqa: FBT001
         """Load a file in a process, unless its reader exists only here."""
         readers = [(pattern, packed and packed.hex()) for pattern, packed in self._table.readers]
-        request = {"path": str(file.path), "name": file.identity, "source": source, "limits": asdict(self.limits)}
+        request = {
+            "path": str(file.path),
+            "name": file.identity,
+            "source": source,
+            "limits": asdict(self.limits),
+        }
         with self._process() as process:
             packed = process.call("load", request, readers, self._table.loaders, limits=self.limits)
         return self._load_here(file, source) if packed is None else unpacked_file(packed)
@@ -437,7 +505,9 @@ class Loading:
             yield process
         finally:
             most = self.limits.files_per_process
-            if process is not None and (not process.is_alive or (most is not None and process.count >= most)):
+            if process is not None and (
+                not process.is_alive or (most is not None and process.count >= most)
+            ):
                 process.end()
                 process = None
             idle.put(process)
@@ -452,7 +522,9 @@ class Loading:
 
         try:
             with self._process() as process:
-                return cast("T", process.call("call", data=bytes(ForkingPickler.dumps((function, *args)))))
+                return cast(
+                    "T", process.call("call", data=bytes(ForkingPickler.dumps((function, *args))))
+                )
         except LoaderEndedError as exc:
             raise ConnectionResetError from exc
 
@@ -490,11 +562,12 @@ class Loading:
         name = Path(str(metadata.get("file_name", identity)))
         named = self.readers.find(identity, name.name)
         suffix = str(metadata.get("read_as") or known_suffix(name))
-        loader = named.given if named is not None else loaders[suffix] if suffix in loaders else None  # noqa: SIM401
+        loader = named.given if named is not None else loaders.get(suffix, None)  # noqa: SIM401
         return suffix, loader
 
     def has_source(self, identity: str, metadata: Mapping[str, Any], kind: bool | str) -> bool:  # noqa: FBT001  of a transform
-        """Whether a document's text is not that of its file, see `loader_of`; or whether its file may have pictures.
+        """Whether a document's text is not that of its file, see `loader_of`; or whether its file
+        may have pictures.
 
         Its loader renders the text, or reads files inside of the file.
         """
@@ -513,13 +586,21 @@ class Loading:
         with read_within(self.limits, self.find):
             place, known = (str(node.metadata[IMAGE].get(name, "")) for name in ("place", "sha256"))
             data = read_picture(path, suffix, place, loader)
-        if suffix != ".pdf" and hashlib.sha256(data).hexdigest() != known:  # those of a PDF are converted
-            problem = f"The picture {place!r:.100} of {path.name!r} is not the one that was ingested"
-            raise LoadError(f"{problem}: the file beside the page has changed. Change the page, too, and call sync().")
+        # those of a PDF are converted
+        if suffix != ".pdf" and hashlib.sha256(data).hexdigest() != known:
+            problem = (
+                f"The picture {place!r:.100} of {path.name!r} is not the one that was ingested"
+            )
+            raise LoadError(
+                f"{problem}: the file beside the page has changed. Change the page, too, and call"
+                " sync()."
+            )
         return data
 
     def _load_here(self, file: FoundFile, source: bool | str) -> LoadedFile:  # noqa: FBT001
-        return load_file(file.path, name=file.identity, limits=self.limits, readers=self.find, source=source)
+        return load_file(
+            file.path, name=file.identity, limits=self.limits, readers=self.find, source=source
+        )
 
     def find(self, *names: str) -> FileReader | None:
         """Return the user's reader for a file's names; None without one."""
@@ -550,12 +631,22 @@ def portable(given: Any) -> bytes | None:
         return None
     try:
         return bytes(ForkingPickler.dumps(given))
-    except (PicklingError, TypeError, ValueError, AttributeError, LookupError, RuntimeError, OSError):
+    except (
+        PicklingError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        OSError,
+    ):
         return None
 
 
 def importable_loaders() -> tuple[tuple[str, str | None], ...]:
-    """Return the suffixes of loaders that are not built in, with their import paths; None for no path."""
+    """Return the suffixes of loaders that are not built in, with their import paths; None for no
+    path.
+    """
     found: list[tuple[str, str | None]] = []
     for suffix in loaders:
         if is_built_in(suffix):
@@ -575,7 +666,8 @@ def importable_loaders() -> tuple[tuple[str, str | None], ...]:
 class _OnlyInParent(BaseException):
     """The reader of the file, or of one inside it, exists only in the parent process.
 
-    Not an Exception: nothing between here and `FileServer` may mistake it for a failure of the file.
+    Not an Exception: nothing between here and `FileServer` may mistake it for a failure of the
+    file.
     """
 
 
@@ -623,13 +715,16 @@ class FileServer:
 def _unpickle(pattern: str, pickled: str | None) -> FileReader:
     from multiprocessing.reduction import ForkingPickler
 
-    return as_reader(pattern, _ParentLoader if pickled is None else ForkingPickler.loads(bytes.fromhex(pickled)))
+    return as_reader(
+        pattern, _ParentLoader if pickled is None else ForkingPickler.loads(bytes.fromhex(pickled))
+    )
 
 
 def _limit_memory(most: int | None) -> None:
     """Let the operating system enforce the memory limit if it can; polling detects an excess later.
 
-    Not for the default limit: subprocesses of loaders inherit it, and some reserve far more than they use.
+    Not for the default limit: subprocesses of loaders inherit it, and some reserve far more than
+    they use.
     """
     try:
         import resource
@@ -642,4 +737,6 @@ def _limit_memory(most: int | None) -> None:
     unused = (int(sizes[0]) - int(sizes[1])) * page  # reserved addresses
     soft = hard if most in (None, DEFAULT_LIMITS.memory_bytes) else unused + (most or 0)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
+        )

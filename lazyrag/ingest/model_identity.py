@@ -1,4 +1,6 @@
-"""Whether stored vectors are those of the present embedding models: by fingerprints, and by the vector of a probe."""
+"""Whether stored vectors are those of the present embedding models: by fingerprints, and by the
+vector of a probe.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +24,35 @@ _MIN_COSINE = 0.999  # quantised models, and batches of other texts, change a ve
 
 
 def find_identities(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder]) -> dict[str, str]:
-    """Return the identities under which the ledger has the vectors of the present models, by embed key.
+    """Return the identities under which the ledger has the vectors of the present models, by embed
+    key.
 
-    Vectors of an earlier release, which stored no fingerprints, count as those of the present function of that name
-    and code.
+    Vectors of an earlier release, which stored no fingerprints, count as those of the present
+    function of that name and code.
     """
     identities = {}
     for key, checked in embedders.items():
         present = _present_identity(checked)
         accepted = {present, present if checked.embedder.identity else present.partition("/")[0]}
-        stored = [identity for identity, record in _stored(ledger, key) if record.get("model", identity) in accepted]
+        stored = [
+            identity
+            for identity, record in _stored(ledger, key)
+            if record.get("model", identity) in accepted
+        ]
         identities[key] = [present, *stored][-1]
     return identities
 
 
 def next_identity(checked: CheckedEmbedder) -> str:
-    """Return an identity under which no vectors of a model are stored, so that everything is embedded again."""
+    """Return an identity under which no vectors of a model are stored, so that everything is
+    embedded again.
+    """
     return f"{_present_identity(checked)}{_REPEATED}{time.time_ns():x}"
 
 
-def note_models(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identities: Mapping[str, str]) -> bool:
+def note_models(
+    ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identities: Mapping[str, str]
+) -> bool:
     """Store what makes up the models whose vectors have no record yet. The caller holds the lease.
 
     Returns:
@@ -52,14 +63,20 @@ def note_models(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identi
     is_complete = True
     for key, checked in embedders.items():
         rows = ledger.groups.model_records(key)
-        missing = [name for name, text in rows if not text and model_identity(name) == identities[key]]
+        missing = [
+            name for name, text in rows if not text and model_identity(name) == identities[key]
+        ]
         if missing:
             model = identities[key].partition(_REPEATED)[0]
             present = _present_identity(checked)
             if model == present.partition("/")[0]:  # vectors of an earlier release
                 model = present
             try:
-                record = {"model": model, "name": _name_of(checked), "probe": _probe_vector(checked)}
+                record = {
+                    "model": model,
+                    "name": _name_of(checked),
+                    "probe": _probe_vector(checked),
+                }
             except EmbeddingError:
                 is_complete = False
                 continue
@@ -68,7 +85,10 @@ def note_models(ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identi
 
 
 def check_probes(
-    where: str, ledger: Ledger, embedders: Mapping[str, CheckedEmbedder], identities: Mapping[str, str]
+    where: str,
+    ledger: Ledger,
+    embedders: Mapping[str, CheckedEmbedder],
+    identities: Mapping[str, str],
 ) -> None:
     """Warn of models that give the probe another vector than the one stored with their vectors."""
     for key, checked in embedders.items():
@@ -81,7 +101,10 @@ def check_probes(
         try:
             now = _probe_vector(checked)
         except LazyRAGError as exc:
-            msg = f"Could not check whether the model of {what} is the one of the stored vectors: {sentence(exc)}"
+            msg = (
+                f"Could not check whether the model of {what} is the one of the stored vectors:"
+                f" {sentence(exc)}"
+            )
             warn_user(msg, IngestionWarning)
             continue
         finally:
@@ -90,15 +113,18 @@ def check_probes(
         cosine /= math.hypot(*before.values()) * math.hypot(*now.values()) or 1.0
         if now and cosine < _MIN_COSINE:
             warn_user(
-                f"The stored vectors of {what} were made by {record['name']!r}, and {_name_of(checked)!r} gives "
-                f"another one for the same text now (cosine {cosine:.3f}). To embed again, call "
-                f"repair(embed_keys=[{key!r}]); if the model is the same, set probe = False on the embedder.",
+                f"The stored vectors of {what} were made by {record['name']!r}, and"
+                f" {_name_of(checked)!r} gives another one for the same text now (cosine"
+                f" {cosine:.3f}). To embed again, call repair(embed_keys=[{key!r}]); if the model"
+                " is the same, set probe = False on the embedder.",
                 IngestionWarning,
             )
 
 
 def _stored(ledger: Ledger, key: str) -> list[tuple[str, dict[str, Any]]]:
-    """Identities of models with stored vectors of an embed key, oldest first, and their records; {} for none."""
+    """Identities of models with stored vectors of an embed key, oldest first, and their records; {}
+    for none.
+    """
     rows = ledger.groups.model_records(key)
     return [(model_identity(identity), json.loads(text or "{}")) for identity, text in rows]
 
@@ -109,7 +135,9 @@ def _present_identity(checked: CheckedEmbedder) -> str:
 
 def _name_of(checked: CheckedEmbedder) -> str:
     function = checked.user_object
-    return checked.embedder.identity or getattr(function, "__qualname__", type(function).__qualname__)
+    return checked.embedder.identity or getattr(
+        function, "__qualname__", type(function).__qualname__
+    )
 
 
 def _probe_vector(checked: CheckedEmbedder) -> dict[str, float]:

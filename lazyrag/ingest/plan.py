@@ -1,4 +1,6 @@
-"""Build plans: the groups and indexes that documents are brought to, from definitions and what is live."""
+"""Build plans: the groups and indexes that documents are brought to, from definitions and what is
+live.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,13 @@ class GroupTarget:
         collection: Of its segments.
         transform: Makes its nodes.
         sees_nodes: Whether the transform is called with nodes; else it sees nothing but content.
-        reuses_texts: Whether nodes are used again by their parents' texts: one call saved is worth reading
-            the store.
-        path_key: The part of a document's path that the transform reads; None if it reads nothing of it.
+        reuses_texts: Whether nodes are used again by their parents' texts: one call saved is worth
+            reading the store.
+        path_key: The part of a document's path that the transform reads; None if it reads nothing
+            of it.
         ref: Row of the group whose nodes the transform receives, too; 0 for none.
-        reads_source: Whether the transform reads the source text of files; ``"pictures"`` for their pictures.
+        reads_source: Whether the transform reads the source text of files; ``"pictures"`` for their
+            pictures.
         fingerprint: Of its definition and of those above it.
     """
 
@@ -110,10 +114,11 @@ class BuildPlan:
         names: Names of groups by row: those of the plan, and all live ones.
         groups: The groups, parents first, without the root group.
         indexes: The indexes over them.
-        partial_groups: Rows of live groups that this program does not define, or defines differently: a document's new
-            version has no nodes in them.
+        partial_groups: Rows of live groups that this program does not define, or defines
+            differently: a document's new version has no nodes in them.
         partial_indexes: The same for indexes.
-        visible: Whether readers see the result; False while groups and indexes are built that are not complete yet.
+        visible: Whether readers see the result; False while groups and indexes are built that are
+            not complete yet.
     """
 
     root: int
@@ -149,7 +154,9 @@ class BuildPlan:
         return line
 
     def made_of(self, target: GroupTarget) -> list[int]:
-        """Rows of all groups that a group's nodes are made of: the parent first, the root group last."""
+        """Rows of all groups that a group's nodes are made of: the parent first, the root group
+        last.
+        """
         line = self.line(target.parent)
         if target.ref:
             line[-1:] = [row for row in self.line(target.ref) if row not in line[:-1]]
@@ -200,7 +207,9 @@ class BuildPlanner:
     identities: dict[str, str]
 
     def index_key(self, step: Step) -> IndexKey | None:
-        """The key of the index that a step builds; None if it builds none, or its analyser or embedding is unknown."""
+        """The key of the index that a step builds; None if it builds none, or its analyser or
+        embedding is unknown.
+        """
         if step.analyser is not None:
             model = _analyser_identity(step.analyser) if step.analyser in analysers else None
         else:
@@ -217,12 +226,16 @@ class BuildPlanner:
         return "vectors", step.embed_key or "", identity
 
     def known_fields(self, step: Step) -> Sequence[str] | None:
-        """The fields that an index reads before the texts of nodes; None if it reads more than stored nodes tell."""
+        """The fields that an index reads before the texts of nodes; None if it reads more than
+        stored nodes tell.
+        """
         try:
             text = self.definitions.index_text(step)
         except ConfigError:  # raised when it is built
             return None
-        is_below_root = text.identity == "" or self.definitions.line(step.group)[0].parent == LAZY_ROOT_NAME
+        is_below_root = (
+            text.identity == "" or self.definitions.line(step.group)[0].parent == LAZY_ROOT_NAME
+        )
         return None if text.write or text.group or not is_below_root else text.fields
 
     def live_index(self, view: View, step: Step) -> LiveIndex | None:
@@ -232,12 +245,16 @@ class BuildPlanner:
         return group.indexes.get(key) if group is not None and key is not None else None
 
     def served(self, step: Step, tree: Tree) -> Step:
-        """The step that builds what serves a step: that of another embed key, if its own was switched to that one."""
+        """The step that builds what serves a step: that of another embed key, if its own was
+        switched to that one.
+        """
         key = tree.switched.get(step.embed_key or "")
         return replace(step, embed_key=key) if key in self.embedders else step
 
     def plan_live(self) -> BuildPlan:
-        """Plan for a changed file: all live groups and indexes, as far as this program defines them."""
+        """Plan for a changed file: all live groups and indexes, as far as this program defines
+        them.
+        """
         tree = self.ledger.tree
         current = self.definitions.current(tree)
         other = [group for name, group in tree.groups.items() if name not in current]
@@ -255,25 +272,34 @@ class BuildPlanner:
             root.id,
             root.collection,
             {group.id: name for name, group in tree.groups.items()},
-            [self._group_target(one, current) for name, one in current.items() if name != LAZY_ROOT_NAME],
+            [
+                self._group_target(one, current)
+                for name, one in current.items()
+                if name != LAZY_ROOT_NAME
+            ],
             indexes,
             tuple(group.id for group in other),
             tuple(partial_indexes),
         )
 
     def plan_first(self, steps: Iterable[Step]) -> BuildPlan:
-        """Plan for the first files of an empty store: with the groups and indexes of steps, which become live later."""
+        """Plan for the first files of an empty store: with the groups and indexes of steps, which
+        become live later.
+        """
         plans = [self.plan_live(), *(self.plan_step(step).plan for step in steps)]
         groups = {one.id: one for plan in plans for one in plan.groups}
         indexes = {one.id: one for plan in plans for one in plan.indexes}
         names = {number: name for plan in plans for number, name in plan.names.items()}
-        return replace(plans[0], names=names, groups=[*groups.values()], indexes=[*indexes.values()])
+        return replace(
+            plans[0], names=names, groups=[*groups.values()], indexes=[*indexes.values()]
+        )
 
     def reason(self, step: Step) -> str:
         """Why a step is to be done for every document; "" if it is done.
 
-        One of ``"code of function f"``, ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``;
-        ``"built by an earlier release"`` if that has not stored what it consisted of.
+        One of ``"code of function f"``, ``"parameter p: 1 -> 2"``, ``"model a -> b"``,
+        ``"missing"``, ``"asked for"``; ``"built by an earlier release"`` if that has not stored
+        what it consisted of.
         """
         group = self.ledger.tree.groups.get(step.group)
         if group is None:
@@ -284,7 +310,9 @@ class BuildPlanner:
             return self.definitions.reason(group, described, same)
         key = self.index_key(step)
         if key is not None and key not in group.indexes:
-            before = [index.identity for index in group.indexes.values() if index.key[:2] == key[:2]]
+            before = [
+                index.identity for index in group.indexes.values() if index.key[:2] == key[:2]
+            ]
             if not before:
                 return "missing"
             old, new = model_identity(before[-1]), model_identity(key[2])
@@ -294,21 +322,39 @@ class BuildPlanner:
         return "" if (group if key is None else group.indexes[key]).complete else "missing"
 
     def plan_preview(self) -> BuildPlan:
-        """Plan for the present definitions of live groups whose transforms call no model; opens no rows.
+        """Plan for the present definitions of live groups whose transforms call no model; opens no
+        rows.
 
         Groups that are not built by these definitions have negative ids.
         """
         tree, definitions = self.ledger.tree, self.definitions
-        names = {one.name for name in tree.groups if definitions.is_defined(name) for one in definitions.needed(name)}
-        names = {name for name in names if not any(one.may_call_model for one in definitions.needed(name))}
+        names = {
+            one.name
+            for name in tree.groups
+            if definitions.is_defined(name)
+            for one in definitions.needed(name)
+        }
+        names = {
+            name
+            for name in names
+            if not any(one.may_call_model for one in definitions.needed(name))
+        }
         root = tree.groups[LAZY_ROOT_NAME]
         groups = {LAZY_ROOT_NAME: root}
-        for number, name in enumerate(sorted(names, key=lambda name: (len(definitions.needed(name)), name)), start=1):
+        for number, name in enumerate(
+            sorted(names, key=lambda name: (len(definitions.needed(name)), name)), start=1
+        ):
             live = tree.groups.get(name)
             is_current = live is not None and definitions.is_current(live)
-            groups[name] = live if live and is_current else LiveGroup(-number, name, None, "", "", complete=False)
+            groups[name] = (
+                live
+                if live and is_current
+                else LiveGroup(-number, name, None, "", "", complete=False)
+            )
         targets = [self._group_target(one, groups) for one in groups.values() if one is not root]
-        return BuildPlan(root.id, root.collection, {one.id: one.name for one in groups.values()}, targets)
+        return BuildPlan(
+            root.id, root.collection, {one.id: one.name for one in groups.values()}, targets
+        )
 
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
@@ -328,7 +374,10 @@ class BuildPlanner:
             current = self.definitions.current(tree)
             child = "" if step == Step(step.group) else self.definitions.index_text(step).group
             ends = [step.group, child] if child else [step.group]
-            line = [LAZY_ROOT_NAME, *(one.name for end in ends for one in reversed(self.definitions.needed(end)))]
+            line = [
+                LAZY_ROOT_NAME,
+                *(one.name for end in ends for one in reversed(self.definitions.needed(end))),
+            ]
             line = list(dict.fromkeys(line))
             wanted = [name for name in line if name not in current or not current[name].complete]
             stale = {name for name in wanted if name in tree.groups and name not in current}
@@ -346,20 +395,33 @@ class BuildPlanner:
         if checked is None or step.group == LAZY_ROOT_NAME:
             return
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
-        window, size = embedder.max_tokens, getattr(self.definitions.line(step.group)[0].given, "chunk_size", None)
-        if window is None or size is None or size <= window or getattr(embedder, "too_long", None) == "split":
+        window, size = (
+            embedder.max_tokens,
+            getattr(self.definitions.line(step.group)[0].given, "chunk_size", None),
+        )
+        if (
+            window is None
+            or size is None
+            or size <= window
+            or getattr(embedder, "too_long", None) == "split"
+        ):
             return
         warn_user(
-            f"The chunks of {step.group!r} have up to {size} tokens as their counter counts, and the embed of key "
-            f"{step.embed_key!r} reads {window} at once: it may cut or refuse longer ones. Define a group with "
-            f"chunk_size={window} or less, or use a model that reads more.",
+            f"The chunks of {step.group!r} have up to {size} tokens as their counter counts, and"
+            f" the embed of key {step.embed_key!r} reads {window} at once: it may cut or refuse"
+            f" longer ones. Define a group with chunk_size={window} or less, or use a model that"
+            " reads more.",
             IngestionWarning,
         )
 
     def _plan(self, wanted: list[str], step: Step | None, line: Sequence[str] = ()) -> Rebuild:
         tree = self.ledger.tree
         current = self.definitions.current(tree)
-        names = {*wanted, *line, *(one.name for name in wanted for one in self.definitions.needed(name))}
+        names = {
+            *wanted,
+            *line,
+            *(one.name for name in wanted for one in self.definitions.needed(name)),
+        }
         ordered = sorted(names, key=lambda name: (len(self.definitions.needed(name)), name))
         groups: dict[str, LiveGroup] = {}
         dropped: list[int] = []
@@ -381,14 +443,20 @@ class BuildPlanner:
         if step is not None and (opened := self._open_index(groups[step.group], step)):
             indexes += opened
             steps.append(step)
-        dropped += [group.id for name, group in tree.groups.items() if _is_below(tree, name, dropped)]
+        dropped += [
+            group.id for name, group in tree.groups.items() if _is_below(tree, name, dropped)
+        ]
         in_use = {group.id for group in groups.values()}
         root = groups[LAZY_ROOT_NAME]
         plan = BuildPlan(
             root.id,
             root.collection,
             {group.id: name for name, group in (*tree.groups.items(), *groups.items())},
-            [self._group_target(group, groups) for name, group in groups.items() if name != LAZY_ROOT_NAME],
+            [
+                self._group_target(group, groups)
+                for name, group in groups.items()
+                if name != LAZY_ROOT_NAME
+            ],
             indexes,
             visible=False,
         )
@@ -400,34 +468,51 @@ class BuildPlanner:
             tuple(steps),
         )
 
-    def _open_group(self, name: str, groups: Mapping[str, LiveGroup], live: LiveGroup | None) -> LiveGroup:
+    def _open_group(
+        self, name: str, groups: Mapping[str, LiveGroup], live: LiveGroup | None
+    ) -> LiveGroup:
         """Open the row and the collection of a group."""
         parent = None if name == LAZY_ROOT_NAME else groups[self.definitions.line(name)[0].parent]
         fingerprint_now = self.definitions.fingerprint(name)
-        fresh = live is not None and live.fingerprint == fingerprint_now and self.definitions.is_replaced(name)
+        fresh = (
+            live is not None
+            and live.fingerprint == fingerprint_now
+            and self.definitions.is_replaced(name)
+        )
         row, above = (None, None) if parent is None else (parent.id, parent.name)
         number, collection = self.open_group(name, row, fingerprint_now, fresh=fresh)
         return LiveGroup(number, name, above, fingerprint_now, collection, complete=False)
 
-    def open_group(self, name: str, parent: int | None, fingerprint: str, *, fresh: bool = False) -> tuple[int, str]:
+    def open_group(
+        self, name: str, parent: int | None, fingerprint: str, *, fresh: bool = False
+    ) -> tuple[int, str]:
         """Open the row and the collection of a group by a definition; see `GroupTable.open`."""
         collections = self.definitions.collections(name, fingerprint)
         fields = schema_text(self.nodes.schema)
-        opened = self.ledger.groups.open(name, parent, fingerprint, fields, collections, fresh=fresh)
+        opened = self.ledger.groups.open(
+            name, parent, fingerprint, fields, collections, fresh=fresh
+        )
         self.nodes.segments.create(opened[1], self.nodes.schema)
         return opened
 
     def _open_index(self, group: LiveGroup, step: Step) -> list[IndexTarget]:
-        """Open the row of a step's index; [] if it has none, or its analyser or embedding is unknown."""
+        """Open the row of a step's index; [] if it has none, or its analyser or embedding is
+        unknown.
+        """
         key = self.index_key(step)
         if key is None:
             return []
         kind, name, identity = key
         collection = ""
         if kind == "vectors":
-            # Other vectors of the same key, or other nodes by the same definition, lie in other collections.
-            collection = self.definitions.collections(group.name, group.fingerprint, name)(f"{identity}/{group.id}")
-        number, dimension = self.ledger.groups.open_index(group.id, kind, name, identity, collection)
+            # Other vectors of the same key, or other nodes by the same definition, lie in other
+            # collections.
+            collection = self.definitions.collections(group.name, group.fingerprint, name)(
+                f"{identity}/{group.id}"
+            )
+        number, dimension = self.ledger.groups.open_index(
+            group.id, kind, name, identity, collection
+        )
         index = LiveIndex(number, kind, name, identity, collection, dimension, complete=False)
         target = self._index_target(index, group.id, step)
         return [] if target is None else [target]
@@ -439,7 +524,9 @@ class BuildPlanner:
         if index.kind == "terms":
             return TermsTarget(index.id, group, step, TermCodes(index.name), text)
         embedder = self.embedders[index.name]
-        return VectorsTarget(index.id, group, step, index.identity, index.collection, index.dimension, embedder, text)
+        return VectorsTarget(
+            index.id, group, step, index.identity, index.collection, index.dimension, embedder, text
+        )
 
     def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
         definition = self.definitions.line(group.name)[0]
@@ -453,14 +540,19 @@ class BuildPlanner:
             path_key=getattr(definition.given, "path_key", None),
             reuses_texts=definition.memo or bool(getattr(definition.given, "calls_per_node", 0)),
             ref=0 if definition.ref is None else groups[definition.ref].id,
-            reads_source=definition.parent == LAZY_ROOT_NAME and getattr(definition.given, "reads_source", False),
+            reads_source=definition.parent == LAZY_ROOT_NAME
+            and getattr(definition.given, "reads_source", False),
             fingerprint=group.fingerprint,
         )
 
 
 def index_step(group: str, index: LiveIndex) -> Step:
     """The step that builds an index of a group."""
-    return Step(group, analyser=index.name) if index.kind == "terms" else Step(group, embed_key=index.name)
+    return (
+        Step(group, analyser=index.name)
+        if index.kind == "terms"
+        else Step(group, embed_key=index.name)
+    )
 
 
 def _is_below(tree: Tree, name: str, rows: Sequence[int]) -> bool:

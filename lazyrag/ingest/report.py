@@ -24,8 +24,8 @@ class Failure:
 
     Args:
         path: The file's path relative to the dataset, or the user's id.
-        stage: ``"load"``, ``"metadata"``, ``"transform <group>"``, ``"embed <group> with <embed key>"`` or
-            ``"index <group> with <analyser>"``.
+        stage: ``"load"``, ``"metadata"``, ``"transform <group>"``,
+            ``"embed <group> with <embed key>"`` or ``"index <group> with <analyser>"``.
         error: The exception; failures of the same path and stage are equal.
     """
 
@@ -49,24 +49,29 @@ class IngestReport:
 
     Args:
         added: Files that were loaded for the first time, by path relative to the dataset.
-        failed: Failures in order of path, then stage. A file whose transform failed may be in ``added`` as well; the
-            previous version of a failed file stays live.
-        skipped: Pairs (path, reason) of files that are not ingested, and have not failed: hidden, excluded, empty, of
-            an unknown binary format, or a picture, sound or film without a media reader.
+        failed: Failures in order of path, then stage. A file whose transform failed may be in
+            ``added`` as well; the previous version of a failed file stays live.
+        skipped: Pairs (path, reason) of files that are not ingested, and have not failed: hidden,
+            excluded, empty, of an unknown binary format, or a picture, sound or film without a
+            media reader.
         updated: Files with changed content or metadata.
         touched: Files with the same content and other dates, which their documents have now.
         unchanged: Files for which nothing had to be done.
         deleted: Missing files, whose documents were deleted.
         moved: Pairs (from, to) of files with the same content at another path.
-        withheld: Missing files, so many at once that their documents are kept until ``sync(max_deleted=1)``.
-        repaired: Groups (``"line"``) and their vectors (``"line by dense"``) that a store on this machine had lost or
-            could not read, and that were rebuilt from files, nodes and cached embeddings.
-        reasons: Why known files were done again, by path: ``"bytes"``, ``"date"``, ``"metadata"``, ``"reader"``,
-            ``"incomplete"`` (it failed, or a group, an index or a store lacks it), ``"asked for"``.
-        rebuilt: Why groups and indexes were built for every file, by step: ``"code of function f"``,
-            ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``, ``"asked for"``.
-        notes: What loaders noted of files that were read, by path: ``"encoding: guessed cp1251, confidence 0.48"``,
-            ``"PGP message left out"``.
+        withheld: Missing files, so many at once that their documents are kept until
+            ``sync(max_deleted=1)``.
+        repaired: Groups (``"line"``) and their vectors (``"line by dense"``) that a store on this
+            machine had lost or could not read, and that were rebuilt from files, nodes and cached
+            embeddings.
+        reasons: Why known files were done again, by path: ``"bytes"``, ``"date"``, ``"metadata"``,
+            ``"reader"``, ``"incomplete"`` (it failed, or a group, an index or a store lacks it),
+            ``"asked for"``.
+        rebuilt: Why groups and indexes were built for every file, by step:
+            ``"code of function f"``, ``"parameter p: 1 -> 2"``, ``"model a -> b"``, ``"missing"``,
+            ``"asked for"``.
+        notes: What loaders noted of files that were read, by path:
+            ``"encoding: guessed cp1251, confidence 0.48"``, ``"PGP message left out"``.
 
     Example:
         >>> print(IngestReport(added=("tea.txt",), skipped=((".git", "hidden"),)))
@@ -88,13 +93,21 @@ class IngestReport:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
-        """At most thirteen lines: counts, a note of a file, why files are skipped, the first failures."""
+        """At most thirteen lines: counts, a note of a file, why files are skipped, the first
+        failures.
+        """
         others = {name: len(getattr(self, name)) for name in _COUNTED}
         changed = [f"{count} {name}" for name, count in others.items() if count]
         added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
         lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
-        again = [f"{count} {reason}" for reason, count in Counter(self.reasons.values()).most_common()]
-        first = {reason: step for step, reason in reversed([*self.rebuilt.items()]) if reason != "missing"}
+        again = [
+            f"{count} {reason}" for reason, count in Counter(self.reasons.values()).most_common()
+        ]
+        first = {
+            reason: step
+            for step, reason in reversed([*self.rebuilt.items()])
+            if reason != "missing"
+        }
         steps = [f"{step} ({reason})" for reason, step in reversed(first.items())]
         if steps or {*self.reasons.values()} - _EXPECTED:
             again += steps
@@ -105,7 +118,9 @@ class IngestReport:
             lines.append(f"  {textwrap.shorten(text, _MAX_MESSAGE, placeholder=' ...')}")
         reasons = Counter(reason for _, reason in self.skipped)
         if set(reasons) - _USUAL or not (added or changed):
-            lines += _first(f"  {count} skipped: {reason}" for reason, count in reasons.most_common())
+            lines += _first(
+                f"  {count} skipped: {reason}" for reason, count in reasons.most_common()
+            )
         alike: dict[tuple[str, str], list[str]] = {}
         for failure in self.failed:
             alike.setdefault((failure.stage, str(failure.error)), []).append(failure.path)
@@ -125,13 +140,20 @@ def _first(lines: Iterable[str]) -> list[str]:
     """The first few lines, and the number of the others."""
     listed = list(lines)
     more = len(listed) - _MAX_LINES
-    return [*listed[:_MAX_LINES], f"  and {more} more kinds, see the report's lists"] if more > 1 else listed
+    return (
+        [*listed[:_MAX_LINES], f"  and {more} more kinds, see the report's lists"]
+        if more > 1
+        else listed
+    )
 
 
 def _describe_alike(step: tuple[str, str], paths: list[str]) -> str:
     stage, message = step
     others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"  failed: {paths[0]}{others} ({stage}): {textwrap.shorten(message, _MAX_MESSAGE, placeholder=' ...')}"
+    return (
+        f"  failed: {paths[0]}{others} ({stage}):"
+        f" {textwrap.shorten(message, _MAX_MESSAGE, placeholder=' ...')}"
+    )
 
 
 class Failures:
@@ -152,9 +174,15 @@ class Failures:
         return iter([*failed, *self.misnamed.values()])
 
     def skipped(self) -> list[tuple[str, str]]:
-        """Return pairs (path, reason) of files without text, or that nothing reads: they have not failed."""
+        """Return pairs (path, reason) of files without text, or that nothing reads: they have not
+        failed.
+        """
         errors = {one.path: one.error for one in self._by_step.values()}
-        return [(path, error.reason) for path, error in errors.items() if isinstance(error, NoReaderError)]
+        return [
+            (path, error.reason)
+            for path, error in errors.items()
+            if isinstance(error, NoReaderError)
+        ]
 
     def add(self, step: Step, identity: str, error: Exception) -> None:
         """Add a failure."""
@@ -195,14 +223,17 @@ class Failures:
             msg = f"{which} {sentence(failed[0])}"
             hint = f"Fix the cause, then call retry_failed(). ({self.where})"
             raise IngestionError(f"{msg} {hint}") from failed[0].error
-        reasons = [(one.path, one.error.reason) for one in new if isinstance(one.error, NoReaderError)]
+        reasons = [
+            (one.path, one.error.reason) for one in new if isinstance(one.error, NoReaderError)
+        ]
         new = [failure for failure in new if not isinstance(failure.error, NoReaderError)]
         path, why = reasons[0] if reasons else ("", "")
         skipped = f"Skipped {len(reasons)} of {total} files; the first is {path}: {why}."
         if new:
             msg = (
-                f"{len(new)} of {total} files failed to {step}; the others were ingested. The first: {new[0]} "
-                f"({self.where}: last_report lists all failures, retry_failed() retries them)"
+                f"{len(new)} of {total} files failed to {step}; the others were ingested. The"
+                f" first: {new[0]} ({self.where}: last_report lists all failures, retry_failed()"
+                " retries them)"
             )
             warn_user(f"{msg} {skipped}" if reasons else msg, IngestionWarning)
         elif reasons:
@@ -222,7 +253,8 @@ class Options:
         on_progress: Called with the progress.
         limits: Limits of loading one file.
         readers: The user's readers by file name.
-        launcher: The `lazyrag.launchers.work.Launcher` that loads, transforms and embeds elsewhere; None for none.
+        launcher: The `lazyrag.launchers.work.Launcher` that loads, transforms and embeds elsewhere;
+            None for none.
     """
 
     workers: int = 1
@@ -242,7 +274,8 @@ ProblemKind: TypeAlias = Literal["missing", "orphan", "stale", "dimension", "dan
 - ``missing``: in the ledger, and not in the store or the index;
 - ``orphan``: in a store, and unknown to the ledger;
 - ``stale``: not made from its present parents;
-- ``dimension``: a vector with another length or kind than its collection's, or with a number that is not finite;
+- ``dimension``: a vector with another length or kind than its collection's, or with a number that
+  is not finite;
 - ``dangling``: its parent or document is not live;
 - ``damaged``: unreadable, or not what was written.
 """
@@ -269,7 +302,9 @@ class Problem:
     what: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.where}{', ' + self.document if self.document else ''}: {self.what}"
+        return (
+            f"{self.kind}: {self.where}{', ' + self.document if self.document else ''}: {self.what}"
+        )
 
 
 @dataclass(slots=True)

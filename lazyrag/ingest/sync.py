@@ -15,7 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 
-from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, check_metadata, content_text, digest, root_uid
+from lazyrag.data.segment import (
+    EMPTY,
+    LAZY_ROOT_NAME,
+    Segment,
+    check_metadata,
+    content_text,
+    digest,
+    root_uid,
+)
 from lazyrag.errors import (
     CanceledError,
     ConfigError,
@@ -100,7 +108,8 @@ def sync(
     first: Callable[[Indexer], object] | None = None,
     retry: bool = False,
 ) -> IngestReport:
-    """Ingest changed files, retry failures, and build what earlier uses requested; see `Document.sync`.
+    """Ingest changed files, retry failures, and build what earlier uses requested; see
+    `Document.sync`.
 
     With ``retry``, files that ended their loader are read again, too.
     """
@@ -114,7 +123,9 @@ def sync(
         indexer.is_synced = True
         if first is not None:
             first(indexer)
-        report = ingest_changes(indexer, max_deleted=max_deleted, stop=on_error == "raise", retry=retry)
+        report = ingest_changes(
+            indexer, max_deleted=max_deleted, stop=on_error == "raise", retry=retry
+        )
         indexer.retry()
     return report_of(indexer) or report
 
@@ -123,7 +134,10 @@ def refuse_calls(calls: int, max_calls: int) -> None:
     """Check that no more calls of models are planned than allowed."""
     allowed = validate_integer("max_calls", max_calls, 0)
     if calls > allowed:
-        msg = f"A sync would make about {calls} calls of models, and max_calls is {allowed}. Nothing was done."
+        msg = (
+            f"A sync would make about {calls} calls of models, and max_calls is {allowed}. Nothing"
+            " was done."
+        )
         raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
 
 
@@ -180,11 +194,24 @@ def ingest_changes(
     _report_unknown_names(indexer, compared.listing)
     if changes.deleted:
         rows = compared.rows
-        indexer.ledger.documents.tombstone([rows[one.identity].id for one in changes.deleted], "deleted")
+        indexer.ledger.documents.tombstone(
+            [rows[one.identity].id for one in changes.deleted], "deleted"
+        )
     if changes.withheld:
-        known = len(changes.withheld) + len(changes.unchanged) + len(changes.touched) + len(compared.settled)
-        msg = f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may be a mistake."
-        warn_user(f"{msg} Their documents are kept; call sync(max_deleted=1) to delete them.", IngestionWarning)
+        known = (
+            len(changes.withheld)
+            + len(changes.unchanged)
+            + len(changes.touched)
+            + len(compared.settled)
+        )
+        msg = (
+            f"{len(changes.withheld)} of {known} files are missing from {indexer.where}, which may"
+            " be a mistake."
+        )
+        warn_user(
+            f"{msg} Their documents are kept; call sync(max_deleted=1) to delete them.",
+            IngestionWarning,
+        )
     for failure in _unread(indexer, compared):
         indexer.failures.add(LOADING, failure.path, failure.error)
     plan = indexer.planner.plan_first(indexer.first_steps)
@@ -199,7 +226,9 @@ def ingest_changes(
     indexer.purge()
     with suppress(StoreError):  # the next sync tries again
         evict_superseded(indexer, _CACHED_DAYS)
-    is_whole = not (changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures))
+    is_whole = not (
+        changes.withheld or changes.unseen or changes.unreadable or list(indexer.failures)
+    )
     if is_whole and begun == indexer.turns.begun:  # else others have changed documents meanwhile
         unchanged = {one.file.identity: one.file for one in changes.unchanged}
         others = {one.file.identity for one in (*changes.added, *changes.moved, *changes.changed)}
@@ -215,7 +244,12 @@ def ingest_changes(
 def _basis(indexer: Indexer) -> tuple[Any, ...]:
     """Return what decides, beside the files, whether they are up to date."""
     readers = [reader.identity for reader in indexer.loading.readers.all()]
-    return indexer.ledger.tree.changes, indexer.definitions.all_fingerprints(), readers, loaders.revision
+    return (
+        indexer.ledger.tree.changes,
+        indexer.definitions.all_fingerprints(),
+        readers,
+        loaders.revision,
+    )
 
 
 def ingest_missing(indexer: Indexer) -> None:
@@ -242,7 +276,11 @@ def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
 
 def _misnamed(indexer: Indexer, listing: Listing) -> list[Failure]:
     """Return keys of file_metadata that match no file: probably misspelt."""
-    known = [file.identity for file in listing.found] if isinstance(indexer.dataset.metadata, Mapping) else []
+    known = (
+        [file.identity for file in listing.found]
+        if isinstance(indexer.dataset.metadata, Mapping)
+        else []
+    )
     what = "file_metadata names a file that does not exist."
     return [
         Failure(name, "metadata", ConfigError(f"{what} {known_names(name, known)}"))
@@ -297,7 +335,9 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
             settled.pop(name, None)
         rows = indexer.ledger.documents.named(names)
     metadata, config_hash = _config_hash(indexer)
-    reasons = {normal_name(row.identity): reason for row in rows.values() if (reason := _skip_reason(row))}
+    reasons = {
+        normal_name(row.identity): reason for row in rows.values() if (reason := _skip_reason(row))
+    }
     for file in found:
         row = rows.get(file.identity)
         if (
@@ -318,7 +358,8 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         for row in rows.values()
         if row.status == "live" and row.origin == "dataset" and indexer.dataset.is_given
     ]
-    left_out = {one.identity for one in known if listing.leaves_out(one.identity)}  # chosen, so never withheld
+    # chosen, so never withheld
+    left_out = {one.identity for one in known if listing.leaves_out(one.identity)}
     with Work("compare", len(found), "file") as work:
         changes = compare(
             [file for file in found if file.identity not in reasons],
@@ -331,9 +372,15 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
             withholds=indexer.dataset.withholds,
         )
     if left_out:
-        changes = replace(changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out)))
-    skipped = [(file.identity, reasons[file.identity]) for file in found if file.identity in reasons]
-    return Comparison(listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata)
+        changes = replace(
+            changes, deleted=(*changes.deleted, *(one for one in known if one.identity in left_out))
+        )
+    skipped = [
+        (file.identity, reasons[file.identity]) for file in found if file.identity in reasons
+    ]
+    return Comparison(
+        listing, changes, rows, settled, tuple(sorted([*listing.skipped, *skipped])), metadata
+    )
 
 
 def _skip_reason(row: DocumentRow) -> str:
@@ -346,7 +393,9 @@ def _skip_reason(row: DocumentRow) -> str:
 
 
 def _known_file(row: DocumentRow, *, has_root: bool) -> KnownFile:
-    """Return the file as the ledger knows it; without its content if it has to be loaded again in any case."""
+    """Return the file as the ledger knows it; without its content if it has to be loaded again in
+    any case.
+    """
     changed_while_read = row.signature is None and row.seen_ns >= 0
     if changed_while_read or not has_root:
         return KnownFile(row.identity, None, "", 0, row.config_hash)
@@ -354,7 +403,9 @@ def _known_file(row: DocumentRow, *, has_root: bool) -> KnownFile:
 
 
 def _config_hash(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[FoundFile], str]]:
-    """Return a function that hashes a file's loader and user metadata, and the metadata it has met so far."""
+    """Return a function that hashes a file's loader and user metadata, and the metadata it has met
+    so far.
+    """
     found: dict[str, UserMetadata] = {}
     identity_of = loader_identities(indexer.loading.readers)
     hash_of = functools.cache(lambda loader, text: digest([loader, text]))
@@ -383,17 +434,28 @@ def _json_default(value: object) -> object:
 
 
 def _pending_versions(
-    indexer: Indexer, compared: Comparison, plan: BuildPlan, quarantined: Mapping[str, tuple[str, str]]
+    indexer: Indexer,
+    compared: Comparison,
+    plan: BuildPlan,
+    quarantined: Mapping[str, tuple[str, str]],
 ) -> tuple[Iterator[PendingVersion], int]:
-    """Return the documents to ingest, in order of identity, and their count; made lazily, as there may be many."""
+    """Return the documents to ingest, in order of identity, and their count; made lazily, as there
+    may be many.
+    """
     roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]  # as of now: ingestion changes it
     changes, rows, seen_ns = compared.changes, compared.rows, compared.listing.seen_ns
     to_load = (*changes.added, *changes.changed, *changes.reconfigured)
     rolled_back = indexer.ledger.documents.rolled_back() if changes.touched else set()
     # A rolled-back version stays until the file's content changes; and dates are days.
-    noted = [one for one in changes.touched if rows[one.file.identity].id in rolled_back or _is_of_the_day(one, rows)]
+    noted = [
+        one
+        for one in changes.touched
+        if rows[one.file.identity].id in rolled_back or _is_of_the_day(one, rows)
+    ]
     if noted:
-        indexer.ledger.documents.note_files([_file_row(rows[one.file.identity], one, seen_ns) for one in noted])
+        indexer.ledger.documents.note_files(
+            [_file_row(rows[one.file.identity], one, seen_ns) for one in noted]
+        )
     known = {one.file.identity for one in noted}
     touched = [one for one in changes.touched if one.file.identity not in known]
     busy = {one.file.identity for one in (*to_load, *touched, *changes.moved)}
@@ -415,13 +477,19 @@ def _pending_versions(
             new = [_file_row(rows[one.file.identity], one, seen_ns) for one in some]
             stored = indexer.stored_roots(roots.collection, [roots.builds[row.uid] for row in new])
             for one, row in zip(some, new, strict=True):
-                make = _load_root(indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY))
+                make = _load_root(
+                    indexer, one.file, row, compared.metadata.get(one.file.identity, EMPTY)
+                )
                 if row.uid in stored:  # else it is damaged, but the file exists
-                    make = functools.partial(renewed_root, stored[row.uid], row, indexer.nodes.schema, file=one.file)
+                    make = functools.partial(
+                        renewed_root, stored[row.uid], row, indexer.nodes.schema, file=one.file
+                    )
                 yield PendingVersion(row, make)
 
     def move(one: ComparedFile) -> PendingVersion:
-        """Give the document of a moved file its new path, without loading it if nothing else changed."""
+        """Give the document of a moved file its new path, without loading it if nothing else
+        changed.
+        """
         known = cast("KnownFile", one.known)
         before = rows[known.identity]
         metadata = compared.metadata.get(one.file.identity, EMPTY)
@@ -429,7 +497,9 @@ def _pending_versions(
             version = load(one)
             return PendingVersion(version.row, version.make_root, before)
         row = _file_row(_new_row(one.file.identity), one, seen_ns)
-        row = replace(row, loaded=before.loaded, user_metadata=before.user_metadata, updates=before.updates)
+        row = replace(
+            row, loaded=before.loaded, user_metadata=before.user_metadata, updates=before.updates
+        )
         return PendingVersion(row, indexer.renewed(roots, before.uid, row, one.file), before)
 
     renamed = _renamed(indexer, roots, rows)
@@ -446,8 +516,12 @@ def _pending_versions(
     return versions, len(busy) + len(incomplete) + len(renamed)
 
 
-def _renamed(indexer: Indexer, roots: LiveGroup, rows: Mapping[str, DocumentRow]) -> list[PendingVersion]:
-    """Give texts, and files outside of the dataset, of an earlier release their names in NFC; in order of these."""
+def _renamed(
+    indexer: Indexer, roots: LiveGroup, rows: Mapping[str, DocumentRow]
+) -> list[PendingVersion]:
+    """Give texts, and files outside of the dataset, of an earlier release their names in NFC; in
+    order of these.
+    """
     found = []
     for before in rows.values():
         name = normal_name(before.identity)
@@ -460,7 +534,8 @@ def _renamed(indexer: Indexer, roots: LiveGroup, rows: Mapping[str, DocumentRow]
 def _is_of_the_day(one: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
     """Return whether a file with the same content has the dates that its document has."""
     before, now = rows[one.file.identity].signature, one.file.signature
-    if before is None or now is None or before.inode != now.inode:  # another file may have another creation date
+    # another file may have another creation date
+    if before is None or now is None or before.inode != now.inode:
         return False
     return day_of(before.mtime_ns / 1e9) == day_of(now.mtime_ns / 1e9)
 
@@ -499,7 +574,9 @@ def _load_root(
     key, why = quarantined.get(row.identity, ("", ""))
     if key == indexer.engine.quarantine_key(row):
         return functools.partial(_quarantine, file, why)
-    return functools.partial(file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema)
+    return functools.partial(
+        file_root, indexer.loading.load, file, row, metadata, indexer.nodes.schema
+    )
 
 
 def _quarantine(file: FoundFile, why: str, _build: int) -> NoReturn:
@@ -510,16 +587,21 @@ def _quarantine(file: FoundFile, why: str, _build: int) -> NoReturn:
 def _incomplete_documents(
     indexer: Indexer, plan: BuildPlan, compared: Comparison, busy: Collection[str]
 ) -> list[DocumentRow]:
-    """Return live documents that failed in a step before, or were written by a program without that step.
+    """Return live documents that failed in a step before, or were written by a program without that
+    step.
 
     What is settled is complete; so is what is busy, soon.
     """
-    to_check = [row for name, row in compared.rows.items() if row.status == "live" and name not in busy]
+    to_check = [
+        row for name, row in compared.rows.items() if row.status == "live" and name not in busy
+    ]
     few = 0 < len(to_check) < len(compared.settled)
     return _lacking(indexer, plan, to_check, few=few) if to_check else []
 
 
-def _lacking(indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *, few: bool) -> list[DocumentRow]:
+def _lacking(
+    indexer: Indexer, plan: BuildPlan, rows: Collection[DocumentRow], *, few: bool
+) -> list[DocumentRow]:
     among = [row.id for row in rows] if few else None
     missing = indexer.missing([group.id for group in plan.groups], plan, among)
     return [row for row in rows if row.id in missing]
@@ -529,18 +611,28 @@ def _reasons(compared: Comparison, incomplete: Iterable[DocumentRow]) -> dict[st
     """Return why known files are done again."""
     changes, rows = compared.changes, compared.rows
     found = {row.identity: "incomplete" for row in incomplete}
-    known = ((one, rows[one.file.identity]) for one in (*changes.added, *changes.changed) if one.file.identity in rows)
+    known = (
+        (one, rows[one.file.identity])
+        for one in (*changes.added, *changes.changed)
+        if one.file.identity in rows
+    )
     for one, row in known:
         # An earlier failure; a root node, or all of it, that a store has lost.
         same = row.content_hash == one.content_hash and row.signature is not None
         if row.status in ("new", "live"):
-            found[row.identity] = "incomplete" if row.status == "new" or same or not row.content_hash else "bytes"
+            found[row.identity] = (
+                "incomplete" if row.status == "new" or same or not row.content_hash else "bytes"
+            )
     for one in changes.reconfigured:
         name = one.file.identity
         metadata = compared.metadata.get(name, EMPTY)
-        same = not isinstance(metadata, LazyRAGError) and json.loads(rows[name].user_metadata) == _stored(metadata)
+        same = not isinstance(metadata, LazyRAGError) and json.loads(
+            rows[name].user_metadata
+        ) == _stored(metadata)
         found[name] = "reader" if same else "metadata"
-    return found | {one.file.identity: "date" for one in changes.touched if not _is_of_the_day(one, rows)}
+    return found | {
+        one.file.identity: "date" for one in changes.touched if not _is_of_the_day(one, rows)
+    }
 
 
 def _stored(metadata: Mapping[str, Any]) -> Any:
@@ -555,21 +647,31 @@ def _stored(metadata: Mapping[str, Any]) -> Any:
 
 
 def _read_error(file: FoundFile, exc: OSError) -> LoadError:
-    error = LoadError(f"The file cannot be read ({exc.strerror}). Check its permissions.", path=str(file.path))
+    error = LoadError(
+        f"The file cannot be read ({exc.strerror}). Check its permissions.", path=str(file.path)
+    )
     error.__cause__ = exc
     return error
 
 
 def _unread(indexer: Indexer, compared: Comparison) -> list[Failure]:
     """The failures of files that cannot be read, or have the name of another one."""
-    failed = [Failure(file.identity, str(LOADING), _read_error(file, exc)) for file, exc in compared.changes.unreadable]
-    first = {file.identity: file for file in compared.listing.found} if compared.listing.clashes else {}
+    failed = [
+        Failure(file.identity, str(LOADING), _read_error(file, exc))
+        for file, exc in compared.changes.unreadable
+    ]
+    first = (
+        {file.identity: file for file in compared.listing.found} if compared.listing.clashes else {}
+    )
     for file in compared.listing.clashes:
         name, other = (
             os.path.relpath(one.raw_path, indexer.dataset.folder).replace(os.sep, "/")
             for one in (file, first[file.identity])
         )
-        msg = f"The names {name!a} and {other!a} differ only by their Unicode normal form. Rename one of the files."
+        msg = (
+            f"The names {name!a} and {other!a} differ only by their Unicode normal form. Rename one"
+            " of the files."
+        )
         failed.append(Failure(name, str(LOADING), LoadError(msg, path=os.fspath(file.raw_path))))
     return failed
 
@@ -606,7 +708,10 @@ def _expected_report(
         skipped=tuple(sorted({*compared.skipped, *skipped.items()})),
         updated=tuple(sorted(set(again) - errors.keys())),
         unchanged=tuple(
-            sorted({*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)} - dated)
+            sorted(
+                {*compared.settled, *_identities(changes.unchanged), *_identities(changes.touched)}
+                - dated
+            )
         ),
         touched=tuple(name for name in _identities(changes.touched) if name in dated),
         moved=tuple((old, new) for old, new in _moved(changes) if new not in errors),
@@ -614,7 +719,9 @@ def _expected_report(
     )
 
 
-def _final_report(compared: Comparison, done: list[Outcome], skipped: Collection[str]) -> IngestReport:
+def _final_report(
+    compared: Comparison, done: list[Outcome], skipped: Collection[str]
+) -> IngestReport:
     changes = compared.changes
     live = {one.identity for one in done if one.flipped}
     renewed = {one.identity for one in done if one.flipped and one.is_new_version}
@@ -625,13 +732,25 @@ def _final_report(compared: Comparison, done: list[Outcome], skipped: Collection
     return replace(
         _common_report(compared, skipped),
         added=tuple(name for name in _identities(changes.added) if name in live),
-        updated=tuple(sorted(name for name in again if name in renewed and name not in set(touched))),
+        updated=tuple(
+            sorted(name for name in again if name in renewed and name not in set(touched))
+        ),
         touched=tuple(name for name in touched if name in renewed),
         unchanged=tuple(
-            sorted([*compared.settled, *_identities(changes.unchanged), *(name for name in again if name in same)])
+            sorted(
+                [
+                    *compared.settled,
+                    *_identities(changes.unchanged),
+                    *(name for name in again if name in same),
+                ]
+            )
         ),
         moved=tuple((old, new) for old, new in _moved(changes) if new in live),
-        reasons={one.identity: compared.reasons[one.identity] for one in done if one.identity in compared.reasons},
+        reasons={
+            one.identity: compared.reasons[one.identity]
+            for one in done
+            if one.identity in compared.reasons
+        },
         notes=_notes(done),
     )
 
@@ -651,7 +770,9 @@ def _identities(files: tuple[ComparedFile, ...]) -> tuple[str, ...]:
 
 
 def _moved(changes: Changes) -> tuple[tuple[str, str], ...]:
-    return tuple((one.known.identity, one.file.identity) for one in changes.moved if one.known is not None)
+    return tuple(
+        (one.known.identity, one.file.identity) for one in changes.moved if one.known is not None
+    )
 
 
 # Single documents
@@ -670,7 +791,9 @@ def _unsettling(indexer: Indexer, names: Iterable[str]) -> Iterator[None]:
         indexer.settled = replace(settled, basis=_basis(indexer))
 
 
-def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
+def add_files(
+    indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, Any]] | None
+) -> IngestReport:
     """Ingest single files, whether new, changed or deleted before; see `Document.add_files`."""
     found = []
     for file in find_named_files(files, "files"):
@@ -696,7 +819,9 @@ def add_files(indexer: Indexer, files: Any, metadata: Mapping[str, Mapping[str, 
                 updates=json.dumps({**updates, **added.get(file.identity, {})}),
             )
             make_root = _load_root(indexer, seen, row, from_dataset.get(file.identity, EMPTY))
-            versions.append(PendingVersion(row, functools.partial(_never_skipped, make_root), base=base))
+            versions.append(
+                PendingVersion(row, functools.partial(_never_skipped, make_root), base=base)
+            )
             indexer.engine.added[file.identity] = seen
         return _ingest_documents(indexer, versions, rows)
 
@@ -709,8 +834,12 @@ def _never_skipped(make_root: MakeRoot, build: int) -> Root:
         raise LoadError(str(exc), path=exc.path, loader=exc.loader) from exc
 
 
-def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None) -> IngestReport:
-    """Ingest texts under the user's own ids; a text with a known id replaces it. See `Document.add_texts`."""
+def add_texts(
+    indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, Any]] | None
+) -> IngestReport:
+    """Ingest texts under the user's own ids; a text with a known id replaces it. See
+    `Document.add_texts`.
+    """
     given = check_texts(texts, metadata)
     texts = with_normal_names("texts", texts)
     with indexer.writing(beside=True), _unsettling(indexer, texts):
@@ -735,11 +864,15 @@ def add_texts(indexer: Indexer, texts: Any, metadata: Mapping[str, Mapping[str, 
 
 def check_texts(texts: Any, metadata: Any) -> dict[str, Mapping[str, Any]]:
     """Check the arguments of `Document.add_texts`, and return the metadata."""
-    is_mapping = isinstance(texts, Mapping) and all(isinstance(one, str) for pair in texts.items() for one in pair)
+    is_mapping = isinstance(texts, Mapping) and all(
+        isinstance(one, str) for pair in texts.items() for one in pair
+    )
     require(is_mapping, "texts", texts, "a mapping of ids to texts")
     for name, text in texts.items():
         if not name.strip() or not text.strip():
-            raise ConfigError(f"texts has a blank text or id: {name!r}. Pass ids and texts that are not blank.")
+            raise ConfigError(
+                f"texts has a blank text or id: {name!r}. Pass ids and texts that are not blank."
+            )
     return check_metadata_of(metadata, list(texts))
 
 
@@ -752,7 +885,9 @@ def text_rows(indexer: Indexer, names: Iterable[str]) -> dict[str, DocumentRow]:
     rows = indexer.ledger.documents.named(names)
     for name, row in rows.items():
         if row.origin != "text" and row.status == "live":
-            raise ConfigError(f"texts has the id {name!r}, which is that of a file. Choose another id.")
+            raise ConfigError(
+                f"texts has the id {name!r}, which is that of a file. Choose another id."
+            )
     return rows
 
 
@@ -767,8 +902,12 @@ def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
                 others.add(model_identity(model))
             elif TEXT_MARK not in model:
                 own.append((collection, model))
-        fields = ((model_identity(model), texts) for model, texts in indexer.engine.indexed_texts(plan))
-        indexer.cache.retain(itertools.chain(_texts(indexer, own), fields), others, unused_days=unused_days)
+        fields = (
+            (model_identity(model), texts) for model, texts in indexer.engine.indexed_texts(plan)
+        )
+        indexer.cache.retain(
+            itertools.chain(_texts(indexer, own), fields), others, unused_days=unused_days
+        )
 
 
 def _texts(indexer: Indexer, models: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
@@ -793,8 +932,15 @@ def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[D
     Raises:
         ConfigError: If there is no such document.
     """
-    rows, failed = indexer.ledger.documents.named(names), {one for one, *_ in indexer.ledger.documents.failures()}
-    never = [one for one in names if (rows[one].status in ("new", "skipped") if one in rows else one in failed)]
+    rows, failed = (
+        indexer.ledger.documents.named(names),
+        {one for one, *_ in indexer.ledger.documents.failures()},
+    )
+    never = [
+        one
+        for one in names
+        if (rows[one].status in ("new", "skipped") if one in rows else one in failed)
+    ]
     gone = live_rows(indexer, [one for one in names if one not in never])
     return never, gone + [rows[one] for one in never if one in rows]
 
@@ -808,7 +954,9 @@ def hide(indexer: Indexer, rows: Iterable[DocumentRow], *, keeps_builds: bool = 
     """Hide documents from readers at once; see `DocumentTable.tombstone`."""
     by_status: dict[Status, list[int]] = {}
     for row in rows:
-        by_status.setdefault("excluded" if row.origin == "dataset" else "deleted", []).append(row.id)
+        by_status.setdefault("excluded" if row.origin == "dataset" else "deleted", []).append(
+            row.id
+        )
     with indexer.writing(beside=True):
         for status, numbers in by_status.items():
             indexer.ledger.documents.tombstone(numbers, status, keeps_builds=keeps_builds)
@@ -831,8 +979,12 @@ def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
 
 
 def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
-    """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it is done again."""
-    require(isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata")
+    """Change documents' metadata; None removes a change. No file is loaded; what indexes read of it
+    is done again.
+    """
+    require(
+        isinstance(changes, Mapping), "changes", changes, "a mapping of files or ids to metadata"
+    )
     given = check_metadata_of(changes, list(changes))
     with indexer.writing(beside=True), _unsettling(indexer, given):
         indexer.ensure_root()
@@ -840,17 +992,25 @@ def update_metadata(indexer: Indexer, changes: Mapping[str, Mapping[str, Any]]) 
         versions = []
         for name, changed in given.items():
             make_root = functools.partial(_renewed_root, indexer, name, changed)
-            versions.append(PendingVersion(_updated(rows[name], changed), make_root, base=rows[name]))
-        return replace(_ingest_documents(indexer, versions, rows), reasons=dict.fromkeys(given, "metadata"))
+            versions.append(
+                PendingVersion(_updated(rows[name], changed), make_root, base=rows[name])
+            )
+        return replace(
+            _ingest_documents(indexer, versions, rows), reasons=dict.fromkeys(given, "metadata")
+        )
 
 
 def _updated(row: DocumentRow, changed: Mapping[str, Any]) -> DocumentRow:
     merged = {**json.loads(row.updates), **changed}
-    return replace(row, updates=json.dumps({key: one for key, one in merged.items() if one is not None}))
+    return replace(
+        row, updates=json.dumps({key: one for key, one in merged.items() if one is not None})
+    )
 
 
 def _renewed_root(indexer: Indexer, name: str, changed: Mapping[str, Any], build: int) -> Root:
-    """Make a root node of what is live now of a document, which others may have changed, with other metadata."""
+    """Make a root node of what is live now of a document, which others may have changed, with other
+    metadata.
+    """
     [row] = live_rows(indexer, [name])
     roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]
     return indexer.renewed(roots, row.uid, _updated(row, changed))(build)
@@ -905,14 +1065,19 @@ def _hash_if_readable(file: FoundFile) -> str:
 def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return metadata of single documents, checked."""
     metadata = {} if metadata is None else metadata
-    require(isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata")
+    require(
+        isinstance(metadata, Mapping), "metadata", metadata, "a mapping of files or ids to metadata"
+    )
     for name in metadata:
         require(isinstance(name, str), "A key of metadata", name, "a file or an id")
     metadata = with_normal_names("metadata", metadata)
     normal = {*map(normal_name, names)}
     for name, given in metadata.items():
         if name not in normal:
-            raise ConfigError(f"metadata names {name!r}, which is not among the documents. {known_names(name, names)}")
+            raise ConfigError(
+                f"metadata names {name!r}, which is not among the documents."
+                f" {known_names(name, names)}"
+            )
         check_metadata(validate_user_metadata(name, given))
     return dict(metadata)
 
@@ -923,7 +1088,8 @@ def check_metadata_of(metadata: Any, names: Sequence[str]) -> dict[str, Mapping[
 def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVersion:
     """Make an earlier version of a document live again, until its file changes.
 
-    Its nodes are still in the stores; groups that were built or redefined since are made from its text.
+    Its nodes are still in the stores; groups that were built or redefined since are made from its
+    text.
 
     Raises:
         ConfigError: If the document does not exist, or the version is not stored.
@@ -934,7 +1100,9 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
         [row] = live_rows(indexer, [identity])
         version = _stored_version(identity, row, indexer.ledger.documents.versions(row.id), number)
         # The row keeps the file's signature: a sync finds nothing to do until the file changes.
-        changed = replace(row, loaded=version.loaded, user_metadata=version.user_metadata, updates=version.updates)
+        changed = replace(
+            row, loaded=version.loaded, user_metadata=version.user_metadata, updates=version.updates
+        )
 
         def make(build: int) -> Root:
             root = indexer.ledger.builds.with_parents([version.root])[version.root]
@@ -947,21 +1115,26 @@ def roll_back(indexer: Indexer, identity: str, number: int | None) -> DocumentVe
         if not any(one.flipped for one in done):
             deleted = LoadError("The document was deleted meanwhile.", path=identity)
             step, error = next(iter(pending.failures.items()), (LOADING, deleted))
-            msg = f"Rolling back {identity!r} to version {version.number} failed to {step}: {sentence(error)}"
+            msg = (
+                f"Rolling back {identity!r} to version {version.number} failed to {step}:"
+                f" {sentence(error)}"
+            )
             raise IngestionError(msg) from error
         indexer.purge()
     return list_versions(indexer, identity)[-1]
 
 
-def _stored_version(identity: str, row: DocumentRow, versions: list[Version], number: int | None) -> Version:
+def _stored_version(
+    identity: str, row: DocumentRow, versions: list[Version], number: int | None
+) -> Version:
     before = [one for one in versions if one.number < row.version]
     found = [one for one in before if number is None or one.number == number]
     if not found:
         stored = ", ".join(str(one.number) for one in before) or "none"
         wanted = "an earlier version" if number is None else f"version {number!r}"
         msg = (
-            f"{identity!r} cannot be rolled back to {wanted}: it is not stored. Live: {row.version}; stored before it: "
-            f"{stored}. Document(keep_versions=n) stores n."
+            f"{identity!r} cannot be rolled back to {wanted}: it is not stored. Live:"
+            f" {row.version}; stored before it: {stored}. Document(keep_versions=n) stores n."
         )
         raise ConfigError(msg)
     return found[-1]
@@ -981,10 +1154,10 @@ class PlannedStep:
         documents: Number of documents.
         nodes: Approximate number of nodes that are made, embedded or indexed.
         tokens: Approximate number of their tokens, by the default counter.
-        calls: Approximate number of model calls: at most one per batch for an embed callable; for a chat model, the
-            transform's ``calls_per_node`` per node.
-        reason: Why it is done: numbers of known files by `IngestReport.reasons`; of a group or index that is built for
-            every file as in `IngestReport.rebuilt`. "" for new files.
+        calls: Approximate number of model calls: at most one per batch for an embed callable; for a
+            chat model, the transform's ``calls_per_node`` per node.
+        reason: Why it is done: numbers of known files by `IngestReport.reasons`; of a group or
+            index that is built for every file as in `IngestReport.rebuilt`. "" for new files.
     """
 
     step: str
@@ -996,20 +1169,25 @@ class PlannedStep:
 
     def __str__(self) -> str:
         calls = f", {self.calls} calls" if self.calls else ""
-        return f"{self.step}: {self.documents} documents, about {self.nodes} nodes, {self.tokens} tokens{calls}"
+        return (
+            f"{self.step}: {self.documents} documents, about {self.nodes} nodes, {self.tokens}"
+            f" tokens{calls}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDiff:
-    """What a sync would change in a group, found by running its transform; nothing is written, no model is called.
+    """What a sync would change in a group, found by running its transform; nothing is written, no
+    model is called.
 
     Args:
         group: Its name.
         stay: Number of chunks whose text stays in their file.
         come: Number of new chunks.
         go: Number of chunks that are deleted.
-        embed: Number of texts to embed by embed key: new ones that are not in the embedding cache. Without the keys
-            that read a function's or another group's texts (``index_text=``), which are not known before.
+        embed: Number of texts to embed by embed key: new ones that are not in the embedding cache.
+            Without the keys that read a function's or another group's texts (``index_text=``),
+            which are not known before.
     """
 
     group: str
@@ -1019,7 +1197,9 @@ class GroupDiff:
     embed: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        embedded = "".join(f"; {count} texts to embed with {key}" for key, count in self.embed.items() if count)
+        embedded = "".join(
+            f"; {count} texts to embed with {key}" for key, count in self.embed.items() if count
+        )
         return f"{self.group}: {self.stay} chunks stay, {self.come} come, {self.go} go{embedded}"
 
 
@@ -1029,12 +1209,13 @@ class SyncPlan:
 
     Args:
         files: What it would report on the files.
-        steps: What it would do, in order. Numbers of nodes are extrapolated from other documents by the size of their
-            texts: only loaders are called for a plan.
-        unseen: What affects results but is invisible to fingerprints: pairs (group, reader or embed key, what). Its
-            changes rebuild nothing; pass ``version=`` or define an attribute ``identity``.
-        diffs: With ``plan(diff=True)``, what becomes of the chunks of built groups whose transforms call no model;
-            without groups in which nothing changes.
+        steps: What it would do, in order. Numbers of nodes are extrapolated from other documents by
+            the size of their texts: only loaders are called for a plan.
+        unseen: What affects results but is invisible to fingerprints: pairs (group, reader or embed
+            key, what). Its changes rebuild nothing; pass ``version=`` or define an attribute
+            ``identity``.
+        diffs: With ``plan(diff=True)``, what becomes of the chunks of built groups whose transforms
+            call no model; without groups in which nothing changes.
         formats: How the files would be read, by kind: as text, by OCR, by a program, or not.
     """
 
@@ -1060,22 +1241,34 @@ class SyncPlan:
         return "\n".join([*lines, *(f"not seen of {name}: {what}" for name, what in self.unseen)])
 
 
-def plan_sync(indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool = False) -> SyncPlan:
+def plan_sync(
+    indexer: Indexer, max_deleted: float = MAX_DELETED, *, diff: bool = False
+) -> SyncPlan:
     """Plan a sync; changes nothing and calls no model, and transforms only for a diff."""
     compared = compare_files(indexer, max_deleted)
     changes = compared.changes
     to_load = [*changes.added, *changes.changed, *changes.reconfigured]
-    moved = [one for one in changes.moved if one.known is not None and one.config_hash != one.known.config_hash]
+    moved = [
+        one
+        for one in changes.moved
+        if one.known is not None and one.config_hash != one.known.config_hash
+    ]
     formats, tokens, errors = _try_loading(indexer, compared, [*to_load, *moved])
     files = [one.file for one in to_load if one.file.identity not in errors]
     size = sum(file.signature.size for file in files if file.signature is not None)
     report = _expected_report(indexer, compared, errors)
-    causes = Counter(report.reasons[file.identity] for file in files if file.identity in report.reasons)
+    causes = Counter(
+        report.reasons[file.identity] for file in files if file.identity in report.reasons
+    )
     why = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
     steps = [PlannedStep(str(LOADING), len(files), len(files), tokens, 0, why)] if files else []
     steps += _planned_steps(indexer, len(files), size, tokens, [one.file for one in changes.moved])
     diffs = _diffs(indexer, compared) if diff else []
-    embed = {str(Step(one.group, embed_key=key)): (key, count) for one in diffs for key, count in one.embed.items()}
+    embed = {
+        str(Step(one.group, embed_key=key)): (key, count)
+        for one in diffs
+        for key, count in one.embed.items()
+    }
     diffs = [one for one in diffs if one.come or one.go or any(one.embed.values())]
     for at, step in enumerate(steps):
         if step.step in embed:
@@ -1089,7 +1282,9 @@ def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
     """Plan `Document.add_files`, as `plan_sync` plans a sync."""
     found = find_named_files(files, "files")
     compared = Comparison(Listing(), Changes(), {}, {}, ())
-    formats, tokens, _ = _try_loading(indexer, compared, [ComparedFile(file, "", "") for file in found])
+    formats, tokens, _ = _try_loading(
+        indexer, compared, [ComparedFile(file, "", "") for file in found]
+    )
     size = sum(file.path.stat().st_size for file in found)
     load = PlannedStep(str(LOADING), len(found), len(found), tokens, 0)
     report = IngestReport(added=tuple(file.identity for file in found))
@@ -1100,22 +1295,27 @@ def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
 def _try_loading(
     indexer: Indexer, compared: Comparison, files: Sequence[ComparedFile]
 ) -> tuple[dict[str, PlannedFormat], int, dict[str, LazyRAGError]]:
-    """Load files as a sync would, but those that a function of a user's, OCR or an outside program reads.
+    """Load files as a sync would, but those that a function of a user's, OCR or an outside program
+    reads.
 
     Returns:
-        How they would be read, by identity; the tokens of those that load; why others do not, by identity.
+        How they would be read, by identity; the tokens of those that load; why others do not, by
+        identity.
     """
     formats = plan_formats(indexer.loading, [one.file for one in files])
     errors: dict[str, LazyRAGError] = {}
     tokens = 0
     is_plain = not indexer.loading.readers.all() and all(map(is_built_in, loaders))
-    called = CALLED if is_plain else (*CALLED, "unknown until read")  # an archive may hold a file for a function
+    # an archive may hold a file for a function
+    called = CALLED if is_plain else (*CALLED, "unknown until read")
     with indexer.loading.running(len(files)), Work("plan", len(files), "file") as work:
         for number, one in enumerate(files, start=1):
             name = one.file.identity
             if formats[name].how in called:
                 continue
-            row = _file_row(compared.rows.get(name) or _new_row(name), one, compared.listing.seen_ns)
+            row = _file_row(
+                compared.rows.get(name) or _new_row(name), one, compared.listing.seen_ns
+            )
             try:
                 root = _load_root(indexer, one.file, row, compared.metadata.get(name, EMPTY))(0)
                 tokens += token_counters["utf8"].count(content_text(root.segment.content))
@@ -1131,23 +1331,36 @@ def _try_loading(
 def _planned_steps(
     indexer: Indexer, documents: int, size: int, tokens: int, moved: Sequence[FoundFile]
 ) -> Iterator[PlannedStep]:
-    """Yield the steps for new documents of so many bytes and tokens, for moved ones, and for changed definitions."""
+    """Yield the steps for new documents of so many bytes and tokens, for moved ones, and for
+    changed definitions.
+    """
     tree, definitions = indexer.ledger.tree, indexer.definitions
     rows = indexer.ledger.documents.all().values()
-    known = sum(row.signature.size for row in rows if row.status == "live" and row.signature is not None)
+    known = sum(
+        row.signature.size for row in rows if row.status == "live" and row.signature is not None
+    )
     share = size / known if known else 0.0
     moved_size = sum(file.signature.size for file in moved if file.signature is not None)
-    names = [name for name in tree.groups if name != LAZY_ROOT_NAME and definitions.is_defined(name)]
+    names = [
+        name for name in tree.groups if name != LAZY_ROOT_NAME and definitions.is_defined(name)
+    ]
     for name in sorted(names, key=lambda one: (len(definitions.needed(one)), one)):
         group, builds = tree.groups[name], indexer.ledger.builds
         live, total = len(group.builds), sum(build.size for build in group.builds.values())
         above = tree.groups.get(str(group.parent))
         parents = sum(build.size for build in above.builds.values()) if above is not None else 0
         per_node = getattr(definitions.line(name)[0].given, "calls_per_node", 0)
-        for step, index in [(Step(name), None), *((index_step(name, one), one) for one in group.indexes.values())]:
+        for step, index in [
+            (Step(name), None),
+            *((index_step(name, one), one) for one in group.indexes.values()),
+        ]:
             reason, again = indexer.planner.reason(step), 1.0
             if not reason or reason == "missing":
-                lacking = builds.missing(group.id) if index is None else builds.missing_cover(group.id, index.id)
+                lacking = (
+                    builds.missing(group.id)
+                    if index is None
+                    else builds.missing_cover(group.id, index.id)
+                )
                 again = len(lacking) / max(1, live)
                 reason = "missing" if lacking else ""
             fields = () if index is None else indexer.planner.known_fields(step)
@@ -1171,19 +1384,31 @@ def _calls(indexer: Indexer, embed_key: str, texts: int) -> int:
 
 
 def _diffs(indexer: Indexer, compared: Comparison) -> list[GroupDiff]:
-    """Return what becomes of the chunks of built groups, as far as their transforms call no model."""
+    """Return what becomes of the chunks of built groups, as far as their transforms call no
+    model.
+    """
     tree, nodes = indexer.ledger.tree, indexer.nodes
     roots = tree.groups.get(LAZY_ROOT_NAME)
     if roots is None:
         return []
     plan = indexer.planner.plan_preview()
     seen: dict[str, set[int]] = {}
-    found = {target.name: _Diff(indexer, target.name, seen) for target in plan.groups if target.name in tree.groups}
+    found = {
+        target.name: _Diff(indexer, target.name, seen)
+        for target in plan.groups
+        if target.name in tree.groups
+    }
     changes = compared.changes
-    to_load = {one.file.identity: one for one in (*changes.added, *changes.changed, *changes.reconfigured)}
+    to_load = {
+        one.file.identity: one for one in (*changes.added, *changes.changed, *changes.reconfigured)
+    }
     deleted = {one.identity for one in changes.deleted}
-    moved = {one.known.identity: one.file.identity for one in changes.moved if one.known is not None}
-    rows = {one.identity: one for one in indexer.ledger.documents.all().values() if one.status == "live"}
+    moved = {
+        one.known.identity: one.file.identity for one in changes.moved if one.known is not None
+    }
+    rows = {
+        one.identity: one for one in indexer.ledger.documents.all().values() if one.status == "live"
+    }
     with indexer.loading.running(len(to_load)):
         for name in sorted({*rows, *to_load}):
             one, row = to_load.get(name), rows.get(name) or _new_row(name)
@@ -1202,13 +1427,23 @@ def _diffs(indexer: Indexer, compared: Comparison) -> list[GroupDiff]:
                 version.current = dict(indexer.ledger.builds.live([row.id])[row.id])
             for target in plan.groups:
                 is_stored = target.id in version.current
-                made = [] if name in deleted else None if is_stored else _previewed(indexer, target, version, plan)
+                made = (
+                    []
+                    if name in deleted
+                    else None
+                    if is_stored
+                    else _previewed(indexer, target, version, plan)
+                )
                 if target.name in found and (is_stored or made is not None):
-                    found[target.name].add(row, made, next(iter(version.segments.get(plan.root, ())), None))
+                    found[target.name].add(
+                        row, made, next(iter(version.segments.get(plan.root, ())), None)
+                    )
     return [one.result() for one in found.values()]
 
 
-def _previewed(indexer: Indexer, target: GroupTarget, version: PendingVersion, plan: BuildPlan) -> list[Segment] | None:
+def _previewed(
+    indexer: Indexer, target: GroupTarget, version: PendingVersion, plan: BuildPlan
+) -> list[Segment] | None:
     """Return a document's nodes in a group; None if a transform fails."""
     if not {target.parent, target.ref or plan.root} <= {*version.current, *version.segments}:
         return None
@@ -1223,7 +1458,8 @@ class _Diff:
     Args:
         indexer: Of the Document.
         name: Name of the group.
-        seen: Hashes of counted texts by identity of the model, of all groups: the cache has them then.
+        seen: Hashes of counted texts by identity of the model, of all groups: the cache has them
+            then.
     """
 
     def __init__(self, indexer: Indexer, name: str, seen: dict[str, set[int]]) -> None:
@@ -1240,7 +1476,9 @@ class _Diff:
         self._embed: dict[str, int] = dict.fromkeys(self._fields, 0)
 
     def add(self, row: DocumentRow, made: Sequence[Segment] | None, root: Segment | None) -> None:
-        """Count a document, which has these nodes and this root node afterwards; None for those that it has."""
+        """Count a document, which has these nodes and this root node afterwards; None for those
+        that it has.
+        """
         build, nodes = self._group.builds.get(row.uid), self._indexer.nodes
         lacking = [key for key in self._fields if not self._has_vectors(key, build)]
         is_same = made is None and (root is None or root.path == row.identity)
@@ -1249,12 +1487,19 @@ class _Diff:
             return
         before = [] if build is None else nodes.of_build(self._group.collection, build)
         old, new = (
-            Counter(content_text(one.content) for one in some) for some in (before, before if made is None else made)
+            Counter(content_text(one.content) for one in some)
+            for some in (before, before if made is None else made)
         )
-        self._counts.update(stay=(old & new).total(), come=(new - old).total(), go=(old - new).total())
+        self._counts.update(
+            stay=(old & new).total(), come=(new - old).total(), go=(old - new).total()
+        )
         for key in self._fields:
             known = set() if key in lacking else {*self._read(key, before, row, None)}
-            texts = {one for one in self._read(key, before if made is None else made, row, root) if is_embeddable(one)}
+            texts = {
+                one
+                for one in self._read(key, before if made is None else made, row, root)
+                if is_embeddable(one)
+            }
             texts -= known
             embedder: Any = self._indexer.planner.embedders[key].embedder
             seen: set[int] = set()
@@ -1268,10 +1513,16 @@ class _Diff:
     def _has_vectors(self, key: str, build: Build | None) -> bool:
         wanted = self._indexer.planner.index_key(Step(self._group.name, embed_key=key))
         index = None if wanted is None else self._group.indexes.get(wanted)
-        return bool(build and index and self._indexer.ledger.builds.covered(index.id, [build.number]))
+        return bool(
+            build and index and self._indexer.ledger.builds.covered(index.id, [build.number])
+        )
 
-    def _read(self, key: str, nodes: Sequence[Segment], row: DocumentRow, root: Segment | None) -> list[str]:
-        """Return what the vectors of an embed key read of a document's nodes; root None for its live root node."""
+    def _read(
+        self, key: str, nodes: Sequence[Segment], row: DocumentRow, root: Segment | None
+    ) -> list[str]:
+        """Return what the vectors of an embed key read of a document's nodes; root None for its
+        live root node.
+        """
         roots = self._indexer.ledger.tree.groups[LAZY_ROOT_NAME]
         if not nodes or not self._fields[key]:
             return [content_text(one.content) for one in nodes]
@@ -1288,10 +1539,14 @@ def _unseen(indexer: Indexer) -> Iterator[tuple[str, str]]:
     named: list[tuple[str, NamedReader | NodeGroup]] = [
         (f"reader {reader.pattern}", reader) for reader in indexer.loading.readers.all()
     ]
-    named += [(name, definitions.line(name)[0]) for name in indexer.graph if definitions.is_defined(name)]
+    named += [
+        (name, definitions.line(name)[0]) for name in indexer.graph if definitions.is_defined(name)
+    ]
     for name, one in named:
         if one.version is None:
-            yield from ((name, f"{what} ({type(held).__name__})") for what, held in one.fingerprint.unseen)
+            yield from (
+                (name, f"{what} ({type(held).__name__})") for what, held in one.fingerprint.unseen
+            )
     for key, embedder in indexer.embedders.items():
         if not embedder.embedder.identity:
             yield key, "which model its embed callable asks (its name and code are seen)"

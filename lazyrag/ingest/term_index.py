@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _MAX_PARTS = 8
 _FULL_ROWS = 1 << 19  # of a part that is joined with no other: bounds the memory that joining takes
-_SMALL_BYTES = 256 * 1024  # a part below that is stored in its row: a file of its own would cost more
+# a part below that is stored in its row: a file of its own would cost more
+_SMALL_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class BuildTerms:
 class TermIndexes:
     """Reads and extends the keyword indexes of a ledger.
 
-    A part has the nodes of some builds, one build after the other, and is never changed; its live rows are those of
-    live builds.
+    A part has the nodes of some builds, one build after the other, and is never changed; its live
+    rows are those of live builds.
 
     Args:
         ledger: The ledger.
@@ -63,14 +64,19 @@ class TermIndexes:
         self._lock = threading.Lock()
         self._parts: dict[int, TermPart] = {}
         self._planning = threading.Lock()  # no transaction is begun while it is held
-        self._joining: set[int] = set()  # parts that are being merged; others leave them alone until then
+        # parts that are being merged; others leave them alone until then
+        self._joining: set[int] = set()
         self._states: dict[int, tuple[tuple[int, ...], NDArray[np.int64], LexicalState]] = {}
 
     def state(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> LexicalState:
         """The index in one state of the tree."""
         numbers, ids = tree.live_numbers(group), tuple(part.id for part in index.parts)
         known = self._states.get(index.id)
-        if known is not None and known[0] == ids and (known[1] is numbers or np.array_equal(known[1], numbers)):
+        if (
+            known is not None
+            and known[0] == ids
+            and (known[1] is numbers or np.array_equal(known[1], numbers))
+        ):
             return known[2]
         parts = self.parts(tree, group, index)
         with self._lock:
@@ -83,18 +89,26 @@ class TermIndexes:
             self._forget(tree)
         return state
 
-    def parts(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> list[tuple[TermPart, NDArray[np.bool_]]]:
+    def parts(
+        self, tree: Tree, group: LiveGroup, index: LiveIndex
+    ) -> list[tuple[TermPart, NDArray[np.bool_]]]:
         """The parts of an index, with masks of their live rows in one state of the tree."""
         numbers = tree.live_numbers(group)
         with self._lock:
-            return [(self._part(row), np.repeat(_are_in(row.builds, numbers), row.rows)) for row in index.parts]
+            return [
+                (self._part(row), np.repeat(_are_in(row.builds, numbers), row.rows))
+                for row in index.parts
+            ]
 
     def extended(self, group: int, index: int, builds: list[BuildTerms]) -> list[NewPart]:
-        """Make the part of some builds' terms, to be entered into the ledger; small parts before it are merged in.
+        """Make the part of some builds' terms, to be entered into the ledger; small parts before it
+        are merged in.
 
-        The terms of all of them have one numbering. The list is emptied: merging needs their memory.
+        The terms of all of them have one numbering. The list is emptied: merging needs their
+        memory.
 
-        Array files are on disk when this returns. `release` the parts when they are entered, or given up.
+        Array files are on disk when this returns. `release` the parts when they are entered, or
+        given up.
         """
         own = [one for one in builds if one.keys]
         if not own:
@@ -112,15 +126,29 @@ class TermIndexes:
         tree = self._ledger.tree
         live = next((one for one in tree.groups.values() if one.id == group), None)
         with self._ledger.reading():
-            known = next((one.parts for one in (live.indexes.values() if live else ()) if one.id == index), ())
+            known = next(
+                (one.parts for one in (live.indexes.values() if live else ()) if one.id == index),
+                (),
+            )
             before = self._ledger.groups.term_parts(index, known)
             sizes = [*(int(row.rows.sum()) for row in before), len(part)]
-            living = sum(sizes) if live is None else self._count_live(tree.live_numbers(live), before) + len(part)
+            living = (
+                sum(sizes)
+                if live is None
+                else self._count_live(tree.live_numbers(live), before) + len(part)
+            )
             count = tail_to_join(sizes, living, _MAX_PARTS, full=_FULL_ROWS)
-            if 2 * living >= sum(sizes):  # stores of earlier releases have many parts that were full then
-                count = next((few for few in range(2, count) if sum(sizes[-few:]) >= _FULL_ROWS), count)
+            # stores of earlier releases have many parts that were full then
+            if 2 * living >= sum(sizes):
+                count = next(
+                    (few for few in range(2, count) if sum(sizes[-few:]) >= _FULL_ROWS), count
+                )
             tail = before[len(before) + 1 - count :] if count else ()
-            merged = [row for row in before if any(row is one for one in tail) or np.isin(row.builds, numbers).any()]
+            merged = [
+                row
+                for row in before
+                if any(row is one for one in tail) or np.isin(row.builds, numbers).any()
+            ]
             with self._planning:
                 merged = [row for row in merged if row.id not in self._joining]
                 self._joining.update(row.id for row in merged)
@@ -132,17 +160,24 @@ class TermIndexes:
             with self._lock:  # not in the transaction: others read parts while they hold it
                 parts = [self._part(row, small.get(row.id)) for row in merged]
                 for row in merged:
-                    del self._parts[row.id]  # a writer that answers no query would hold every part it ever merged
+                    # a writer that answers no query would hold every part it ever merged
+                    del self._parts[row.id]
             masks = [np.isin(row.builds, in_use) & ~np.isin(row.builds, numbers) for row in merged]
             row_masks = [np.repeat(mask, row.rows) for row, mask in zip(merged, masks, strict=True)]
-            part = TermPart.joined([*parts, part], [*row_masks, None], self._ledger.file.arrays.scratch)
+            part = TermPart.joined(
+                [*parts, part], [*row_masks, None], self._ledger.file.arrays.scratch
+            )
             pairs = list(zip(merged, masks, strict=True))
             numbers = np.concatenate([*(row.builds[mask] for row, mask in pairs), numbers])
             rows = np.concatenate([*(row.rows[mask] for row, mask in pairs), rows])
         pairs_of_part = np.ascontiguousarray(np.stack([numbers, rows], axis=1), "<i8").tobytes()
         name, content = self._ledger.file.arrays.write_or_inline(part.arrays(), _SMALL_BYTES)
         old = tuple(row.file for row in merged if row.in_file and row.file != name)
-        return [NewPart(index, name, content, len(part), pairs_of_part, tuple(row.id for row in merged), old)]
+        return [
+            NewPart(
+                index, name, content, len(part), pairs_of_part, tuple(row.id for row in merged), old
+            )
+        ]
 
     def release(self, parts: Sequence[NewPart]) -> None:
         """Let others merge the parts before some parts again."""
@@ -150,7 +185,9 @@ class TermIndexes:
             self._joining.difference_update(*(part.replaces for part in parts))
 
     def _count_live(self, live: NDArray[np.int64], parts: Sequence[TermPartRow]) -> int:
-        """The number of rows of live builds in some parts; of all builds if most live, which saves looking at each."""
+        """The number of rows of live builds in some parts; of all builds if most live, which saves
+        looking at each.
+        """
         if 4 * len(live) >= 3 * sum(len(row.builds) for row in parts):
             return sum(int(row.rows.sum()) for row in parts)
         return sum(int(row.rows[_are_in(row.builds, live)].sum()) for row in parts)
@@ -158,7 +195,11 @@ class TermIndexes:
     def damage(self, row: TermPartRow) -> str:
         """Check all of a part; "" if it is undamaged, else what is wrong."""
         inline = self._ledger.groups.part_arrays(row.id)
-        return self._ledger.file.arrays.check(row.file) if inline is None else damage_of(inline, row.file)
+        return (
+            self._ledger.file.arrays.check(row.file)
+            if inline is None
+            else damage_of(inline, row.file)
+        )
 
     def _inline(self, row: TermPartRow) -> bytes | None:
         return None if row.in_file else self._ledger.groups.part_arrays(row.id)
@@ -173,20 +214,32 @@ class TermIndexes:
             except (ValueError, IndexError, TypeError) as exc:
                 raise self._damaged(f"cannot be read ({exc})") from exc
             if len(part) != int(row.rows.sum()):
-                raise self._damaged(f"has {len(part)} rows where the ledger lists {int(row.rows.sum())}")
+                raise self._damaged(
+                    f"has {len(part)} rows where the ledger lists {int(row.rows.sum())}"
+                )
             self._parts[row.id] = part
         return part
 
     def _damaged(self, how: str) -> StoreError:
-        msg = f"A part of a keyword index in {self._ledger.file.address} {how}. Run verify() and repair()."
+        msg = (
+            f"A part of a keyword index in {self._ledger.file.address} {how}. Run verify() and"
+            " repair()."
+        )
         return StoreError(msg, store=self._ledger.file.address)
 
     def _forget(self, tree: Tree) -> None:
         """Close the parts that the tree does not list any more."""
-        listed = {part.id for group in tree.groups.values() for one in group.indexes.values() for part in one.parts}
+        listed = {
+            part.id
+            for group in tree.groups.values()
+            for one in group.indexes.values()
+            for part in one.parts
+        }
         indexes = {index.id for group in tree.groups.values() for index in group.indexes.values()}
         self._parts = {number: part for number, part in self._parts.items() if number in listed}
-        self._states = {number: state for number, state in self._states.items() if number in indexes}
+        self._states = {
+            number: state for number, state in self._states.items() if number in indexes
+        }
 
 
 def _are_in(builds: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:

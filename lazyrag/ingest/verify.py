@@ -1,4 +1,6 @@
-"""Verify and repair: compare the ledger with what the stores and files contain. Also the status of a Document."""
+"""Verify and repair: compare the ledger with what the stores and files contain. Also the status of
+a Document.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ import numpy as np
 
 from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build
-from lazyrag.errors import IngestionWarning, StoreBusyError, StoreDamagedError, StoreError, sentence, warn_user
+from lazyrag.errors import (
+    IngestionWarning,
+    StoreBusyError,
+    StoreDamagedError,
+    StoreError,
+    sentence,
+    warn_user,
+)
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.engine import input_digest, output_digest, root_digest
 from lazyrag.ingest.indexer import Indexer
@@ -54,9 +63,10 @@ class GroupStatus:
         is_complete: Whether it is built for every document.
         documents: Number of documents with nodes in it.
         nodes: Number of its nodes.
-        indexes: Its complete indexes: analysers and embed keys, these if their vectors are of the present model.
-        reason: Why it or an index over it will be built again when it is next used, see `IngestReport.rebuilt`; ""
-            for not at all.
+        indexes: Its complete indexes: analysers and embed keys, these if their vectors are of the
+            present model.
+        reason: Why it or an index over it will be built again when it is next used, see
+            `IngestReport.rebuilt`; "" for not at all.
     """
 
     name: str
@@ -97,9 +107,15 @@ class DocumentStatus:
                 *group.indexes,
                 *(() if group.is_current else (f"definition changed: {group.reason}",)),
                 *(() if group.is_complete else ("incomplete",)),
-                *([group.reason] if group.is_current and group.reason not in ("", "missing") else ()),
+                *(
+                    [group.reason]
+                    if group.is_current and group.reason not in ("", "missing")
+                    else ()
+                ),
             ]
-            lines.append(f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else ""))
+            lines.append(
+                f"  {group.name}: {group.nodes} nodes" + (f" ({', '.join(notes)})" if notes else "")
+            )
         failures = zip(self.failed, self.errors, strict=False)
         lines += [f"  failed: {path} ({stage}): {error}" for (path, stage), error in failures]
         return "\n".join(lines)
@@ -119,7 +135,8 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
                 sorted(
                     index.name
                     for index in group.indexes.values()
-                    if index.complete and indexer.planner.index_key(index_step(name, index)) == index.key
+                    if index.complete
+                    and indexer.planner.index_key(index_step(name, index)) == index.key
                 )
             ),
             next(filter(None, map(indexer.planner.reason, _steps(name, group))), ""),
@@ -134,12 +151,16 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
         tuple((identity, stage) for identity, stage, _, _ in failures),
         len(indexer.ledger.builds.dead(float("inf"))),
         indexer.ledger.writer(),
-        tuple(_with_remedy(ErrorInfo.from_message(kind, message)) for _, _, kind, message in failures),
+        tuple(
+            _with_remedy(ErrorInfo.from_message(kind, message)) for _, _, kind, message in failures
+        ),
     )
 
 
 def _with_remedy(error: ErrorInfo) -> ErrorInfo:
-    return error if error.remedy else replace(error, remedy="Fix the cause, then call retry_failed().")
+    return (
+        error if error.remedy else replace(error, remedy="Fix the cause, then call retry_failed().")
+    )
 
 
 def _steps(name: str, group: LiveGroup) -> list[Step]:
@@ -147,7 +168,8 @@ def _steps(name: str, group: LiveGroup) -> list[Step]:
 
 
 def verify(indexer: Indexer) -> Findings:
-    """Check a Document in one state: under the lease, or, if it is read-only, until no change came in between.
+    """Check a Document in one state: under the lease, or, if it is read-only, until no change came
+    in between.
 
     Raises:
         StoreBusyError: If another program keeps writing.
@@ -162,18 +184,23 @@ def verify(indexer: Indexer) -> Findings:
             findings: Findings | None = _inspect(indexer)
         except LookupError:  # something was removed meanwhile
             findings = None
-        if findings is not None and (not findings.problems or before == indexer.ledger.file.commit_counter()):
+        if findings is not None and (
+            not findings.problems or before == indexer.ledger.file.commit_counter()
+        ):
             return findings
         if time.monotonic() > deadline:
-            msg = f"{indexer.where} keeps changing while it is verified. Call verify() when no program writes."
+            msg = (
+                f"{indexer.where} keeps changing while it is verified. Call verify() when no"
+                " program writes."
+            )
             raise StoreBusyError(msg, store=indexer.ledger.file.address)
 
 
 def repair(indexer: Indexer) -> tuple[Problem, ...]:
     """Fix what can be fixed. Idempotent.
 
-    Groups and indexes are rebuilt from their parents, root nodes from their files. The problems that remain have no
-    source: a text that was added as such, a file that is gone or fails.
+    Groups and indexes are rebuilt from their parents, root nodes from their files. The problems
+    that remain have no source: a text that was added as such, a file that is gone or fails.
 
     Returns:
         The remaining problems.
@@ -201,21 +228,25 @@ def _repair(indexer: Indexer) -> tuple[Problem, ...]:
 def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
     """Repair a Document if a store lost rows of it or cannot read them. The caller holds the lease.
 
-    Only counts rows and makes one search. Store files are checked once in a program: they lose nothing while
-    they are open.
+    Only counts rows and makes one search. Store files are checked once in a program: they lose
+    nothing while they are open.
 
     Args:
         indexer: Of the Document.
-        counts: Also look for single lost rows, and on servers. Without it servers are left alone: an outage
-            looks like damage there.
+        counts: Also look for single lost rows, and on servers. Without it servers are left alone:
+            an outage looks like damage there.
 
     Returns:
         The groups and indexes with such rows; () for none.
     """
     path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
-    checked = {one for one in (indexer.nodes.segments, vectors) if counts or local_path(one) is not None}
+    checked = {
+        one for one in (indexer.nodes.segments, vectors) if counts or local_path(one) is not None
+    }
     if not indexer.is_checked:
-        checked |= {one for one in (indexer.nodes.segments, vectors) if isinstance(one, STORE_FILES)}
+        checked |= {
+            one for one in (indexer.nodes.segments, vectors) if isinstance(one, STORE_FILES)
+        }
     indexer.is_checked = True
     if counts:
         indexer.purge()  # as far as the grace period is over
@@ -224,24 +255,35 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
     is_foreign = path is not None and local_path(vectors) is not None
     with _noting_deaths(Path(f"{path}.checking")) if is_foreign else nullcontext(0) as deaths:
         if deaths >= _MAX_DEATHS:
-            set_aside(indexer.nodes.vectors_to_write, f"The last {deaths} programs ended while they read it")
+            set_aside(
+                indexer.nodes.vectors_to_write,
+                f"The last {deaths} programs ended while they read it",
+            )
         if is_foreign:
             _empty_unfinished(indexer)
         lost = dict(_lost(indexer, checked, counts=counts))
-    if not lost or (counts and not _inspect(indexer).problems):  # builds may be dead because their rows were lost
+    # builds may be dead because their rows were lost
+    if not lost or (counts and not _inspect(indexer).problems):
         return ()
     remaining = _repair(indexer)
     where, why = next(iter(lost.items()))
-    msg = f"{indexer.where}: rebuilt {', '.join(lost)}, which a store had lost. {where}: {sentence(why)}"
+    msg = (
+        f"{indexer.where}: rebuilt {', '.join(lost)}, which a store had lost. {where}:"
+        f" {sentence(why)}"
+    )
     if remaining:
-        msg += f" {len(remaining)} problems remain, see verify(). The first: {sentence(remaining[0])}"
+        msg += (
+            f" {len(remaining)} problems remain, see verify(). The first: {sentence(remaining[0])}"
+        )
     warn_user(msg, IngestionWarning)
     return tuple(lost)
 
 
 @contextmanager
 def _noting_deaths(path: Path) -> Iterator[int]:
-    """Yield how many programs in a row ended in this block: native code may end a process that reads damaged files."""
+    """Yield how many programs in a row ended in this block: native code may end a process that
+    reads damaged files.
+    """
     deaths = path.stat().st_size if path.exists() else 0
     with path.open("ab") as file:
         file.write(b".")
@@ -252,16 +294,22 @@ def _noting_deaths(path: Path) -> Iterator[int]:
 
 
 def _empty_unfinished(indexer: Indexer) -> None:
-    """Empty vector indexes that are not complete yet, and that their store lost or cannot search."""
+    """Empty vector indexes that are not complete yet, and that their store lost or cannot
+    search.
+    """
     vectors, ledger = indexer.nodes.vectors, indexer.ledger
     for index, group, collection, dimension in ledger.groups.unfinished_vectors():
         expected = ledger.builds.count_rows(group, index)
-        if _loss(vectors, collection, expected, counts=True) or _search_error(vectors, collection, dimension):
+        if _loss(vectors, collection, expected, counts=True) or _search_error(
+            vectors, collection, dimension
+        ):
             _drop(indexer.nodes.vectors_to_write, collection)
             ledger.groups.empty_index(index)
 
 
-def _lost(indexer: Indexer, checked: Collection[Store], *, counts: bool) -> Iterator[tuple[str, str]]:
+def _lost(
+    indexer: Indexer, checked: Collection[Store], *, counts: bool
+) -> Iterator[tuple[str, str]]:
     """Yield each group or index with lost or unreadable rows, and why it is taken for such."""
     segments, vectors, builds = indexer.nodes.segments, indexer.nodes.vectors, indexer.ledger.builds
     for group in indexer.ledger.tree.groups.values():
@@ -283,13 +331,17 @@ def _lost(indexer: Indexer, checked: Collection[Store], *, counts: bool) -> Iter
 
 
 def _loss(store: Store, collection: str, expected: int, *, counts: bool) -> str:
-    """Return what is wrong with a collection; "" if nothing is, or if that cannot be found out now."""
+    """Return what is wrong with a collection; "" if nothing is, or if that cannot be found out
+    now.
+    """
     try:
         count = store.count(collection) if expected else 0
     except StoreError as exc:
         return str(exc) if counts or isinstance(exc, StoreDamagedError) else ""
     # A store file loses no single rows by itself; if somebody deleted some, verify() finds them.
-    is_lost = count < expected if counts or local_path(store) is not None else not count and expected
+    is_lost = (
+        count < expected if counts or local_path(store) is not None else not count and expected
+    )
     return f"{count} of {expected} rows are left" if is_lost else ""
 
 
@@ -345,7 +397,9 @@ def _discard(indexer: Indexer, findings: Findings) -> None:
 
 
 def _drop(store: VectorStore, collection: str) -> None:
-    """Drop a collection; if even that fails, replace the whole store: its other collections are found missing then."""
+    """Drop a collection; if even that fails, replace the whole store: its other collections are
+    found missing then.
+    """
     try:
         store.drop(collection)
     except StoreDamagedError as exc:
@@ -370,11 +424,15 @@ def _inspect(indexer: Indexer) -> Findings:
     damage = indexer.ledger.file.damage()
     if damage:
         findings.add("damaged", "the store file", "", damage)
-    with ProgressMeter("verify", len(tree.groups), 1, indexer.options.on_progress, unit="group") as meter:
+    with ProgressMeter(
+        "verify", len(tree.groups), 1, indexer.options.on_progress, unit="group"
+    ) as meter:
         for done, group in enumerate(tree.groups.values(), start=1):
             try:
                 _GroupInspection(indexer, tree, group, findings).run()
-            except StoreError as exc:  # e.g. a page of the file, or a server; the rest may be readable
+            except (
+                StoreError
+            ) as exc:  # e.g. a page of the file, or a server; the rest may be readable
                 findings.add("damaged", group.name, "", str(exc))
             meter.reach(done)
     return findings
@@ -389,7 +447,9 @@ class _GroupInspection:
         self._tree = tree
         self._group = group
         self._findings = findings
-        self._names: Mapping[str, str] = {uid: document.identity for uid, document in tree.documents.items()}
+        self._names: Mapping[str, str] = {
+            uid: document.identity for uid, document in tree.documents.items()
+        }
         self._failed = {identity for identity, *_ in indexer.ledger.documents.failures()}
         self._known = set(self._builds.numbers_in(group.id))
 
@@ -410,7 +470,9 @@ class _GroupInspection:
             except StoreError as exc:  # the ledger contradicts itself
                 self._report_build("dangling", build, str(exc))
         self._find_missing_documents()
-        self._report_orphans([key for number, keys in held.items() if number not in self._known for key in keys])
+        self._report_orphans(
+            [key for number, keys in held.items() if number not in self._known for key in keys]
+        )
 
     def _stored_keys(self) -> defaultdict[int, set[str]]:
         """Return the keys of all rows of the collection, by build."""
@@ -433,11 +495,17 @@ class _GroupInspection:
             return self._report_build("missing", build, f"{missing} of {len(build.keys)} nodes")
         nodes = self._indexer.nodes.of_build(self._group.collection, build)
         parents = set(build.parent.uids) if build.parent is not None else {None}
-        detached = [one.uid for one in nodes if one.parent not in parents or one.document_id != build.document]
+        detached = [
+            one.uid
+            for one in nodes
+            if one.parent not in parents or one.document_id != build.document
+        ]
         if detached:
             return self._report_build("dangling", build, f"node {detached[0]} has no live parent")
         if row.output != output_digest(nodes):
-            return self._report_build("damaged", build, "its nodes differ from those that were written")
+            return self._report_build(
+                "damaged", build, "its nodes differ from those that were written"
+            )
         if row.input.partition("/")[0] not in self._input_digests(build, nodes):
             return self._report_build("stale", build, "it was not made from its present parents")
         return None
@@ -458,14 +526,18 @@ class _GroupInspection:
                 self._findings.add("missing", self._group.name, document.identity, what)
 
     def _input_digests(self, build: Build, nodes: Sequence[Segment]) -> set[str]:
-        """Return the valid input digests of a build, for a transform that sees nodes or only content."""
+        """Return the valid input digests of a build, for a transform that sees nodes or only
+        content.
+        """
         if build.parent is None:
             return {root_digest(nodes[0])} if nodes else set()
         definitions, groups = self._indexer.definitions, self._tree.groups
         seen = _line(build.parent)
         ref = definitions.line(build.group)[0].ref if definitions.is_defined(build.group) else None
         if ref is not None and ref in groups:
-            seen[-1:] = [one for one in _line(groups[ref].builds.get(build.document)) if one not in seen[:-1]]
+            seen[-1:] = [
+                one for one in _line(groups[ref].builds.get(build.document)) if one not in seen[:-1]
+            ]
         try:
             line = [self._indexer.nodes.of_build(groups[one.group].collection, one) for one in seen]
         except StoreError:
@@ -475,7 +547,9 @@ class _GroupInspection:
     def _report_orphans(self, keys: Sequence[str]) -> None:
         if keys:
             self._findings.segment_orphans.setdefault(self._group.collection, []).extend(keys)
-            self._findings.add("orphan", self._group.name, "", f"{len(keys)} nodes, the first is {keys[0]}")
+            self._findings.add(
+                "orphan", self._group.name, "", f"{len(keys)} nodes, the first is {keys[0]}"
+            )
 
     def _report_build(self, kind: ProblemKind, build: Build, what: str) -> None:
         self._findings.builds.add(build.number)
@@ -498,7 +572,9 @@ class _GroupInspection:
         if index.dimension and lengths and index.dimension not in lengths:
             findings.indexes[index.id] = index.collection
             stored = _format_dimension(lengths.most_common(1)[0][0])
-            msg = f"the vectors {stored}, and in the ledger they {_format_dimension(index.dimension)}"
+            msg = (
+                f"the vectors {stored}, and in the ledger they {_format_dimension(index.dimension)}"
+            )
             for build in due:
                 findings.add("dimension", where, self._name_of(build), msg)
             return
@@ -508,9 +584,13 @@ class _GroupInspection:
             if missing or wrong:
                 findings.uncovered.add((index.id, build.number))
             if missing:
-                findings.add("missing", where, self._name_of(build), f"{missing} of {len(own)} vectors")
+                findings.add(
+                    "missing", where, self._name_of(build), f"{missing} of {len(own)} vectors"
+                )
             if wrong:
-                what = f"{wrong} of {len(own)} vectors have another length or kind, or are not finite"
+                what = (
+                    f"{wrong} of {len(own)} vectors have another length or kind, or are not finite"
+                )
                 findings.add("dimension", where, self._name_of(build), what)
         orphans = [key for key in held if key_build(key) not in self._known]
         if orphans:
@@ -533,7 +613,10 @@ class _GroupInspection:
             if parts[build.number] == 1 and rows.get(build.number) == build.size:
                 continue
             findings.uncovered.add((index.id, build.number))
-            what = f"{rows.get(build.number, 0)} of {build.size} nodes are indexed, in {parts[build.number]} parts"
+            what = (
+                f"{rows.get(build.number, 0)} of {build.size} nodes are indexed, in"
+                f" {parts[build.number]} parts"
+            )
             findings.add("missing", where, self._name_of(build), what)
             # If a part is wrong about one build, nothing else in it can be trusted.
             findings.parts |= {row.id for row in index.parts if build.number in row.builds}
@@ -541,8 +624,12 @@ class _GroupInspection:
         findings.uncovered |= {(index.id, number) for row in lost for number in row.builds.tolist()}
 
     def _due_builds(self, index: LiveIndex) -> list[Build]:
-        """Return the live builds that an index must contain: those that have nodes and did not fail."""
-        covered = self._builds.covered(index.id, {build.number for build in self._group.builds.values()})
+        """Return the live builds that an index must contain: those that have nodes and did not
+        fail.
+        """
+        covered = self._builds.covered(
+            index.id, {build.number for build in self._group.builds.values()}
+        )
         due = []
         for build in self._tree.builds(self._group):
             try:
@@ -555,7 +642,9 @@ class _GroupInspection:
         return due
 
     def _stored_lengths(self, index: LiveIndex) -> tuple[dict[str, int], str]:
-        """Return the length of each stored vector (`SPARSE` for sparse, 0 for non-finite ones), and any damage."""
+        """Return the length of each stored vector (`SPARSE` for sparse, 0 for non-finite ones), and
+        any damage.
+        """
         store = self._indexer.nodes.vectors
         held: dict[str, int] = {}
         try:
@@ -564,7 +653,9 @@ class _GroupInspection:
                 if isinstance(store, Checkable)
                 else _search_error(store, index.collection, index.dimension)
             )
-            for page in pages(functools.partial(store.scan, index.collection)) if not damage else ():
+            for page in (
+                pages(functools.partial(store.scan, index.collection)) if not damage else ()
+            ):
                 held.update((row.key, _vector_length(row)) for row in page)
         except StoreError as exc:
             return {}, str(exc)

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
 OnReport: TypeAlias = Callable[[IngestReport], object]
 OnError: TypeAlias = Callable[[Exception], object]
 Events: TypeAlias = Callable[[threading.Event], Iterator[bool]]
-"""Yields repeatedly whether something has changed, from the beginning of watching until an event is set."""
+"""Yields repeatedly whether something has changed, from the beginning of watching until an event is
+set."""
 
 _FIRST_PAUSE_S = 1.0
 _MAX_PAUSE_S = 60.0
 _CHECK_S = 0.1  # time between checks for waiting callers within a pause
 _MAX_ERRORS = 100
 _TICK_S = 0.05
-_SETTLE_S = 0.15  # without a further change, after a lone one: a busy machine pauses between creating and writing it
-_LEASE_WAIT_S = 5.0  # for another writing program; then the sync is retried, and close() waits no longer than this
+# without a further change, after a lone one: a busy machine pauses between creating and writing it
+_SETTLE_S = 0.15
+# for another writing program; then the sync is retried, and close() waits no longer than this
+_LEASE_WAIT_S = 5.0
 
 
 def make_watcher(
@@ -45,20 +48,36 @@ def make_watcher(
 ) -> Watcher:
     """Return a watcher of a Document's files that is not started; see `Document.watch`."""
     if not indexer.dataset.is_given:
-        msg = f"{indexer.where} has no folder and no doc_files to watch. Pass dataset_path= or doc_files= to Document."
+        msg = (
+            f"{indexer.where} has no folder and no doc_files to watch. Pass dataset_path= or"
+            " doc_files= to Document."
+        )
         raise ConfigError(msg)
     if indexer.ledger.file.read_only:
-        msg = f"{indexer.where} is open with read_only=True and cannot sync. Watch in the program that writes."
+        msg = (
+            f"{indexer.where} is open with read_only=True and cannot sync. Watch in the program"
+            " that writes."
+        )
         raise ConfigError(msg)
     _validate_wait("debounce_s", debounce_s)
     _validate_wait("max_wait_s", max_wait_s)
-    require(max_wait_s >= debounce_s, "max_wait_s", max_wait_s, f"at least debounce_s, which is {debounce_s!r}")
+    require(
+        max_wait_s >= debounce_s,
+        "max_wait_s",
+        max_wait_s,
+        f"at least debounce_s, which is {debounce_s!r}",
+    )
     if poll_s is not None:
         validate_seconds("poll_s", poll_s)
     validate_max_deleted(max_deleted)
     for name, function in (("on_report", on_report), ("on_error", on_error)):
         is_plain = callable(function) and not inspect.iscoroutinefunction(function)
-        require(function is None or is_plain, name, function, "a function of one argument that is not asynchronous")
+        require(
+            function is None or is_plain,
+            name,
+            function,
+            "a function of one argument that is not asynchronous",
+        )
     dataset, watched = indexer.dataset, WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
 
     def events(stop: threading.Event) -> Iterator[bool]:
@@ -74,11 +93,14 @@ def make_watcher(
 
 def _validate_wait(name: str, value: float) -> None:
     most = threading.TIMEOUT_MAX  # the longest wait that the system supports: centuries on most
-    validate_number(name, value, f"a number of seconds from 0 to {most:g}", lambda seconds: 0 <= seconds <= most)
+    validate_number(
+        name, value, f"a number of seconds from 0 to {most:g}", lambda seconds: 0 <= seconds <= most
+    )
 
 
 class Watcher:
-    """Syncs a Document in a background thread when its files change, until it is closed; see `Document.watch`.
+    """Syncs a Document in a background thread when its files change, until it is closed; see
+    `Document.watch`.
 
     It is a context manager, and closes with its Document, too.
 
@@ -86,8 +108,8 @@ class Watcher:
         name: Name of the Document, for messages.
         sync: Ingests what changed.
         events: Reports changes.
-        debounce_s: Seconds without a change before a sync, at least 0. A lone change, after as many seconds without
-            any, is synced as soon as it has settled.
+        debounce_s: Seconds without a change before a sync, at least 0. A lone change, after as many
+            seconds without any, is synced as soon as it has settled.
         max_wait_s: Longest time from a change to its sync in a busy folder, in seconds.
         on_report: Called with the report of every sync, in the watcher's thread.
         on_error: Called with every error, in the same thread.
@@ -133,10 +155,13 @@ class Watcher:
         self._pause_s = 0.0  # 0 if the last sync succeeded
         self._is_watching = threading.Event()
         self._start_error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name=f"lazyrag-watcher {name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"lazyrag-watcher {name}", daemon=True
+        )
 
     def start(self) -> Self:
-        """Start watching. Returns when no later change can be missed; earlier changes are synced at once.
+        """Start watching. Returns when no later change can be missed; earlier changes are synced at
+        once.
 
         Raises:
             MissingDependencyError: If a required package is not installed.
@@ -186,7 +211,8 @@ class Watcher:
     def wait_for_sync(self, timeout_s: float | None = None) -> IngestReport | None:
         """Wait until everything written before this call is live.
 
-        Requests a sync at once, without a quiet period; a sync that had begun before does not count.
+        Requests a sync at once, without a quiet period; a sync that had begun before does not
+        count.
 
         Args:
             timeout_s: How long to wait, in seconds; None for no limit.
@@ -195,13 +221,16 @@ class Watcher:
             The report of that sync; None if it did not end in time.
 
         Raises:
-            ConfigError: If the watcher is closed, or the call comes from its own thread, which would deadlock.
+            ConfigError: If the watcher is closed, or the call comes from its own thread, which
+                would deadlock.
             Exception: The error of the sync, if it failed.
         """
         if timeout_s is not None:
             _validate_wait("timeout_s", timeout_s)
         if threading.current_thread() is self._thread:
-            msg = "wait_for_sync cannot be called by on_report or on_error, in the thread that syncs."
+            msg = (
+                "wait_for_sync cannot be called by on_report or on_error, in the thread that syncs."
+            )
             raise ConfigError(f"{msg} Call it in another thread.")
         with self._state:
             wanted = self._begun + 1
@@ -209,7 +238,10 @@ class Watcher:
             self._state.wait_for(lambda: self._ended >= wanted or not self.is_running, timeout_s)
             if self._ended < wanted:
                 if not self.is_running:
-                    raise ConfigError(f"The watcher of {self._name} is closed. Call sync(), or watch() for a new one.")
+                    raise ConfigError(
+                        f"The watcher of {self._name} is closed. Call sync(), or watch() for a new"
+                        " one."
+                    )
                 return None
             if isinstance(self._outcome, Exception):
                 raise self._outcome
@@ -231,7 +263,10 @@ class Watcher:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Watcher of {self._name}, {'running' if self.is_running else 'closed'}, {self.syncs} syncs>"
+        return (
+            f"<Watcher of {self._name}, {'running' if self.is_running else 'closed'}, {self.syncs}"
+            " syncs>"
+        )
 
     def _run(self) -> None:
         try:
@@ -282,7 +317,9 @@ class Watcher:
             return True
         if self._first_change is None or (self._pause_s and now < self._failed_at + _FIRST_PAUSE_S):
             return False
-        return now >= self._last_change + self._wait_s or now >= self._first_change + self._max_wait_s
+        return (
+            now >= self._last_change + self._wait_s or now >= self._first_change + self._max_wait_s
+        )
 
     def _sync_now(self) -> None:
         with self._state:
@@ -310,13 +347,18 @@ class Watcher:
             self._call(self._on_report, outcome)
 
     def _record(self, error: Exception, *, is_first: bool = True) -> None:
-        """Record an error and pass it to on_error; without one, warn of the first error in a row."""
+        """Record an error and pass it to on_error; without one, warn of the first error in a
+        row.
+        """
         with self._state:
             self._errors.append(error)
         if self._on_error is not None:
             self._call(self._on_error, error)
         elif is_first:
-            self._warn(f"The watcher of {self._name} continues after an error. {type(error).__name__}: {error}")
+            self._warn(
+                f"The watcher of {self._name} continues after an error. {type(error).__name__}:"
+                f" {error}"
+            )
 
     def _call(self, function: Callable[..., object], argument: object) -> None:
         """Call a user's function; record its errors and warn of them."""
@@ -326,11 +368,16 @@ class Watcher:
             with self._state:
                 self._errors.append(exc)
             name = getattr(function, "__name__", repr(function))
-            self._warn(f"The callback {name} of the watcher of {self._name} raised {type(exc).__name__}: {exc}")
+            self._warn(
+                f"The callback {name} of the watcher of {self._name} raised {type(exc).__name__}:"
+                f" {exc}"
+            )
 
     def _warn(self, message: str) -> None:
         try:
             warn_user(sentence(message), IngestionWarning)
-        except IngestionWarning as warning:  # a program may turn warnings into errors; the thread continues
+        except (
+            IngestionWarning
+        ) as warning:  # a program may turn warnings into errors; the thread continues
             with self._state:
                 self._errors.append(warning)

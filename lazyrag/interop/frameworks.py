@@ -1,4 +1,6 @@
-"""Shared parts of the adapters for other frameworks: nodes out, texts in, their embeddings as embedders."""
+"""Shared parts of the adapters for other frameworks: nodes out, texts in, their embeddings as
+embedders.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ def validate_retriever(retriever: Any) -> NodeRetriever:
         []
     """
     is_valid = callable(retriever) and not isinstance(retriever, type)
-    hint = "Pass Retriever(docs, group) with output_format=None, or a callable (query, filters, topk) -> nodes."
+    hint = (
+        "Pass Retriever(docs, group) with output_format=None, or a callable (query, filters, topk)"
+        " -> nodes."
+    )
     is_valid = is_valid and getattr(retriever, "output_format", None) is None
     require(is_valid, "retriever", retriever, "a retriever of nodes", hint)
     return cast("NodeRetriever", retriever)
@@ -54,7 +59,8 @@ def validate_objects(given: Iterable[Any], kind: type[T], what: str) -> list[T]:
 
 
 def node_metadata(node: DocNode) -> dict[str, Any]:
-    """Return the metadata of a node and its file, with its location and score under names that are free.
+    """Return the metadata of a node and its file, with its location and score under names that are
+    free.
 
     Example:
         >>> node_metadata(DocNode(text="tea", metadata={"season": "spring"}, score=0.5))
@@ -62,20 +68,28 @@ def node_metadata(node: DocNode) -> dict[str, Any]:
     """
     hit = Hit.from_node(node)
     metadata: dict[str, Any] = copy_value(dict(hit.metadata))
-    more = {"source": hit.source, "group": node.group, "document_id": hit.document_id, "score": node.score}
+    more = {
+        "source": hit.source,
+        "group": node.group,
+        "document_id": hit.document_id,
+        "score": node.score,
+    }
     for name, value in more.items():
         if value not in (None, ""):
             metadata.setdefault(name, value)
     return metadata
 
 
-def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[str, Any]]]) -> IngestReport:
+def add_pieces(
+    docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[str, Any]]]
+) -> IngestReport:
     """Add texts of another framework to a Document, in one step.
 
     Args:
         docs: The Document.
-        pieces: Id, text and metadata of each. Without an id, one is derived from the other two. Scores are dropped, as
-            they belong to a query; the six fields that every file has here become ``"original_<name>"``.
+        pieces: Id, text and metadata of each. Without an id, one is derived from the other two.
+            Scores are dropped, as they belong to a query; the six fields that every file has here
+            become ``"original_<name>"``.
 
     Raises:
         ConfigError: If two have one id, a text is blank, or metadata cannot be stored.
@@ -89,20 +103,26 @@ def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[s
     metadata: dict[str, Mapping[str, Any]] = {}
     for piece_id, text, fields in pieces:
         own = {
-            f"original_{name}" if name in BUILT_IN_FIELDS else name: fields[name] for name in fields if name != "score"
+            f"original_{name}" if name in BUILT_IN_FIELDS else name: fields[name]
+            for name in fields
+            if name != "score"
         }
         identifier = piece_id or digest([text, repr(sorted(own.items()))])
         if identifier in texts:
             if piece_id is None and texts[identifier] == text:
                 continue
-            raise ConfigError(f"Two pieces have the id {identifier!r:.80}; give each one of its own.")
+            raise ConfigError(
+                f"Two pieces have the id {identifier!r:.80}; give each one of its own."
+            )
         texts[identifier], metadata[identifier] = text, own
     return docs.add_texts(texts, metadata)
 
 
 @runtime_checkable
 class TwoWayEmbeddings(Protocol):
-    """Embeddings with one method for documents and one for queries, as in LangChain and specification 004."""
+    """Embeddings with one method for documents and one for queries, as in LangChain and
+    specification 004.
+    """
 
     def embed_documents(self, texts: list[str]) -> Sequence[Any]:
         """Return the vectors of n texts, in their order."""
@@ -114,10 +134,12 @@ class TwoWayEmbeddings(Protocol):
 
 
 class AdaptedEmbedder:
-    """A `TwoWayEmbeddings` as a `lazyrag.models.Embedder`; its vectors are validated where they are used.
+    """A `TwoWayEmbeddings` as a `lazyrag.models.Embedder`; its vectors are validated where they are
+    used.
 
     Args:
-        embeddings: The object. Its ``identity``, ``model_name`` or ``model`` is the identity, if that is a text.
+        embeddings: The object. Its ``identity``, ``model_name`` or ``model`` is the identity, if
+            that is a text.
 
     Example:
         >>> class Lengths:
@@ -148,7 +170,8 @@ class AdaptedEmbedder:
 
 
 def embedder_of(embeddings: TwoWayEmbeddings | Embedder | EmbedCallable) -> Embedder:
-    """Return an embedder: an `Embedder` unchanged, an object's attribute ``embedder``, or an adapter.
+    """Return an embedder: an `Embedder` unchanged, an object's attribute ``embedder``, or an
+    adapter.
 
     Raises:
         ConfigError: If the object cannot embed.

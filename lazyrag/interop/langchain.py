@@ -17,7 +17,12 @@ from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
 from lazyrag.errors import missing_package
 from lazyrag.ingest.report import IngestReport
-from lazyrag.interop.frameworks import add_pieces, node_metadata, validate_objects, validate_retriever
+from lazyrag.interop.frameworks import (
+    add_pieces,
+    node_metadata,
+    validate_objects,
+    validate_retriever,
+)
 from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.validation import known_keywords
 
@@ -30,10 +35,12 @@ if TYPE_CHECKING:
 def as_retriever(
     retriever: NodeRetriever, *, filters: FilterLike | None = None, topk: int | None = None
 ) -> BaseRetriever:
-    """Convert a retriever to a LangChain `BaseRetriever`, for ``invoke``, ``ainvoke``, ``batch`` and chains.
+    """Convert a retriever to a LangChain `BaseRetriever`, for ``invoke``, ``ainvoke``, ``batch``
+    and chains.
 
     Args:
-        retriever: A `lazyrag.Retriever`, a hybrid, a chain, or a callable (query, filters=None, topk=None) -> nodes.
+        retriever: A `lazyrag.Retriever`, a hybrid, a chain, or a callable (query, filters=None,
+            topk=None) -> nodes.
         filters: For every query.
         topk: Maximum number of nodes; None: the retriever's default.
 
@@ -57,10 +64,11 @@ def as_retriever(
 
 
 def to_document(node: DocNode) -> LangChainDocument:
-    """Convert a node to a LangChain document: its text, its uid as ``id``, its metadata over those of the file.
+    """Convert a node to a LangChain document: its text, its uid as ``id``, its metadata over those
+    of the file.
 
-    If they are known and the names are free, ``source`` (the path), ``location``, ``group``, ``document_id`` and
-    ``score`` are added.
+    If they are known and the names are free, ``source`` (the path), ``location``, ``group``,
+    ``document_id`` and ``score`` are added.
 
     Raises:
         MissingDependencyError: If langchain-core is not installed.
@@ -69,7 +77,9 @@ def to_document(node: DocNode) -> LangChainDocument:
         >>> to_document(DocNode(text="green tea", uid="7", score=0.5)).metadata
         {'score': 0.5}
     """
-    return _document_class()(page_content=node.get_content(), id=node.uid, metadata=node_metadata(node))
+    return _document_class()(
+        page_content=node.get_content(), id=node.uid, metadata=node_metadata(node)
+    )
 
 
 def add_documents(docs: Document, documents: Iterable[LangChainDocument]) -> IngestReport:
@@ -77,8 +87,8 @@ def add_documents(docs: Document, documents: Iterable[LangChainDocument]) -> Ing
 
     Args:
         docs: The Document. Documents are searchable after this; a known id replaces the old one.
-        documents: Identified by ``id``, or by a hash of text and metadata, so that adding the same documents again
-            changes nothing.
+        documents: Identified by ``id``, or by a hash of text and metadata, so that adding the same
+            documents again changes nothing.
 
     Returns:
         The report of the ingestion.
@@ -98,12 +108,16 @@ def add_documents(docs: Document, documents: Iterable[LangChainDocument]) -> Ing
     """
     kind = _document_class()
     pieces = validate_objects(documents, kind, "LangChain documents")
-    return add_pieces(docs, [(document.id, document.page_content, document.metadata) for document in pieces])
+    return add_pieces(
+        docs, [(document.id, document.page_content, document.metadata) for document in pieces]
+    )
 
 
 @functools.cache
 def _retriever_class() -> type[Any]:
-    """Make the class when it is first needed: importing this module imports nothing of LangChain."""
+    """Make the class when it is first needed: importing this module imports nothing of
+    LangChain.
+    """
     _document_class()  # names the extra to install
     from langchain_core.retrievers import BaseRetriever
 
@@ -114,7 +128,12 @@ def _retriever_class() -> type[Any]:
         filters: Any = None
         topk: int | None = None
 
-        def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[LangChainDocument]:  # noqa: ARG002
+        def _get_relevant_documents(
+            self,
+            query: str,
+            *,
+            run_manager: Any,  # noqa: ARG002
+        ) -> list[LangChainDocument]:  # noqa: ARG002
             return [to_document(node) for node in self.retriever(query, self.filters, self.topk)]
 
     return LazyRAGRetriever

@@ -2,7 +2,8 @@
 
 from lazyrag.interop.llama_index import as_retriever
 
-as_retriever(Retriever(docs, "FineChunk", similarity="bm25")).retrieve("How long does opened tea keep?")
+as_retriever(Retriever(docs, "FineChunk", similarity="bm25")).retrieve("How long does opened tea
+keep?")
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from lazyrag.data.node import DocNode
 from lazyrag.document.document import Document
 from lazyrag.errors import missing_package
 from lazyrag.ingest.report import IngestReport
-from lazyrag.interop.frameworks import add_pieces, node_metadata, validate_objects, validate_retriever
+from lazyrag.interop.frameworks import (
+    add_pieces,
+    node_metadata,
+    validate_objects,
+    validate_retriever,
+)
 from lazyrag.retrieval.stages import NodeRetriever
 from lazyrag.validation import known_keywords
 
@@ -30,10 +36,12 @@ if TYPE_CHECKING:
 def as_retriever(
     retriever: NodeRetriever, *, filters: FilterLike | None = None, topk: int | None = None
 ) -> BaseRetriever:
-    """Convert a retriever to a LlamaIndex `BaseRetriever`, for ``retrieve``, ``aretrieve`` and query engines.
+    """Convert a retriever to a LlamaIndex `BaseRetriever`, for ``retrieve``, ``aretrieve`` and
+    query engines.
 
     Args:
-        retriever: A `lazyrag.Retriever`, a hybrid, a chain, or a callable (query, filters=None, topk=None) -> nodes.
+        retriever: A `lazyrag.Retriever`, a hybrid, a chain, or a callable (query, filters=None,
+            topk=None) -> nodes.
         filters: For every query.
         topk: Maximum number of nodes; None: the retriever's default.
 
@@ -48,10 +56,12 @@ def as_retriever(
 
 
 def to_node(node: DocNode) -> NodeWithScore:
-    """Convert a node to a LlamaIndex node: text, uid as ``id_``, metadata, span in the document, score.
+    """Convert a node to a LlamaIndex node: text, uid as ``id_``, metadata, span in the document,
+    score.
 
-    The node's metadata take precedence over the file's; ``source`` (the path), ``location``, ``group`` and
-    ``document_id`` are added if the names are free. Models read and embed the text alone, as in this package.
+    The node's metadata take precedence over the file's; ``source`` (the path), ``location``,
+    ``group`` and ``document_id`` are added if the names are free. Models read and embed the text
+    alone, as in this package.
 
     Raises:
         MissingDependencyError: If llama-index-core is not installed.
@@ -91,24 +101,33 @@ def add_nodes(docs: Document, nodes: Iterable[BaseNode | NodeWithScore]) -> Inge
     unscored = [node.node if isinstance(node, schema.NodeWithScore) else node for node in nodes]
     pieces = validate_objects(unscored, schema.BaseNode, "LlamaIndex nodes")
     none = schema.MetadataMode.NONE
-    return add_pieces(docs, [(node.node_id, node.get_content(none), node.metadata) for node in pieces])
+    return add_pieces(
+        docs, [(node.node_id, node.get_content(none), node.metadata) for node in pieces]
+    )
 
 
 @functools.cache
 def _retriever_class() -> type[Any]:
-    """Make the class when it is first needed: importing this module imports nothing of LlamaIndex."""
+    """Make the class when it is first needed: importing this module imports nothing of
+    LlamaIndex.
+    """
     _schema()  # names the extra to install
     from llama_index.core.base.base_retriever import BaseRetriever
 
     class LazyRAGRetriever(BaseRetriever):  # type: ignore[misc]  # whose own code is not read, see setup.cfg
         """A retriever of lazyrag."""
 
-        def __init__(self, retriever: NodeRetriever, filters: FilterLike | None, topk: int | None) -> None:
+        def __init__(
+            self, retriever: NodeRetriever, filters: FilterLike | None, topk: int | None
+        ) -> None:
             super().__init__()
             self.retriever, self.filters, self.topk = retriever, filters, topk
 
         def _retrieve(self, query_bundle: Any) -> list[NodeWithScore]:
-            return [to_node(node) for node in self.retriever(query_bundle.query_str, self.filters, self.topk)]
+            return [
+                to_node(node)
+                for node in self.retriever(query_bundle.query_str, self.filters, self.topk)
+            ]
 
         async def _aretrieve(self, query_bundle: Any) -> list[NodeWithScore]:
             return await asyncio.to_thread(self._retrieve, query_bundle)

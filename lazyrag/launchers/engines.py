@@ -1,4 +1,6 @@
-"""Clusters as launchers: Dask and Ray. Their packages are imported here alone, when a launcher names them."""
+"""Clusters as launchers: Dask and Ray. Their packages are imported here alone, when a launcher
+names them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from lazyrag.launchers.executors import Engine, dump_by_name, not_sent
 from lazyrag.validation import validate_integer
 
 _UNKNOWN_WIDTH = 8
-_EXPECTED = "None, an integer, a concurrent.futures.Executor, 'dask://HOST:PORT', 'ray' or 'ray://HOST:PORT'"
+_EXPECTED = (
+    "None, an integer, a concurrent.futures.Executor, 'dask://HOST:PORT', 'ray' or"
+    " 'ray://HOST:PORT'"
+)
 _TRIES = 3  # of a task whose worker ends, within Ray
 
 
@@ -28,7 +33,9 @@ def connect(launcher: str) -> Engine:
     try:
         return _dask(where) if kind == "dask" else _ray(launcher if where else None)
     except (OSError, ConnectionError) as exc:
-        raise IngestionError(f"The launcher {launcher!r} does not answer: {exc}. Start its cluster first.") from exc
+        raise IngestionError(
+            f"The launcher {launcher!r} does not answer: {exc}. Start its cluster first."
+        ) from exc
 
 
 def _dask(where: str) -> Engine:
@@ -43,12 +50,16 @@ def _dask(where: str) -> Engine:
 
 
 def of_dask(executor: Executor, client: Any = None) -> Engine:
-    """The engine of an executor of dask.distributed; it sends a task of a worker that ended to another one itself."""
+    """The engine of an executor of dask.distributed; it sends a task of a worker that ended to
+    another one itself.
+    """
     from distributed.protocol.pickle import dumps
     from distributed.scheduler import KilledWorker
 
     client = client or executor._client  # type: ignore[attr-defined]
-    return Engine(executor, lambda: sum(client.nthreads().values()), dumps, (KilledWorker,), holds=True)
+    return Engine(
+        executor, lambda: sum(client.nthreads().values()), dumps, (KilledWorker,), holds=True
+    )
 
 
 def _ray(address: str | None) -> Engine:
@@ -59,7 +70,11 @@ def _ray(address: str | None) -> Engine:
     is_ours = not ray.is_initialized()
     if is_ours:
         ray.init(address, log_to_driver=False, logging_level="error")
-    lost = ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError
+    lost = (
+        ray.exceptions.WorkerCrashedError,
+        ray.exceptions.OutOfMemoryError,
+        ray.exceptions.NodeDiedError,
+    )
     width = lambda: int(ray.cluster_resources().get("CPU", 1))  # noqa: E731
     close = ray.shutdown if is_ours else lambda: None
     return Engine(_Ray(ray), width, ray.cloudpickle.dumps, lost, close)
@@ -93,9 +108,15 @@ def make_engine(launcher: Any) -> Engine:
         if type(launcher).__module__.startswith("distributed."):
             return of_dask(launcher)
         width: int = getattr(launcher, "_max_workers", _UNKNOWN_WIDTH)
-        return Engine(launcher, lambda: width, not_sent if isinstance(launcher, ThreadPoolExecutor) else dump_by_name)
+        return Engine(
+            launcher,
+            lambda: width,
+            not_sent if isinstance(launcher, ThreadPoolExecutor) else dump_by_name,
+        )
     if isinstance(launcher, int) and not isinstance(launcher, bool):
         count = validate_integer("launcher", launcher, 1)
         threads = ThreadPoolExecutor(count, "lazyrag launcher")
-        return Engine(threads, lambda: count, dump_by_name, (OSError,), threads.shutdown, processes=count)
+        return Engine(
+            threads, lambda: count, dump_by_name, (OSError,), threads.shutdown, processes=count
+        )
     raise ConfigError(f"launcher must be {_EXPECTED}; got {launcher!r:.80}.")

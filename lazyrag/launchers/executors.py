@@ -35,7 +35,10 @@ Function: TypeAlias = Callable[[Any, list[Any]], Iterable[bytes]]
 _AHEAD = 2  # batches in flight for each worker: one that it works on, and one that waits for it
 _POLL_S = 0.1
 _TRIES = 3  # of a single item whose workers end
-_ENDED = f"The workers that had it ended, {_TRIES} times: it makes them crash, or needs more memory than they have."
+_ENDED = (
+    f"The workers that had it ended, {_TRIES} times: it makes them crash, or needs more memory than"
+    " they have."
+)
 _HELD = 16  # models and transforms that a worker holds
 
 
@@ -59,7 +62,8 @@ class Work(NamedTuple):
     """What is done with tasks.
 
     Args:
-        function: An importable function from what is called, and payloads, to results; see `lazyrag.launchers.work`.
+        function: An importable function from what is called, and payloads, to results; see
+            `lazyrag.launchers.work`.
         token: Identifies what is called: a worker uses the first object that it gets.
         call: What is called: a model, a transform, readers.
         size: Bytes of a batch.
@@ -76,11 +80,18 @@ class Work(NamedTuple):
 # In the worker
 
 
-def perform(function: Function, token: str, call: Any, shared: Path | None, keys: list[str], given: list[Any]) -> bytes:
+def perform(
+    function: Function,
+    token: str,
+    call: Any,
+    shared: Path | None,
+    keys: list[str],
+    given: list[Any],
+) -> bytes:
     """Do a batch of `Work`, and return the results with their keys as the bytes of an .npz file.
 
-    A file of a shared folder has them, too, before this worker begins another batch: if it ends before they were
-    fetched, the worker that does the batch again finds them there.
+    A file of a shared folder has them, too, before this worker begins another batch: if it ends
+    before they were fetched, the worker that does the batch again finds them there.
     """
     path = shared and shared.is_dir() and result_path(shared, keys)
     if path and path.exists():
@@ -92,14 +103,18 @@ def perform(function: Function, token: str, call: Any, shared: Path | None, keys
     return packed
 
 
-def _packed(function: Function, token: str, call: Any, keys: list[str], given: list[Any]) -> tuple[bytes, bool]:
+def _packed(
+    function: Function, token: str, call: Any, keys: list[str], given: list[Any]
+) -> tuple[bytes, bool]:
     try:
         found = list(function(_first(token, call), given))
     except LazyRAGError as exc:
         found = [encode_error(exc)] * len(keys)
     except Exception as exc:  # noqa: BLE001  raised by the program that sent the work
         last = traceback.extract_tb(exc.__traceback__)[-1]
-        msg = f"A worker failed: {type(exc).__name__}: {exc} (line {last.lineno} of {last.filename})"
+        msg = (
+            f"A worker failed: {type(exc).__name__}: {exc} (line {last.lineno} of {last.filename})"
+        )
         found = [encode_error(IngestionError(msg))] * len(keys)
     return pack(keys, found), not any(map(is_error, found))
 
@@ -119,7 +134,9 @@ def write_result(path: Path, packed: bytes) -> None:
 def pack(keys: Sequence[str], results: Sequence[bytes]) -> bytes:
     """Results with their keys as the bytes of an .npz file."""
     file, ends = io.BytesIO(), np.cumsum([len(one) for one in results])
-    np.savez(file, keys=np.array(keys, "S"), ends=ends, data=np.frombuffer(b"".join(results), np.uint8))
+    np.savez(
+        file, keys=np.array(keys, "S"), ends=ends, data=np.frombuffer(b"".join(results), np.uint8)
+    )
     return file.getvalue()
 
 
@@ -195,7 +212,12 @@ class Results:
         path, at = place
         try:
             found = self._read(path)[at]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):  # torn by a crash of the machine
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            zipfile.BadZipFile,
+        ):  # torn by a crash of the machine
             return None
         return None if is_error(found) else found
 
@@ -250,7 +272,9 @@ def unpack_all(packed: bytes) -> tuple[list[str], list[bytes]]:
     """The keys and the results in what `pack` returned."""
     with np.load(io.BytesIO(packed)) as file:
         keys, data, ends = file["keys"].tolist(), file["data"].tobytes(), file["ends"].tolist()
-    return [key.decode() for key in keys], [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    return [key.decode() for key in keys], [
+        data[start:end] for start, end in zip([0, *ends], ends, strict=False)
+    ]
 
 
 class Processes:
@@ -291,8 +315,11 @@ class Engine:
     processes: int = 0
     holds: bool = False
 
-    def run(self, work: Work, tasks: Iterable[Task], results: Results) -> Iterator[list[tuple[Task, bytes]]]:
-        """Yield tasks with their results as they finish, in groups; a bounded number of batches is in flight.
+    def run(
+        self, work: Work, tasks: Iterable[Task], results: Results
+    ) -> Iterator[list[tuple[Task, bytes]]]:
+        """Yield tasks with their results as they finish, in groups; a bounded number of batches is
+        in flight.
 
         A batch whose worker ends is sent again in halves, so that what kills workers fails alone.
 
@@ -360,7 +387,8 @@ def _to_send_again(batch: list[Task], tries: int) -> list[tuple[list[Task], int]
 def _broken(exc: BaseException) -> IngestionError:
     what = f"{type(exc).__name__}: {exc}"
     return IngestionError(
-        f"The launcher failed: {what}. What was finished is stored. Check its workers, then sync again."
+        f"The launcher failed: {what}. What was finished is stored. Check its workers, then sync"
+        " again."
     )
 
 

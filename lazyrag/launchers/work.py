@@ -1,4 +1,6 @@
-"""Launcher: what travels (loads, transforms, embeddings), and what is refused before anything does."""
+"""Launcher: what travels (loads, transforms, embeddings), and what is refused before anything
+does.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment, check_metadata, digest
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
 from lazyrag.groups.node_group import embed_identity
-from lazyrag.ingest.engine import IngestionEngine, PendingSource, PendingVersion, ToDo, content_key, file_root
+from lazyrag.ingest.engine import (
+    IngestionEngine,
+    PendingSource,
+    PendingVersion,
+    ToDo,
+    content_key,
+    file_root,
+)
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import Loading, as_reader, importable_loaders, matches
 from lazyrag.ingest.plan import BuildPlan, GroupTarget
@@ -37,7 +46,14 @@ from lazyrag.launchers.executors import (
     not_sent,
 )
 from lazyrag.ledger.ledger import BuildRow, DocumentRow
-from lazyrag.loaders.base import FileReader, LoadedFile, load_file, loaders, packed_file, unpacked_file
+from lazyrag.loaders.base import (
+    FileReader,
+    LoadedFile,
+    load_file,
+    loaders,
+    packed_file,
+    unpacked_file,
+)
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import NON_TEXT_ERRORS, CheckedEmbedder
 from lazyrag.models.embedding_cache import CachedEmbedder
@@ -120,11 +136,15 @@ class Launcher:
             self.require_sendable(f"The reader of {reader.pattern!r}", reader.given)
         for suffix, target in importable_loaders():
             if target is None and self.engine.dumps is not not_sent:  # loaders are sent by name
-                msg = f"The loader of {suffix!r} is {_name_of(loaders[suffix])}, which other processes cannot import."
+                msg = (
+                    f"The loader of {suffix!r} is {_name_of(loaders[suffix])}, which other"
+                    " processes cannot import."
+                )
                 raise ConfigError(f"{msg} Register one of a module.")
         for group in plan.groups:
             self.require_sendable(f"The transform of {group.name!r}", group.transform)
-        if self.processes and not loading.is_running:  # until the Document is closed, since they start slowly
+        # until the Document is closed, since they start slowly
+        if self.processes and not loading.is_running:
             self._running.enter_context(loading.running(1))
             atexit.register(self.close)
 
@@ -146,16 +166,34 @@ class Launcher:
 
     # What is sent
 
-    def load(self, roots: Iterable[Any], loading: Loading) -> dict[FoundFile, LoadedFile | LazyRAGError]:
-        """Load the files of new root nodes; processes load them one by one instead, within their limits."""
+    def load(
+        self, roots: Iterable[Any], loading: Loading
+    ) -> dict[FoundFile, LoadedFile | LazyRAGError]:
+        """Load the files of new root nodes; processes load them one by one instead, within their
+        limits.
+        """
         if self.processes:
             return {}
         tasks = []
-        for file, row in (make.args[1:3] for make in roots if getattr(make, "func", None) is file_root):
-            key = digest(["load with fields", row.config_hash, row.content_hash, file.identity, repr(loading.limits)])
+        for file, row in (
+            make.args[1:3] for make in roots if getattr(make, "func", None) is file_root
+        ):
+            key = digest(
+                [
+                    "load with fields",
+                    row.config_hash,
+                    row.content_hash,
+                    file.identity,
+                    repr(loading.limits),
+                ]
+            )
             size = _FILE_BYTES + (file.signature.size if file.signature is not None else 0)
             tasks.append(Task(file, key, size, (str(file.path.absolute()), file.identity)))
-        call = [(one.pattern, one.given) for one in loading.readers.all()], importable_loaders(), loading.limits
+        call = (
+            [(one.pattern, one.given) for one in loading.readers.all()],
+            importable_loaders(),
+            loading.limits,
+        )
         token = uuid.uuid4().hex
         found: dict[FoundFile, LoadedFile | LazyRAGError] = {}
         work = Work(load_files, token, call, _LOAD_BYTES, LoadError)
@@ -172,7 +210,9 @@ class Launcher:
     ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
         """Transform documents; yields each with its nodes or its error, in order."""
         line = plan.made_of(target)
-        near = [replace(one, transform=_unused, path_key=None) for one in plan.groups if one.id in line]
+        near = [
+            replace(one, transform=_unused, path_key=None) for one in plan.groups if one.id in line
+        ]
         sent = replace(target, path_key=None)
         names = {row: plan.names[row] for row in (*line, target.id)}
         call = sent, BuildPlan(plan.root, plan.root_collection, names, [*near, sent])
@@ -181,7 +221,9 @@ class Launcher:
         def tasks() -> Iterator[Task]:
             for at, (version, row, reusable) in enumerate(to_do):
                 parents = version.segments[target.parent]
-                new = [number for number, one in enumerate(parents) if content_key(one) not in reusable]
+                new = [
+                    number for number, one in enumerate(parents) if content_key(one) not in reusable
+                ]
                 try:
                     root, kind = version.segments[plan.root][0], target.reads_source
                     source = engine.source(version, root, kind) if kind else ()
@@ -190,12 +232,16 @@ class Launcher:
                     continue
                 rows = {group: list(map(encode_node, version.segments[group])) for group in line}
                 text = json.dumps([rows, new, list(source)])
-                key = digest(["transform", target.fingerprint, version.row.uid, row.input, *map(str, new)])
+                key = digest(
+                    ["transform", target.fingerprint, version.row.uid, row.input, *map(str, new)]
+                )
                 yield Task(at, key, len(text), text)
 
         size, position = _EMBED_BYTES if target.reuses_texts else _TRANSFORM_BYTES, 0
         token = digest([self._token, str(target.id), target.fingerprint])
-        batches = self.engine.run(Work(transform_nodes, token, call, size, TransformError), tasks(), self.results)
+        batches = self.engine.run(
+            Work(transform_nodes, token, call, size, TransformError), tasks(), self.results
+        )
         for some in itertools.chain(batches, [[]]):
             done.update((task.item, result) for task, result in some)
             while position in done:
@@ -203,7 +249,12 @@ class Launcher:
                 position += 1
                 try:
                     drafts = iter(_decode_drafts(result))
-                    yield item, engine.run_transform(target, item[0], item[1].number, plan, item[2], drafts)
+                    yield (
+                        item,
+                        engine.run_transform(
+                            target, item[0], item[1].number, plan, item[2], drafts
+                        ),
+                    )
                 except Exception as exc:  # noqa: BLE001  it is the item's result
                     yield item, exc
 
@@ -212,17 +263,29 @@ class Launcher:
         # The embedding cache keeps them.
         results = Results(shared=self.results.folder)
         tasks = (
-            Task(at, digest(["embed", embedder.key, text]), len(text.encode("utf-8", "surrogatepass")), text)
+            Task(
+                at,
+                digest(["embed", embedder.key, text]),
+                len(text.encode("utf-8", "surrogatepass")),
+                text,
+            )
             for at, text in enumerate(texts)
         )
-        function, token = functools.partial(embed_texts, embedder.workers), digest([self._token, embedder.key])
+        function, token = (
+            functools.partial(embed_texts, embedder.workers),
+            digest([self._token, embedder.key]),
+        )
         work = Work(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
         for some in self.engine.run(work, tasks, results):
-            yield EmbeddedBatch([task.item for task, _ in some], [_decode_vector(result) for _, result in some])
+            yield EmbeddedBatch(
+                [task.item for task, _ in some], [_decode_vector(result) for _, result in some]
+            )
 
 
 def _no_file(*_: object) -> NoReturn:
-    raise TransformError("Workers have no files, so they cannot read pictures. Use launcher=None for this group.")
+    raise TransformError(
+        "Workers have no files, so they cannot read pictures. Use launcher=None for this group."
+    )
 
 
 def _unused(node: object) -> NoReturn:
@@ -251,7 +314,10 @@ class LaunchedEmbedder:
         self.key = embed_identity(checked.user_object, embedder.identity)
         arguments = getattr(embedder, "made_with", None)  # of a model that each worker opens itself
         self.sent = embedder if arguments is None else Recipe(type(embedder), *arguments)
-        self._launcher, self._here = launcher, CheckedEmbedder(embedder, checked.name, checked.key, checked.workers)
+        self._launcher, self._here = (
+            launcher,
+            CheckedEmbedder(embedder, checked.name, checked.key, checked.workers),
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.embedder, name)
@@ -260,10 +326,16 @@ class LaunchedEmbedder:
         """Embed texts here."""
         return self.embedder.embed(texts, input_type)
 
-    def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
+    def embed_batches(
+        self, texts: Sequence[str], input_type: InputType = "document"
+    ) -> Iterator[EmbeddedBatch]:
         """Embed documents by the launcher, and queries here."""
         is_sent = input_type == "document" and self._launcher.is_running
-        return self._launcher.embed(self, texts) if is_sent else self._here.batches(texts, 0, input_type)
+        return (
+            self._launcher.embed(self, texts)
+            if is_sent
+            else self._here.batches(texts, 0, input_type)
+        )
 
 
 # In the worker
@@ -273,15 +345,21 @@ def load_files(call: tuple[Any, ...], given: Iterable[tuple[str, str]]) -> Itera
     """Load files, given their paths and identities, by the sender's readers and loaders."""
     readers, table, limits = call
     for suffix, target in table:
-        if target is not None and (suffix not in loaders or loaders.target(suffix) not in (None, target)):
+        if target is not None and (
+            suffix not in loaders or loaders.target(suffix) not in (None, target)
+        ):
             loaders.declare(suffix, target, replace=True)
 
     def find(*names: str) -> FileReader | None:
-        return next((as_reader(pattern, one) for pattern, one in readers if matches(pattern, names)), None)
+        return next(
+            (as_reader(pattern, one) for pattern, one in readers if matches(pattern, names)), None
+        )
 
     for path, name in given:
         try:
-            yield json.dumps(packed_file(load_file(path, name=name, limits=limits, readers=find))).encode()
+            yield json.dumps(
+                packed_file(load_file(path, name=name, limits=limits, readers=find))
+            ).encode()
         except (LoadError, ConfigError) as exc:
             yield encode_error(exc)
 
@@ -294,15 +372,21 @@ def _decode_file(result: bytes) -> LoadedFile | LazyRAGError:
 
 
 def transform_nodes(call: tuple[GroupTarget, BuildPlan], given: Iterable[str]) -> Iterator[bytes]:
-    """Transform documents, given their nodes above the group, the numbers of those to transform, and source texts."""
+    """Transform documents, given their nodes above the group, the numbers of those to transform,
+    and source texts.
+    """
     target, plan = call
     for text in given:
         rows, new, source = json.loads(text)
         version = PendingVersion(DocumentRow(0, "", ""))
-        version.segments = {int(row): [decode_node(one, 0) for one in nodes] for row, nodes in rows.items()}
+        version.segments = {
+            int(row): [decode_node(one, 0) for one in nodes] for row, nodes in rows.items()
+        }
         version.current = dict.fromkeys(version.segments, cast("BuildRow", None))
         texts = [tuple(one) for one in source]
-        reader = PendingSource(call, version, plan, lambda *_: None, lambda *_, texts=texts: texts, _no_file, target)
+        reader = PendingSource(
+            call, version, plan, lambda *_: None, lambda *_, texts=texts: texts, _no_file, target
+        )
         parents = [DocNode.from_segment(version.segments[target.parent][at], reader) for at in new]
         made: list[Any] = []
         try:
@@ -321,7 +405,10 @@ def _decode_drafts(result: bytes | Exception) -> list[list[Draft]]:
     if is_error(result):
         raise decode_error(result)
     made = json.loads(result)
-    return [[Draft(content, metadata, span and tuple(span)) for content, metadata, span in one] for one in made]
+    return [
+        [Draft(content, metadata, span and tuple(span)) for content, metadata, span in one]
+        for one in made
+    ]
 
 
 def embed_texts(workers: int, embedder: Any, given: Sequence[str]) -> Iterator[bytes]:
@@ -329,7 +416,9 @@ def embed_texts(workers: int, embedder: Any, given: Sequence[str]) -> Iterator[b
     for one in CheckedEmbedder(embedder, "", "", workers).embed_each(given):
         if isinstance(one, EmbeddingError):
             cause = one.__cause__
-            yield encode_error(cause if isinstance(cause, Exception) else EmbeddingError(str(one).strip(" .")))
+            yield encode_error(
+                cause if isinstance(cause, Exception) else EmbeddingError(str(one).strip(" ."))
+            )
         elif isinstance(one, dict):
             yield b"s" + json.dumps(one).encode()
         else:
@@ -339,7 +428,11 @@ def embed_texts(workers: int, embedder: Any, given: Sequence[str]) -> Iterator[b
 def _decode_vector(result: bytes) -> Any:
     """A vector, or an exception like the one that the embedder raised."""
     if not is_error(result):
-        return json.loads(result[1:]) if result.startswith(b"s") else np.frombuffer(result, "<f4", offset=1)
+        return (
+            json.loads(result[1:])
+            if result.startswith(b"s")
+            else np.frombuffer(result, "<f4", offset=1)
+        )
     error = decode_error(result)
     if isinstance(error, NON_TEXT_ERRORS):
         raise error

@@ -18,7 +18,8 @@ DELETING_KINDS = ("delete_files", "purge")
 
 
 def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable[str]) -> None:
-    """Delete the rows of finished jobs that name documents: arguments and results may have their texts.
+    """Delete the rows of finished jobs that name documents: arguments and results may have their
+    texts.
 
     Args:
         connection: In a transaction that writes.
@@ -26,7 +27,8 @@ def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable
         documents: Paths or ids.
     """
     rows = connection.execute(
-        "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)", (ledger, *UNFINISHED)
+        "SELECT id, documents, result FROM job WHERE ledger = ? AND state NOT IN (?, ?, ?)",
+        (ledger, *UNFINISHED),
     ).fetchall()
     names = {*documents}
     quoted = [json.dumps(name) for name in names]
@@ -52,12 +54,14 @@ def read_rows(connection: sqlite3.Connection, query: str, *parameters: Any) -> l
 def documents_in_work(ledger: Ledger) -> dict[str, State]:
     """See `Jobs.working`."""
     query = (
-        "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) "
-        "AND state IN (?, ?, ?) ORDER BY id"
+        "SELECT documents, kind, state FROM job WHERE ledger = (SELECT id FROM ledger WHERE name ="
+        " ?) AND state IN (?, ?, ?) ORDER BY id"
     )
     with ledger.file.reading() as connection:
         rows = read_rows(connection, query, ledger.name, *UNFINISHED)
     found: dict[str, State] = {}
     for documents, kind, state in rows:
-        found |= dict.fromkeys(json.loads(documents), "DELETING" if kind in DELETING_KINDS else state)
+        found |= dict.fromkeys(
+            json.loads(documents), "DELETING" if kind in DELETING_KINDS else state
+        )
     return found

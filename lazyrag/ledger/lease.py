@@ -34,7 +34,8 @@ LEASE_S = 60.0
 """A lease that is not renewed expires after so many seconds: its holder's machine may be gone."""
 
 WAIT_S = 65.0
-"""Default wait of a writer for another one: longer than a lease, so that one of a lost machine is waited out."""
+"""Default wait of a writer for another one: longer than a lease, so that one of a lost machine is
+waited out."""
 
 _RENEWED = 4  # times while a lease lasts
 _POLL_S = 0.05
@@ -44,9 +45,11 @@ _holding: set[str] = set()  # ids of the programs in this process that hold a le
 
 
 def _host() -> str:
-    """The host name; on Linux with the boot and the PID namespace, since containers may share a host name.
+    """The host name; on Linux with the boot and the PID namespace, since containers may share a
+    host name.
 
-    Earlier releases wrote the name alone. They take each other's leases, and ours, for those of another machine.
+    Earlier releases wrote the name alone. They take each other's leases, and ours, for those of
+    another machine.
     """
     if not sys.platform.startswith("linux"):
         return platform.node()
@@ -76,18 +79,23 @@ class Program:
         name: Name of its script.
         host: Where its process id is valid, see `_host`.
         pid: Its process id.
-        started: When that process began, as its system counts; 0 if unknown. Process ids are reused.
+        started: When that process began, as its system counts; 0 if unknown. Process ids are
+            reused.
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    name: str = field(default_factory=lambda: Path(sys.argv[0] if sys.argv else "").name or "python")
+    name: str = field(
+        default_factory=lambda: Path(sys.argv[0] if sys.argv else "").name or "python"
+    )
     host: str = field(default_factory=_host)
     pid: int = field(default_factory=os.getpid)
     started: int = field(default_factory=lambda: _started(os.getpid()))
 
     def to_json(self) -> str:
         """JSON for `from_json`."""
-        return json.dumps({"name": self.name, "host": self.host, "pid": self.pid, "started": self.started})
+        return json.dumps(
+            {"name": self.name, "host": self.host, "pid": self.pid, "started": self.started}
+        )
 
     @classmethod
     def from_json(cls, text: str, identity: str) -> Program:
@@ -104,7 +112,9 @@ class Program:
         return (self.host, self.pid, self.started) == (_host(), os.getpid(), _started(os.getpid()))
 
     def has_ended(self) -> bool:
-        """Whether it is certain that it has ended; False for programs on other machines and in other containers."""
+        """Whether it is certain that it has ended; False for programs on other machines and in
+        other containers.
+        """
         if self.host != _host() or sys.platform == "win32":  # a signal 0 would end a process there
             return False
         try:
@@ -119,18 +129,21 @@ class Program:
 class Turns:
     """Whose turn it is to write a Document, among the threads of this program.
 
-    An operation has the turn while it reads and changes what is live, and steps aside while it loads, transforms,
-    embeds and analyses. Meanwhile others that run beside it, such as deletions, have theirs: they need not wait until a
-    large document is done. Waiting threads look again and again: a `threading.Condition` that is interrupted may stay
-    locked.
+    An operation has the turn while it reads and changes what is live, and steps aside while it
+    loads, transforms, embeds and analyses. Meanwhile others that run beside it, such as deletions,
+    have theirs: they need not wait until a large document is done. Waiting threads look again and
+    again: a `threading.Condition` that is interrupted may stay locked.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holder = 0  # the thread
-        self._queue: dict[object, Callable[[], bool]] = {}  # who waits, with when it may have the turn
-        self._marks: dict[object, int] = {}  # operations that had begun when somebody began to wait for others to end
-        self._numbers: dict[int, int] = {}  # of operations by thread, in the order in which they began
+        # who waits, with when it may have the turn
+        self._queue: dict[object, Callable[[], bool]] = {}
+        # operations that had begun when somebody began to wait for others to end
+        self._marks: dict[object, int] = {}
+        # of operations by thread, in the order in which they began
+        self._numbers: dict[int, int] = {}
         self._settling: set[int] = set()  # threads that wait for others to end
         self.begun = 0
         """How many operations have begun."""
@@ -146,7 +159,8 @@ class Turns:
 
         Args:
             timeout_s: How long to wait for it; None for as long as it takes.
-            beside: Whether it may begin while others have stepped aside; else it waits until they have ended.
+            beside: Whether it may begin while others have stepped aside; else it waits until they
+                have ended.
         """
         thread = threading.get_ident()
         if self._holder == thread:
@@ -165,7 +179,9 @@ class Turns:
 
     @contextmanager
     def aside(self, *, until_sole: bool = False) -> Iterator[None]:
-        """Let others have the turn in the block; with ``until_sole``, wait at its end until they have ended."""
+        """Let others have the turn in the block; with ``until_sole``, wait at its end until they
+        have ended.
+        """
         thread = threading.get_ident()
         if self._holder != thread:
             yield
@@ -189,15 +205,25 @@ class Turns:
         return self._numbers.keys() <= self._settling
 
     def _may_begin_beside(self) -> bool:
-        """Whether nobody waits for others to end, or has to wait for operations in any case that began before."""
+        """Whether nobody waits for others to end, or has to wait for operations in any case that
+        began before.
+        """
         marks = list(self._marks.values())
-        busy = [number for thread, number in list(self._numbers.items()) if thread not in self._settling]
+        busy = [
+            number for thread, number in list(self._numbers.items()) if thread not in self._settling
+        ]
         return not marks or not busy or min(busy) <= min(marks)
 
     def _await(
-        self, thread: int, is_due: Callable[[], bool], timeout_s: float | None = None, *, is_first: bool = False
+        self,
+        thread: int,
+        is_due: Callable[[], bool],
+        timeout_s: float | None = None,
+        *,
+        is_first: bool = False,
     ) -> bool:
-        """Wait until this thread is the first that may have the turn, and take it; False after a timeout.
+        """Wait until this thread is the first that may have the turn, and take it; False after a
+        timeout.
 
         The wait for the first turn of an operation ends when its call is cancelled.
         """
@@ -218,7 +244,9 @@ class Turns:
 
     def _take(self, thread: int, place: object) -> bool:
         with self._lock:
-            if self._holder or place is not next((one for one, is_due in self._queue.items() if is_due()), None):
+            if self._holder or place is not next(
+                (one for one, is_due in self._queue.items() if is_due()), None
+            ):
                 return False
             self._holder = thread
             return True
@@ -240,16 +268,20 @@ def _always() -> bool:
 
 
 class Lease:
-    """The right to write a ledger: acquired for one operation, renewed while it runs, released at its end.
+    """The right to write a ledger: acquired for one operation, renewed while it runs, released at
+    its end.
 
     Args:
         file: The store file.
         ledger: Row of the ledger.
         program: The holder.
-        copies: Whether it is for a copy of other ledgers into this file; nobody else writes the file meanwhile.
+        copies: Whether it is for a copy of other ledgers into this file; nobody else writes the
+            file meanwhile.
     """
 
-    def __init__(self, file: StoreFile, ledger: int, program: Program, *, copies: bool = False) -> None:
+    def __init__(
+        self, file: StoreFile, ledger: int, program: Program, *, copies: bool = False
+    ) -> None:
         self._file = file
         self._ledger = ledger
         self.program = program
@@ -258,7 +290,8 @@ class Lease:
         self._holders: set[object] = set()
         self._turn = threading.RLock()
         self._ended = threading.Lock()
-        self._seen: tuple[Any, float] = None, 0.0  # another's lease that was last seen, and since when
+        # another's lease that was last seen, and since when
+        self._seen: tuple[Any, float] = None, 0.0
 
     @contextmanager
     def held(self, wait_s: float = 0.0, then: InTransaction = lambda _: None) -> Iterator[None]:
@@ -266,7 +299,8 @@ class Lease:
 
         Args:
             wait_s: How long to wait for another program.
-            then: Called in the transaction that acquires it; if it raises, the lease is not acquired.
+            then: Called in the transaction that acquires it; if it raises, the lease is not
+                acquired.
 
         Raises:
             StoreBusyError: If another program holds it for longer.
@@ -300,7 +334,8 @@ class Lease:
         """Raise, in a writing transaction, unless the lease is still held.
 
         Raises:
-            StoreBusyError: If another program took it over, or a copy of other ledgers into this file has begun.
+            StoreBusyError: If another program took it over, or a copy of other ledgers into this
+                file has begun.
         """
         self._ensure_no_copy(connection)
         [holder, description] = connection.execute(
@@ -309,8 +344,9 @@ class Lease:
         if holder != self.program.id:
             who = f" by {Program.from_json(description, holder)}" if holder else ""
             msg = (
-                f"The right to write {self._file.address} has run out and was taken over{who}: this program did not go "
-                "on for too long. Nothing of what is finished is lost; do it again."
+                f"The right to write {self._file.address} has run out and was taken over{who}: this"
+                " program did not go on for too long. Nothing of what is finished is lost; do it"
+                " again."
             )
             raise StoreBusyError(msg, store=self._file.address)
 
@@ -322,8 +358,8 @@ class Lease:
                 return
             if time.monotonic() >= deadline:
                 msg = (
-                    f"{self._file.address} is being written by {holder}. Wait until it is done, or open it with "
-                    "read_only=True to ask what is live."
+                    f"{self._file.address} is being written by {holder}. Wait until it is done, or"
+                    " open it with read_only=True to ask what is live."
                 )
                 raise StoreBusyError(msg, store=self._file.address)
             raise_if_canceled()
@@ -348,13 +384,19 @@ class Lease:
             self._is_held = True  # perhaps: an interrupt may come as soon as it is committed
             connection.execute(
                 "UPDATE ledger SET holder = ?, holder_told = ?, expires_at = ? WHERE id = ?",
-                (self.program.id, self.program.to_json(), self._file.now(connection) + LEASE_S, self._ledger),
+                (
+                    self.program.id,
+                    self.program.to_json(),
+                    self._file.now(connection) + LEASE_S,
+                    self._ledger,
+                ),
             )
             then(connection)
             return None
 
     def _has_expired(self, holder: str, expires: float, present: float) -> bool:
-        """Whether another's lease has run out: by the clock, or since nobody renewed it while this program watched.
+        """Whether another's lease has run out: by the clock, or since nobody renewed it while this
+        program watched.
 
         A clock that was set back puts the end of a lease far into the future.
         """
@@ -364,7 +406,9 @@ class Lease:
         return expires <= present or now - self._seen[1] > LEASE_S
 
     def _ensure_no_copy(self, connection: sqlite3.Connection) -> None:
-        """Refuse to write during a copy: its rows keep their numbers, so nobody else may take numbers."""
+        """Refuse to write during a copy: its rows keep their numbers, so nobody else may take
+        numbers.
+        """
         if self._copies:
             return
         found = connection.execute("SELECT name FROM ledger WHERE incoming <> ''").fetchone()
@@ -373,7 +417,8 @@ class Lease:
 
     def _renew(self, ended: threading.Lock) -> None:
         while not ended.acquire(timeout=LEASE_S / _RENEWED):
-            with suppress(StoreError), self._file.writing() as connection:  # the next time may be soon enough
+            # the next time may be soon enough
+            with suppress(StoreError), self._file.writing() as connection:
                 connection.execute(
                     "UPDATE ledger SET expires_at = ? WHERE id = ? AND holder = ?",
                     (self._file.now(connection) + LEASE_S, self._ledger, self.program.id),
@@ -385,9 +430,11 @@ class Lease:
         if ended.locked():
             ended.release()
         if self._is_held:
-            with suppress(StoreError), self._file.writing() as connection:  # on a full disk: this process knows that
+            # on a full disk: this process knows that
+            with suppress(StoreError), self._file.writing() as connection:
                 connection.execute(  # it has ended, others wait
-                    "UPDATE ledger SET holder = '', holder_told = '', expires_at = 0 WHERE id = ? AND holder = ?",
+                    "UPDATE ledger SET holder = '', holder_told = '', expires_at = 0 WHERE id = ?"
+                    " AND holder = ?",
                     (self._ledger, self.program.id),
                 )
         self._is_held = False
@@ -396,13 +443,16 @@ class Lease:
 def unfinished_copy(file: StoreFile, name: str) -> str:
     """Error message for a file, or a Document in it, whose copy is not complete."""
     return (
-        f"Document {name!r} is being copied to {file.address} by migrate(), which has not come to its end. Wait "
-        "for it; or call it again, if it was interrupted; or delete that file, to give the copy up."
+        f"Document {name!r} is being copied to {file.address} by migrate(), which has not come to"
+        " its end. Wait for it; or call it again, if it was interrupted; or delete that file, to"
+        " give the copy up."
     )
 
 
 # For lists of documents. No change of the format: every release keeps an index up to date.
-_BY_IDENTITY = "CREATE INDEX IF NOT EXISTS document_by_identity ON document (ledger, identity, status)"
+_BY_IDENTITY = (
+    "CREATE INDEX IF NOT EXISTS document_by_identity ON document (ledger, identity, status)"
+)
 
 
 class LedgerConnection:
@@ -424,14 +474,18 @@ class LedgerConnection:
         self._copies = copies
         if not file.read_only:
             with file.writing() as connection:
-                connection.execute("INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,))
+                connection.execute(
+                    "INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,)
+                )
                 connection.execute(_BY_IDENTITY)
         self.id = self.find_row()
         self.lease = Lease(file, self.id, self.program, copies=copies)
 
     @property
     def token(self) -> str:
-        """Unique token, so that two ledgers of one name do not write to the same collections of a server."""
+        """Unique token, so that two ledgers of one name do not write to the same collections of a
+        server.
+        """
         [(token,)] = self.select("SELECT token FROM ledger WHERE id = ?", (self.id,))
         return str(token)
 
@@ -459,14 +513,18 @@ class LedgerConnection:
             return connection.execute(query, parameters).fetchall()
 
     def select_in(self, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
-        """See the function `select_in`; within a transaction that this thread writes, a part of it."""
+        """See the function `select_in`; within a transaction that this thread writes, a part of
+        it.
+        """
         if not numbers:
             return []
         with self.file.reading_own() as connection:
             return select_in(connection, query, numbers, *first)
 
     @contextmanager
-    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
+    def writing(
+        self, *, durable: bool = False, checked: bool = True
+    ) -> Iterator[sqlite3.Connection]:
         """A transaction that writes, under the lease.
 
         Raises:
@@ -477,7 +535,8 @@ class LedgerConnection:
             yield connection
 
     def claim(self, connection: sqlite3.Connection, definitions: Mapping[str, str]) -> None:
-        """Register the definitions of this program, unless another running one defines one of its groups differently.
+        """Register the definitions of this program, unless another running one defines one of its
+        groups differently.
 
         Within one process the later definition wins: a notebook cell is run again.
 
@@ -490,7 +549,8 @@ class LedgerConnection:
         """
         program, now = self.program, self.file.now(connection)
         for identity, description, seen_at, theirs in connection.execute(
-            "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?", (self.id, program.id)
+            "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?",
+            (self.id, program.id),
         ).fetchall():
             other = Program.from_json(description, identity)
             if other.is_here:
@@ -503,8 +563,9 @@ class LedgerConnection:
             for name, fingerprint in definitions.items():
                 if theirs_by_name.get(name, fingerprint) != fingerprint:
                     msg = (
-                        f"The node group {name!r} is in use under another definition, by {other}. End that "
-                        "program, or give this one's group another name, or this Document another name."
+                        f"The node group {name!r} is in use under another definition, by {other}."
+                        " End that program, or give this one's group another name, or this"
+                        " Document another name."
                     )
                     raise StoreBusyError(msg)
         connection.execute(
@@ -521,10 +582,14 @@ class LedgerConnection:
     def next_change(self, connection: sqlite3.Connection) -> int:
         """Increment and return the counter of changes of the live state."""
         connection.execute("UPDATE ledger SET changes = changes + 1 WHERE id = ?", (self.id,))
-        return int(connection.execute("SELECT changes FROM ledger WHERE id = ?", (self.id,)).fetchone()[0])
+        return int(
+            connection.execute("SELECT changes FROM ledger WHERE id = ?", (self.id,)).fetchone()[0]
+        )
 
 
-def select_in(connection: sqlite3.Connection, query: str, numbers: Collection[Any], *first: Any) -> list[Any]:
+def select_in(
+    connection: sqlite3.Connection, query: str, numbers: Collection[Any], *first: Any
+) -> list[Any]:
     """The rows of a query with ``IN (?*)``, for any number of values.
 
     Args:

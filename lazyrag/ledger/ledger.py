@@ -1,7 +1,7 @@
 """The ledger: the documents, the builds that were made of them, and which of those are live.
 
-It decides what a reader sees, and changes in one transaction: a document's new builds become live together, or not at
-all. Stores only hold rows.
+It decides what a reader sees, and changes in one transaction: a document's new builds become live
+together, or not at all. Stores only hold rows.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ class DocumentRow:
         id: Its row; 0 before it has one.
         uid: Uid of its root node.
         identity: Path relative to the dataset, or the user's id.
-        origin: ``"dataset"``, ``"file"`` or ``"text"``: its origin. A sync handles the first kind only.
-        status: ``"new"``: nothing is live yet; ``"live"``; ``"skipped"``: a file without text, or that nothing reads;
-            ``"deleted"``; ``"excluded"``: deleted by the user, though its file may still be there.
+        origin: ``"dataset"``, ``"file"`` or ``"text"``: its origin. A sync handles the first kind
+            only.
+        status: ``"new"``: nothing is live yet; ``"live"``; ``"skipped"``: a file without text, or
+            that nothing reads; ``"deleted"``; ``"excluded"``: deleted by the user, though its file
+            may still be there.
         signature: Of its file, when it was read; None for a text.
         seen_ns: When the signature was taken, in nanoseconds since 1970.
         content_hash: Digest of the file's bytes.
@@ -87,7 +89,8 @@ _BUILD = ", ".join(f"build.{name}" for name in BuildRow._fields)
 class NewPart(NamedTuple):
     """A part to enter into a keyword index.
 
-    ``replaces`` are the rows of parts that were merged into it, ``retired`` the names of their array files.
+    ``replaces`` are the rows of parts that were merged into it, ``retired`` the names of their
+    array files.
     """
 
     index_id: int
@@ -107,8 +110,10 @@ class Flip:
         row: Its row with new values.
         builds: Its live build in each group, by the group's row; all of them.
         covered: Pairs (index, build) that are added to indexes.
-        root: Number of its root build, if this is a new version; None if groups are added to the present one.
-        gone: Rows of documents that are deleted in the same transaction: the one that it was moved from.
+        root: Number of its root build, if this is a new version; None if groups are added to the
+            present one.
+        gone: Rows of documents that are deleted in the same transaction: the one that it was moved
+            from.
         version_hash: Digest of the file that the version was made of; "" for the present file.
     """
 
@@ -140,9 +145,9 @@ def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> d
         found: set[int] = set()
         for number, uid, name, parent, counts in select_in(
             connection,
-            "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM build "
-            "JOIN document ON document.id = build.document JOIN node_group ON node_group.id = build.node_group "
-            "WHERE build.number IN (?*)",
+            "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM"
+            " build JOIN document ON document.id = build.document JOIN node_group ON node_group.id"
+            " = build.node_group WHERE build.number IN (?*)",
             wanted,
         ):
             rows[number] = uid, name, parent, counts
@@ -154,7 +159,9 @@ def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> d
     def build(number: int) -> Build:
         if number not in built:
             uid, name, parent, counts = rows[number]
-            built[number] = Build(number, uid, name, None if parent is None else build(parent), counts)
+            built[number] = Build(
+                number, uid, name, None if parent is None else build(parent), counts
+            )
         return built[number]
 
     return {number: build(number) for number in numbers if number in rows}
@@ -170,7 +177,11 @@ def document_row(row: tuple[Any, ...]) -> DocumentRow:
 def signature_columns(row: DocumentRow) -> tuple[int | None, int | None, int | None]:
     """Size, time of modification and inode, as columns."""
     signature = row.signature
-    return (None, None, None) if signature is None else (signature.size, signature.mtime_ns, signature.inode)
+    return (
+        (None, None, None)
+        if signature is None
+        else (signature.size, signature.mtime_ns, signature.inode)
+    )
 
 
 def write_rows(connection: sqlite3.Connection, flips: Sequence[Flip], changes: int | None) -> None:
@@ -178,13 +189,26 @@ def write_rows(connection: sqlite3.Connection, flips: Sequence[Flip], changes: i
     if changes is None:
         return
     connection.executemany(
-        "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, "
-        "content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version = version + ?, changed = ? "
-        "WHERE id = ?",
+        "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?,"
+        " seen_ns = ?, content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version ="
+        " version + ?, changed = ? WHERE id = ?",
         [
             (
-                *(row.origin, *signature_columns(row), row.seen_ns, row.content_hash, row.config_hash),
-                *(row.loaded, row.user_metadata, row.updates, flip.root is not None, changes, row.id),
+                *(
+                    row.origin,
+                    *signature_columns(row),
+                    row.seen_ns,
+                    row.content_hash,
+                    row.config_hash,
+                ),
+                *(
+                    row.loaded,
+                    row.user_metadata,
+                    row.updates,
+                    flip.root is not None,
+                    changes,
+                    row.id,
+                ),
             )
             for flip in flips
             for row in [flip.row]
@@ -192,16 +216,21 @@ def write_rows(connection: sqlite3.Connection, flips: Sequence[Flip], changes: i
     )
 
 
-def enter_versions(connection: sqlite3.Connection, flips: Sequence[Flip], keep_versions: int) -> None:
-    """Enter the versions that have become live; drop versions and builds beyond ``keep_versions``."""
+def enter_versions(
+    connection: sqlite3.Connection, flips: Sequence[Flip], keep_versions: int
+) -> None:
+    """Enter the versions that have become live; drop versions and builds beyond
+    ``keep_versions``.
+    """
     now = time.time()
     connection.executemany(
-        "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash), loaded, said, updates "
-        "FROM document WHERE id = ?",
+        "INSERT INTO version SELECT id, version, ?, ?, coalesce(nullif(?, ''), content_hash),"
+        " loaded, said, updates FROM document WHERE id = ?",
         [(flip.root, now, flip.version_hash, flip.row.id) for flip in flips],
     )
     connection.executemany(
-        "DELETE FROM version WHERE document = ? AND number < (SELECT version FROM document WHERE id = ?) - ?",
+        "DELETE FROM version WHERE document = ? AND number < (SELECT version FROM document WHERE id"
+        " = ?) - ?",
         [(flip.row.id, flip.row.id, keep_versions) for flip in flips],
     )
     connection.executemany(
@@ -213,16 +242,24 @@ def enter_versions(connection: sqlite3.Connection, flips: Sequence[Flip], keep_v
 
 
 def tombstone_document(
-    connection: sqlite3.Connection, document: int, status: Status, changes: int, *, keeps_builds: bool = False
+    connection: sqlite3.Connection,
+    document: int,
+    status: Status,
+    changes: int,
+    *,
+    keeps_builds: bool = False,
 ) -> None:
     """Hide a document from readers; its rows in stores are purged later."""
-    connection.execute("UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document))
+    connection.execute(
+        "UPDATE document SET status = ?, changed = ? WHERE id = ?", (status, changes, document)
+    )
     connection.execute("DELETE FROM live WHERE document = ?", (document,))
     if keeps_builds:
         return
     connection.execute("DELETE FROM version WHERE document = ?", (document,))
     connection.execute(
-        "DELETE FROM failure WHERE (ledger, identity) = (SELECT ledger, identity FROM document WHERE id = ?)",
+        "DELETE FROM failure WHERE (ledger, identity) = (SELECT ledger, identity FROM document"
+        " WHERE id = ?)",
         (document,),
     )
     connection.execute(
@@ -265,24 +302,30 @@ class BuildTable(_Table):
             return next_builds(connection, count)
 
     def begin(self, rows: Iterable[BuildRow]) -> None:
-        """Enter builds before their nodes are written, so that leftovers of a crash can be found."""
+        """Enter builds before their nodes are written, so that leftovers of a crash can be
+        found.
+        """
         with self._db.writing() as connection:
             connection.executemany(
-                "INSERT INTO build (number, document, node_group, parent, root, input, counts, output, status) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT (number) DO UPDATE SET input = excluded.input, "
-                "counts = excluded.counts, output = excluded.output, status = 'writing', dead_at = 0, "
-                "document = excluded.document, node_group = excluded.node_group, parent = excluded.parent, "
-                "root = excluded.root",
+                "INSERT INTO build (number, document, node_group, parent, root, input, counts,"
+                " output, status) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'writing') ON CONFLICT (number)"
+                " DO UPDATE SET input = excluded.input, counts = excluded.counts, output ="
+                " excluded.output, status = 'writing', dead_at = 0, document = excluded.document,"
+                " node_group = excluded.node_group, parent = excluded.parent, root = excluded.root",
                 rows,
             )
 
     def acknowledge(self, numbers: Iterable[int]) -> None:
         """Mark builds as written: the store has acknowledged their nodes."""
         with self._db.writing() as connection:
-            connection.executemany("UPDATE build SET status = 'written' WHERE number = ?", [(one,) for one in numbers])
+            connection.executemany(
+                "UPDATE build SET status = 'written' WHERE number = ?", [(one,) for one in numbers]
+            )
 
     def live(self, documents: Collection[int]) -> dict[int, dict[int, BuildRow]]:
-        """The live builds of some documents in all groups, complete or not: by document, then by group."""
+        """The live builds of some documents in all groups, complete or not: by document, then by
+        group.
+        """
         found: dict[int, dict[int, BuildRow]] = {}
         query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.document IN (?*)"  # noqa: S608
         for build in map(BuildRow._make, self._db.select_in(query, documents)):
@@ -291,7 +334,9 @@ class BuildTable(_Table):
 
     def inputs(self, numbers: Collection[int]) -> dict[int, str]:
         """The input digests of some builds."""
-        return dict(self._db.select_in("SELECT number, input FROM build WHERE number IN (?*)", numbers))
+        return dict(
+            self._db.select_in("SELECT number, input FROM build WHERE number IN (?*)", numbers)
+        )
 
     def numbers_in(self, group: int) -> list[int]:
         """Numbers of all builds of a group, including those that wait to be purged."""
@@ -305,20 +350,19 @@ class BuildTable(_Table):
     def mark_orphans_dead(self) -> None:
         """Mark the unused builds of killed programs as dead.
 
-        Builds of groups under construction stay, and those of documents that failed in another step: they are used when
-        it is tried again.
+        Builds of groups under construction stay, and those of documents that failed in another
+        step: they are used when it is tried again.
         """
         with self._db.writing() as connection:
             connection.execute(
-                "UPDATE build SET status = 'dead', dead_at = ? WHERE document IN "
-                "(SELECT id FROM document WHERE ledger = ?) AND (status = 'writing' OR (status = 'written' "
-                "AND NOT EXISTS (SELECT 1 FROM live WHERE live.document = build.document "
-                "AND live.node_group = build.node_group AND live.build = build.number) "
-                "AND NOT EXISTS (SELECT 1 FROM version WHERE version.document = build.document "
-                "AND version.root = build.root) "
-                "AND document NOT IN (SELECT document.id FROM failure JOIN document "
-                "ON document.ledger = failure.ledger AND document.identity = failure.identity) "
-                "AND node_group IN (SELECT id FROM node_group WHERE status = 'live')))",
+                "UPDATE build SET status = 'dead', dead_at = ? WHERE document IN (SELECT id FROM"
+                " document WHERE ledger = ?) AND (status = 'writing' OR (status = 'written' AND NOT"
+                " EXISTS (SELECT 1 FROM live WHERE live.document = build.document AND"
+                " live.node_group = build.node_group AND live.build = build.number) AND NOT EXISTS"
+                " (SELECT 1 FROM version WHERE version.document = build.document AND version.root ="
+                " build.root) AND document NOT IN (SELECT document.id FROM failure JOIN document ON"
+                " document.ledger = failure.ledger AND document.identity = failure.identity) AND"
+                " node_group IN (SELECT id FROM node_group WHERE status = 'live')))",
                 (time.time(), self._db.id),
             )
 
@@ -331,18 +375,22 @@ class BuildTable(_Table):
             gone: set[int] = set()
             while waiting:
                 gone |= waiting
-                below = select_in(connection, "SELECT number FROM build WHERE parent IN (?*)", waiting)
+                below = select_in(
+                    connection, "SELECT number FROM build WHERE parent IN (?*)", waiting
+                )
                 waiting = {number for (number,) in below} - gone
             rows = [(number,) for number in sorted(gone)]
             connection.executemany(
-                "UPDATE document SET changed = ? WHERE id IN (SELECT document FROM build WHERE number = ?)",
+                "UPDATE document SET changed = ? WHERE id IN (SELECT document FROM build WHERE"
+                " number = ?)",
                 [(changes, number) for (number,) in rows],
             )
             connection.executemany("DELETE FROM live WHERE build = ?", rows)
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM version WHERE root = ?", rows)
             connection.executemany(
-                "UPDATE build SET status = 'dead', dead_at = ? WHERE number = ?", [(now, number) for (number,) in rows]
+                "UPDATE build SET status = 'dead', dead_at = ? WHERE number = ?",
+                [(now, number) for (number,) in rows],
             )
 
     def uncover(self, pairs: Iterable[tuple[int, int]]) -> None:
@@ -351,7 +399,9 @@ class BuildTable(_Table):
             connection.executemany("DELETE FROM covered WHERE space = ? AND build = ?", list(pairs))
 
     def written(self, documents: Collection[int]) -> list[BuildRow]:
-        """Builds of some documents that a store has acknowledged, live or not; each document's by number."""
+        """Builds of some documents that a store has acknowledged, live or not; each document's by
+        number.
+        """
         query = f"SELECT {_BUILD} FROM build WHERE status = 'written' AND document IN (?*) ORDER BY number"  # noqa: S608
         return list(map(BuildRow._make, self._db.select_in(query, documents)))
 
@@ -361,7 +411,9 @@ class BuildTable(_Table):
         return [number for (number,) in self._db.select_in(query, numbers)]
 
     def dead(self, before: float) -> list[tuple[int, int, str]]:
-        """Builds of groups in use that have been dead since before a time: number, row of the group, its collection."""
+        """Builds of groups in use that have been dead since before a time: number, row of the
+        group, its collection.
+        """
         return self._db.select(
             "SELECT build.number, build.node_group, node_group.collection FROM build "
             "JOIN node_group ON node_group.id = build.node_group "
@@ -376,25 +428,36 @@ class BuildTable(_Table):
             return build_objects(connection, numbers)
 
     def missing(self, group: int, among: Collection[int] | None = None) -> set[int]:
-        """Rows of the live documents, or of those among some, that have no live build in a group."""
+        """Rows of the live documents, or of those among some, that have no live build in a
+        group.
+        """
         query = (
             "SELECT id FROM document WHERE ledger = ? AND status = 'live' AND NOT EXISTS "
             "(SELECT 1 FROM live WHERE document = document.id AND node_group = ?)"
         )
         return self._among("id", among, query, self._db.id, group)
 
-    def missing_cover(self, group: int, index: int, among: Collection[int] | None = None) -> set[int]:
-        """Rows of the documents, or of those among some, whose live build in a group is not in an index."""
+    def missing_cover(
+        self, group: int, index: int, among: Collection[int] | None = None
+    ) -> set[int]:
+        """Rows of the documents, or of those among some, whose live build in a group is not in an
+        index.
+        """
         query = (
             "SELECT document FROM live WHERE node_group = ? AND NOT EXISTS "
             "(SELECT 1 FROM covered WHERE space = ? AND build = live.build)"
         )
         return self._among("document", among, query, group, index)
 
-    def _among(self, column: str, among: Collection[int] | None, query: str, *parameters: int) -> set[int]:
+    def _among(
+        self, column: str, among: Collection[int] | None, query: str, *parameters: int
+    ) -> set[int]:
         if among is None:
             return set(self._column(query, *parameters))
-        return {number for (number,) in self._db.select_in(f"{query} AND {column} IN (?*)", among, *parameters)}
+        return {
+            number
+            for (number,) in self._db.select_in(f"{query} AND {column} IN (?*)", among, *parameters)
+        }
 
     def covered(self, index: int, builds: Collection[int]) -> set[int]:
         """Those of some builds that are in an index."""
@@ -402,8 +465,14 @@ class BuildTable(_Table):
         return {build for (build,) in self._db.select_in(query, builds, index)}
 
     def count_rows(self, group: int, index: int | None = None, *, dead: bool = False) -> int:
-        """How many rows of a group, or vectors of an index over it, a store acknowledged; dead builds if requested."""
-        cover = "" if index is None else "JOIN covered ON covered.build = build.number AND covered.space = ? "
+        """How many rows of a group, or vectors of an index over it, a store acknowledged; dead
+        builds if requested.
+        """
+        cover = (
+            ""
+            if index is None
+            else "JOIN covered ON covered.build = build.number AND covered.space = ? "
+        )
         where, status = "node_group = ? AND status IN ('written', ?)", "dead" if dead else "written"
         query = f"SELECT counts, count(*) FROM build {cover}WHERE {where} GROUP BY counts"  # noqa: S608
         found = self._db.select(query, (group, status) if index is None else (index, group, status))
@@ -416,18 +485,25 @@ class BuildTable(_Table):
 
     def count_covered(self, index: int) -> int:
         """How many live builds are in an index."""
-        query = "SELECT count(*) FROM live JOIN covered ON covered.build = live.build WHERE covered.space = ?"
+        query = (
+            "SELECT count(*) FROM live JOIN covered ON covered.build = live.build WHERE"
+            " covered.space = ?"
+        )
         [count] = self._column(query, index)
         return int(count)
 
     def delete_build_rows(self, numbers: Iterable[int]) -> None:
-        """Remove builds whose nodes are purged, and the rows of deleted documents that have no more."""
+        """Remove builds whose nodes are purged, and the rows of deleted documents that have no
+        more.
+        """
         rows = [(number,) for number in numbers]
         with self._db.writing(checked=False) as connection:  # dead builds are not live
             documents = {
                 document
                 for row in rows
-                for (document,) in connection.execute("SELECT document FROM build WHERE number = ?", row)
+                for (document,) in connection.execute(
+                    "SELECT document FROM build WHERE number = ?", row
+                )
             }
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM build WHERE number = ?", rows)
@@ -441,13 +517,22 @@ _GONE = (
 )
 
 
-def _delete_documents(connection: sqlite3.Connection, ledger: int, condition: str, *parameters: object) -> None:
-    """Remove rows of deleted documents without builds. Readers that did not see them deleted have to reload all."""
+def _delete_documents(
+    connection: sqlite3.Connection, ledger: int, condition: str, *parameters: object
+) -> None:
+    """Remove rows of deleted documents without builds. Readers that did not see them deleted have
+    to reload all.
+    """
     where = f"{_GONE} AND {condition}"
-    found = connection.execute(f"SELECT max(changed) FROM {where}", (ledger, *parameters)).fetchone()[0]  # noqa: S608
+    found = connection.execute(
+        f"SELECT max(changed) FROM {where}",  # noqa: S608
+        (ledger, *parameters),  # noqa: S608
+    ).fetchone()[0]  # noqa: S608
     if found is not None:
         connection.execute(f"DELETE FROM {where}", (ledger, *parameters))  # noqa: S608
-        connection.execute("UPDATE ledger SET forgotten = max(forgotten, ?) WHERE id = ?", (found, ledger))
+        connection.execute(
+            "UPDATE ledger SET forgotten = max(forgotten, ?) WHERE id = ?", (found, ledger)
+        )
 
 
 def next_builds(connection: sqlite3.Connection, count: int) -> range:
@@ -470,22 +555,30 @@ _ROWS = {
     "node_group": "SELECT * FROM node_group WHERE id IN (SELECT id FROM kept_group)",
     "build": "SELECT * FROM build WHERE node_group IN (SELECT id FROM kept_group)",
     "live": "SELECT * FROM live WHERE node_group IN (SELECT id FROM kept_group)",
-    "version": "SELECT * FROM version WHERE root IN "
-    "(SELECT number FROM build WHERE node_group IN (SELECT id FROM kept_group))",
+    "version": (
+        "SELECT * FROM version WHERE root IN "
+        "(SELECT number FROM build WHERE node_group IN (SELECT id FROM kept_group))"
+    ),
     "space": "SELECT * FROM space WHERE id IN (SELECT id FROM kept_space)",
     "covered": "SELECT * FROM covered WHERE space IN (SELECT id FROM kept_space)",
     "term_part": "SELECT * FROM term_part WHERE space IN (SELECT id FROM kept_space)",
     "failure": "SELECT * FROM failure WHERE ledger = :ledger",
 }
-_GROUPS = "SELECT id, name, collection, fields FROM node_group WHERE id IN (SELECT id FROM kept_group) ORDER BY id"
+_GROUPS = (
+    "SELECT id, name, collection, fields FROM node_group WHERE id IN (SELECT id FROM kept_group)"
+    " ORDER BY id"
+)
 _INDEXES = (
     "SELECT node_group, id, kind, name, identity, collection, dimension, whole FROM space "
     "WHERE id IN (SELECT id FROM kept_space) ORDER BY id"
 )
-_BUILDS = "SELECT number, output FROM build WHERE node_group = ? AND status = 'written' AND number > ? ORDER BY number"
+_BUILDS = (
+    "SELECT number, output FROM build WHERE node_group = ? AND status = 'written' AND number > ?"
+    " ORDER BY number"
+)
 _COVERED = (
-    "SELECT number, output FROM covered JOIN build ON number = build WHERE space = ? AND status = 'written' "
-    "AND number > ? ORDER BY number"
+    "SELECT number, output FROM covered JOIN build ON number = build WHERE space = ? AND status ="
+    " 'written' AND number > ? ORDER BY number"
 )
 _LIVE_ROWS = (
     "SELECT id, status, content_hash FROM document WHERE ledger = :ledger ORDER BY id",
@@ -494,7 +587,10 @@ _LIVE_ROWS = (
         "WHERE live.node_group IN (SELECT id FROM kept_group) ORDER BY number"
     ),
 )
-_ARRAY_FILES = "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN (SELECT id FROM kept_space)"
+_ARRAY_FILES = (
+    "SELECT DISTINCT file FROM term_part WHERE arrays IS NULL AND space IN (SELECT id FROM"
+    " kept_space)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,18 +681,19 @@ def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -
         ):
             if holds and copied_from and copied_from == wanted.get(name):
                 what = (
-                    f"{file.address} holds a complete copy of Document {name!r} already, and one of them has changed "
-                    "since. Name another file for the target's ledger."
+                    f"{file.address} holds a complete copy of Document {name!r} already, and one of"
+                    " them has changed since. Name another file for the target's ledger."
                 )
             elif holds:
                 what = (
-                    f"{file.address} holds the Document {name!r} already, and migrate() needs a target without it. "
-                    "Name another file for the target's ledger."
+                    f"{file.address} holds the Document {name!r} already, and migrate() needs a"
+                    " target without it. Name another file for the target's ledger."
                 )
             elif incoming and incoming != wanted.get(name):
                 what = (
-                    f"{file.address} holds the beginning of another copy, of Document {name!r}. Call that migrate() "
-                    "again first; or delete the file, to give it up; or name another one for the target's ledger."
+                    f"{file.address} holds the beginning of another copy, of Document {name!r}."
+                    " Call that migrate() again first; or delete the file, to give it up; or name"
+                    " another one for the target's ledger."
                 )
             else:
                 continue
@@ -625,7 +722,9 @@ def copy_array_files(here: LedgerConnection, there: LedgerConnection) -> None:
         there.file.arrays.write(here.file.arrays.open(name))
 
 
-def copy_ledgers(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], collections: Mapping[str, str]) -> None:
+def copy_ledgers(
+    ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], collections: Mapping[str, str]
+) -> None:
     """Copy ledgers to empty ones, in one transaction; then Documents can be opened there.
 
     Rows keep their numbers, since store keys contain build numbers.
@@ -640,7 +739,8 @@ def copy_ledgers(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], c
     # `begin_copies` has checked the target, and nobody else writes its file since.
     [(first, target), *_] = ledgers
     with first.reading() as source, target.file.writing(durable=True) as connection:
-        connection.execute("PRAGMA defer_foreign_keys = ON")  # a group may come before the one above it
+        # a group may come before the one above it
+        connection.execute("PRAGMA defer_foreign_keys = ON")
         for here, there in ledgers:
             here.lease.ensure_held(source)
             there.lease.ensure_held(connection)
@@ -649,16 +749,22 @@ def copy_ledgers(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]], c
             for table, rows in _ROWS.items():
                 columns = _columns(connection.execute(f"SELECT * FROM {table} LIMIT 0"))  # noqa: S608
                 connection.executemany(
-                    f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(f':{name}' for name in columns)})",  # noqa: S608
-                    _with_copied_names(_select_copied(source, rows, here.id), there.id, collections),
+                    f"INSERT INTO {table} ({', '.join(columns)}) VALUES"  # noqa: S608
+                    f" ({', '.join(f':{name}' for name in columns)})",  # noqa: S608
+                    _with_copied_names(
+                        _select_copied(source, rows, here.id), there.id, collections
+                    ),
                 )
-            connection.execute("UPDATE node_group SET parent = NULL WHERE parent NOT IN (SELECT id FROM node_group)")
+            connection.execute(
+                "UPDATE node_group SET parent = NULL WHERE parent NOT IN (SELECT id FROM"
+                " node_group)"
+            )
             counts = source.execute(
                 "SELECT changes, removals, forgotten, switched FROM ledger WHERE id = ?", (here.id,)
             ).fetchone()
             connection.execute(
-                "UPDATE ledger SET copied_from = incoming, incoming = '', changes = ?, removals = ?, forgotten = ?, "
-                "switched = ? WHERE id = ?",
+                "UPDATE ledger SET copied_from = incoming, incoming = '', changes = ?, removals ="
+                " ?, forgotten = ?, switched = ? WHERE id = ?",
                 (*counts, there.id),
             )
         connection.execute(
@@ -676,7 +782,8 @@ def _with_copied_names(
 ) -> Iterator[dict[str, object]]:
     names = _columns(rows)
     for row in rows:
-        values = {"model": "", **dict(zip(names, row, strict=True))}  # which files of earlier releases lack
+        # which files of earlier releases lack
+        values = {"model": "", **dict(zip(names, row, strict=True))}
         if "ledger" in values:
             values["ledger"] = ledger
         if values.get("collection"):
@@ -705,7 +812,10 @@ class DocumentTable(_Table):
 
     def all(self) -> dict[str, DocumentRow]:
         """All documents by identity, including deleted ones."""
-        rows = self._db.select(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?", (self._db.id,))  # noqa: S608
+        rows = self._db.select(
+            f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?",  # noqa: S608
+            (self._db.id,),  # noqa: S608
+        )
         return {row.identity: row for row in map(document_row, rows)}
 
     def identities(self) -> list[tuple[str, int]]:
@@ -715,8 +825,14 @@ class DocumentTable(_Table):
 
     def with_content(self, content_hash: str) -> list[str]:
         """Identities of the live documents with some content."""
-        query = "SELECT identity FROM document WHERE ledger = ? AND status = 'live' AND content_hash = ?"
-        return [read_text(identity) for (identity,) in self._db.select(query, (self._db.id, content_hash))]
+        query = (
+            "SELECT identity FROM document WHERE ledger = ? AND status = 'live' AND"
+            " content_hash = ?"
+        )
+        return [
+            read_text(identity)
+            for (identity,) in self._db.select(query, (self._db.id, content_hash))
+        ]
 
     def content_hashes(self) -> set[str]:
         """Content hashes of live documents and of stored versions."""
@@ -726,42 +842,64 @@ class DocumentTable(_Table):
     def rows(self, numbers: Iterable[int]) -> Iterator[DocumentRow]:
         """The rows of some documents, in their order; read lazily."""
         for some in chunks(list(numbers)):
-            found = self._db.select_in(f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN (?*)", some)  # noqa: S608
+            found = self._db.select_in(
+                f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN (?*)",  # noqa: S608
+                some,  # noqa: S608
+            )
             by_number = {row.id: row for row in map(document_row, found)}
             yield from (by_number[number] for number in some)
 
     def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
         """Enter documents; a known one gets the number of its old row and of its version."""
         with self._db.writing() as connection:
-            failed = connection.execute("SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)).fetchone()
+            failed = connection.execute(
+                "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1", (self._db.id,)
+            ).fetchone()
             self._may_have_failures = failed is not None
             connection.executemany(
-                "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?, 'new') "
-                "ON CONFLICT (ledger, uid) DO NOTHING",
+                "INSERT INTO document (ledger, uid, identity, origin, status) VALUES (?, ?, ?, ?,"
+                " 'new') ON CONFLICT (ledger, uid) DO NOTHING",
                 [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
             )
             query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
-            found = self._db.file.fetch_each(connection, query, [(self._db.id, row.uid) for row in rows])
-        return [replace(row, id=number, version=version) for row, (number, version) in zip(rows, found, strict=True)]
+            found = self._db.file.fetch_each(
+                connection, query, [(self._db.id, row.uid) for row in rows]
+            )
+        return [
+            replace(row, id=number, version=version)
+            for row, (number, version) in zip(rows, found, strict=True)
+        ]
 
     def note_files(self, rows: Iterable[DocumentRow]) -> None:
         """Update the rows of files whose content has not changed."""
         rows = list(rows)
         with self._db.writing() as connection:
-            # The live version was made of a file of the same text, unless an earlier one was made live again.
+            # The live version was made of a file of the same text, unless an earlier one was made
+            # live again.
             connection.executemany(
                 "UPDATE version SET content_hash = ? WHERE document = ? "
                 "AND content_hash = (SELECT content_hash FROM document WHERE id = ?)",
                 [(row.content_hash, row.id, row.id) for row in rows],
             )
             connection.executemany(
-                "UPDATE document SET size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, content_hash = ?, mark = ? "
-                "WHERE id = ?",
-                [(*signature_columns(row), row.seen_ns, row.content_hash, row.config_hash, row.id) for row in rows],
+                "UPDATE document SET size = ?, mtime_ns = ?, inode = ?, seen_ns = ?, content_hash ="
+                " ?, mark = ? WHERE id = ?",
+                [
+                    (
+                        *signature_columns(row),
+                        row.seen_ns,
+                        row.content_hash,
+                        row.config_hash,
+                        row.id,
+                    )
+                    for row in rows
+                ],
             )
 
     def note_skipped(self, pairs: Sequence[tuple[DocumentRow, str]]) -> None:
-        """Remember files without text, or that nothing reads, and why; they have no live document."""
+        """Remember files without text, or that nothing reads, and why; they have no live
+        document.
+        """
         with self._db.writing() as connection:
             connection.executemany(
                 "UPDATE document SET status = 'skipped', loaded = ? WHERE id = ?",
@@ -778,8 +916,12 @@ class DocumentTable(_Table):
                 [(self._db.id, uid) for uid in uids],
             )
 
-    def tombstone(self, documents: Iterable[int], status: Status, *, keeps_builds: bool = False) -> None:
-        """Hide documents from readers at once; their rows are purged later, unless a purge is yet to look for them."""
+    def tombstone(
+        self, documents: Iterable[int], status: Status, *, keeps_builds: bool = False
+    ) -> None:
+        """Hide documents from readers at once; their rows are purged later, unless a purge is yet
+        to look for them.
+        """
         with self._db.writing(durable=True) as connection:
             changes = self._db.next_change(connection)
             for document in documents:
@@ -792,7 +934,9 @@ class DocumentTable(_Table):
                 _delete_documents(connection, self._db.id, "1 = 1")
 
     def rolled_back(self) -> set[int]:
-        """Rows of the documents whose live version was made of another file than the present one."""
+        """Rows of the documents whose live version was made of another file than the present
+        one.
+        """
         query = (
             "SELECT document.id FROM document JOIN version ON version.document = document.id "
             "AND version.number = document.version "
@@ -817,7 +961,9 @@ class DocumentTable(_Table):
         )
         return dict(self._db.select_in(query, numbers))
 
-    def set_failures(self, identities: Iterable[str] | None, failed: Iterable[tuple[str, str, Exception]]) -> None:
+    def set_failures(
+        self, identities: Iterable[str] | None, failed: Iterable[tuple[str, str, Exception]]
+    ) -> None:
         """Replace the failures of some documents.
 
         Args:
@@ -826,40 +972,61 @@ class DocumentTable(_Table):
         """
         now = time.time()
         failures = [
-            (identity, stage, f"{type(error).__name__} {getattr(error, 'quarantine', '')}".rstrip(), str(error))
+            (
+                identity,
+                stage,
+                f"{type(error).__name__} {getattr(error, 'quarantine', '')}".rstrip(),
+                str(error),
+            )
             for identity, stage, error in failed
         ]
         if not failures:
             table = "SELECT 1 FROM failure WHERE ledger = ? LIMIT 1"
-            if not (self._db.select(table, (self._db.id,)) if identities is None else self._may_have_failures):
+            if not (
+                self._db.select(table, (self._db.id,))
+                if identities is None
+                else self._may_have_failures
+            ):
                 return
         with self._db.writing() as connection:
             if identities is None:
                 connection.execute("DELETE FROM failure WHERE ledger = ?", (self._db.id,))
             else:
                 tried = [(self._db.id, stored_text(one)) for one in identities]
-                connection.executemany("DELETE FROM failure WHERE ledger = ? AND identity = ?", tried)
+                connection.executemany(
+                    "DELETE FROM failure WHERE ledger = ? AND identity = ?", tried
+                )
             connection.executemany(
-                "INSERT INTO failure VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ledger, identity, stage) DO UPDATE SET "
-                "kind = excluded.kind, message = excluded.message, failed_at = excluded.failed_at",
+                "INSERT INTO failure VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (ledger, identity,"
+                " stage) DO UPDATE SET kind = excluded.kind, message = excluded.message, failed_at"
+                " = excluded.failed_at",
                 [(self._db.id, *map(stored_text, failure), now) for failure in failures],
             )
 
     def failures(self) -> list[tuple[str, str, str, str]]:
         """Identity, stage, class of the error and message of all failures at the last try."""
-        return [(identity, stage, kind.partition(" ")[0], text) for identity, stage, kind, text in self._failures()]
+        return [
+            (identity, stage, kind.partition(" ")[0], text)
+            for identity, stage, kind, text in self._failures()
+        ]
 
     def quarantined(self) -> dict[str, tuple[str, str]]:
         """For each file that ended its loader: `LoaderEndedError.quarantine`, and the message."""
-        found = ((identity, kind.partition(" ")[2], text) for identity, _, kind, text in self._failures())
+        found = (
+            (identity, kind.partition(" ")[2], text) for identity, _, kind, text in self._failures()
+        )
         return {identity: (key, text) for identity, key, text in found if key}
 
     def _failures(self) -> Iterator[tuple[str, str, str, str]]:
         rows = self._db.select(
-            "SELECT identity, stage, kind, message FROM failure WHERE ledger = ? ORDER BY identity, stage",
+            "SELECT identity, stage, kind, message FROM failure WHERE ledger = ? ORDER BY identity,"
+            " stage",
             (self._db.id,),
         )
-        return ((read_text(identity), stage, kind, read_text(message)) for identity, stage, kind, message in rows)
+        return (
+            (read_text(identity), stage, kind, read_text(message))
+            for identity, stage, kind, message in rows
+        )
 
 
 class GroupTable(_Table):
@@ -882,34 +1049,41 @@ class GroupTable(_Table):
             parent: Row of the group above it; None for the root group.
             fingerprint: Of the definitions.
             fields: The filterable fields, as text.
-            collection: From a suffix, which distinguishes collections of the same definitions, to a collection's name.
-            fresh: Create a new row: the definition has changed in a way that its fingerprint cannot show.
+            collection: From a suffix, which distinguishes collections of the same definitions, to a
+                collection's name.
+            fresh: Create a new row: the definition has changed in a way that its fingerprint cannot
+                show.
         """
         with self._db.writing() as connection:
-            # A dropped group is not reused: it waits to be purged, and its parents' nodes may be gone.
+            # A dropped group is not reused: it waits to be purged, and its parents' nodes may be
+            # gone.
             present = connection.execute(
-                "SELECT id, collection FROM node_group WHERE ledger = ? AND name = ? AND parent IS ? "
-                "AND fingerprint = ? AND status <> 'dropped' ORDER BY id DESC",
+                "SELECT id, collection FROM node_group WHERE ledger = ? AND name = ? AND parent IS"
+                " ? AND fingerprint = ? AND status <> 'dropped' ORDER BY id DESC",
                 (self._db.id, name, parent, fingerprint),
             ).fetchone()
             if present is not None and not fresh:
                 # A ledger of an earlier format may lack them.
                 connection.execute(
-                    "UPDATE node_group SET fields = ? WHERE id = ? AND fields = ''", (fields, present[0])
+                    "UPDATE node_group SET fields = ? WHERE id = ? AND fields = ''",
+                    (fields, present[0]),
                 )
                 return int(present[0]), str(present[1])
             collection_name = collection("")
-            if connection.execute("SELECT 1 FROM node_group WHERE collection = ?", (collection_name,)).fetchone():
+            if connection.execute(
+                "SELECT 1 FROM node_group WHERE collection = ?", (collection_name,)
+            ).fetchone():
                 collection_name = collection(f".{next_builds(connection, 1)[0]}")
             made = connection.execute(
-                "INSERT INTO node_group (ledger, name, parent, fingerprint, fields, collection, status) "
-                "VALUES (?, ?, ?, ?, ?, ?, 'building')",
+                "INSERT INTO node_group (ledger, name, parent, fingerprint, fields, collection,"
+                " status) VALUES (?, ?, ?, ?, ?, ?, 'building')",
                 (self._db.id, name, parent, fingerprint, fields, collection_name),
             )
             return int(made.lastrowid or 0), collection_name
 
     def describe(self, definitions: Mapping[str, tuple[str, str]]) -> None:
-        """Store what the definitions of groups consist of, for messages; by name with their fingerprints.
+        """Store what the definitions of groups consist of, for messages; by name with their
+        fingerprints.
 
         Earlier releases made files of the same format without the column, and ignore it.
         """
@@ -917,53 +1091,71 @@ class GroupTable(_Table):
             return
         with self._db.writing() as connection:
             if "definition" not in _columns(connection.execute("SELECT * FROM node_group LIMIT 0")):
-                connection.execute("ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''")
+                connection.execute(
+                    "ALTER TABLE node_group ADD COLUMN definition TEXT NOT NULL DEFAULT ''"
+                )
             connection.executemany(
-                "UPDATE node_group SET definition = ? WHERE ledger = ? AND name = ? AND fingerprint = ? "
-                "AND definition = ''",
-                [(parts, self._db.id, name, fingerprint) for name, (fingerprint, parts) in definitions.items()],
+                "UPDATE node_group SET definition = ? WHERE ledger = ? AND name = ? AND fingerprint"
+                " = ? AND definition = ''",
+                [
+                    (parts, self._db.id, name, fingerprint)
+                    for name, (fingerprint, parts) in definitions.items()
+                ],
             )
 
     def descriptions(self) -> dict[int, tuple[str, str]]:
-        """Definition and filterable fields of the groups, by row; "" where an earlier release did not store them."""
+        """Definition and filterable fields of the groups, by row; "" where an earlier release did
+        not store them.
+        """
         with self._db.reading() as connection:
             rows = connection.execute("SELECT * FROM node_group WHERE ledger = ?", (self._db.id,))
             named = [dict(zip(_columns(rows), row, strict=True)) for row in rows]
         return {row["id"]: (row.get("definition", ""), row["fields"]) for row in named}
 
-    def open_index(self, group: int, kind: IndexKind, name: str, identity: str, collection: str) -> tuple[int, int]:
+    def open_index(
+        self, group: int, kind: IndexKind, name: str, identity: str, collection: str
+    ) -> tuple[int, int]:
         """The row of an index, created if missing, and the dimension of its vectors."""
         with self._db.writing() as connection:
             key = (group, kind, name, identity)
             where = "node_group = ? AND kind = ? AND name = ? AND identity = ?"
             connection.execute(
-                "INSERT INTO space (node_group, kind, name, identity, collection, status) "
-                "VALUES (?, ?, ?, ?, ?, 'building') ON CONFLICT (node_group, kind, name, identity) DO NOTHING",
+                "INSERT INTO space (node_group, kind, name, identity, collection, status) VALUES"
+                " (?, ?, ?, ?, ?, 'building') ON CONFLICT (node_group, kind, name, identity) DO"
+                " NOTHING",
                 (*key, collection),
             )
             connection.execute(
-                f"UPDATE space SET status = 'building', whole = 0, dropped_at = 0 WHERE status = 'dropped' AND {where}",  # noqa: S608
+                "UPDATE space SET status = 'building', whole = 0, dropped_at = 0 WHERE status ="  # noqa: S608
+                f" 'dropped' AND {where}",  # noqa: S608
                 key,
             )
-            number, dimension = connection.execute(f"SELECT id, dimension FROM space WHERE {where}", key).fetchone()  # noqa: S608
+            number, dimension = connection.execute(
+                f"SELECT id, dimension FROM space WHERE {where}",  # noqa: S608
+                key,  # noqa: S608
+            ).fetchone()  # noqa: S608
             return int(number), int(dimension)
 
     def model_records(self, key: str) -> list[tuple[str, str]]:
-        """Identity and record of the model of each vector index of an embed key that is not dropped, oldest first.
+        """Identity and record of the model of each vector index of an embed key that is not
+        dropped, oldest first.
 
         A record is "" where an earlier release did not store it.
         """
         with self._db.reading() as connection:
             rows = connection.execute(
-                "SELECT space.* FROM space JOIN node_group ON node_group.id = node_group WHERE ledger = ? AND "
-                "kind = 'vectors' AND space.name = ? AND space.status <> 'dropped' ORDER BY space.id",
+                "SELECT space.* FROM space JOIN node_group ON node_group.id = node_group WHERE"
+                " ledger = ? AND kind = 'vectors' AND space.name = ? AND space.status <> 'dropped'"
+                " ORDER BY space.id",
                 (self._db.id, key),
             )
             named = [dict(zip(_columns(rows), row, strict=True)) for row in rows]
         return [(row["identity"], row.get("model", "")) for row in named]
 
     def note_model(self, key: str, identities: Sequence[str], record: str) -> None:
-        """Store the record of a model with its vector indexes; earlier releases made and ignore files without them."""
+        """Store the record of a model with its vector indexes; earlier releases made and ignore
+        files without them.
+        """
         with self._db.writing() as connection:
             if "model" not in _columns(connection.execute("SELECT * FROM space LIMIT 0")):
                 connection.execute("ALTER TABLE space ADD COLUMN model TEXT NOT NULL DEFAULT ''")
@@ -980,20 +1172,26 @@ class GroupTable(_Table):
 
     def vector_collections(self, group: int) -> list[str]:
         """The collections of a group's vectors."""
-        query = "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension <> 0"
+        query = (
+            "SELECT collection FROM space WHERE node_group = ? AND kind = 'vectors' AND dimension"
+            " <> 0"
+        )
         return self._column(query, group)
 
     def unfinished_vectors(self) -> list[tuple[int, int, str, int]]:
         """Vector indexes that are not live yet: row, row of the group, collection and dimension."""
         return self._db.select(
-            "SELECT space.id, node_group, space.collection, dimension FROM space JOIN node_group "
-            "ON node_group.id = node_group WHERE ledger = ? AND dimension <> 0 AND node_group.status <> 'dropped' "
-            "AND (space.status = 'building' OR (space.status = 'live' AND node_group.status = 'building'))",
+            "SELECT space.id, node_group, space.collection, dimension FROM space JOIN node_group ON"
+            " node_group.id = node_group WHERE ledger = ? AND dimension <> 0 AND node_group.status"
+            " <> 'dropped' AND (space.status = 'building' OR (space.status = 'live' AND"
+            " node_group.status = 'building'))",
             (self._db.id,),
         )
 
     def models(self) -> list[tuple[int, str, str]]:
-        """The models with vectors in the file: row of the ledger, collection of the texts, identity of the model."""
+        """The models with vectors in the file: row of the ledger, collection of the texts, identity
+        of the model.
+        """
         return self._db.select(
             "SELECT ledger, node_group.collection, identity FROM space "
             "JOIN node_group ON node_group.id = space.node_group WHERE kind = 'vectors' "
@@ -1001,18 +1199,23 @@ class GroupTable(_Table):
         )
 
     def dropped_groups(self, before: float) -> list[tuple[int, str]]:
-        """Groups that have been dropped since before a time, and their collections; children first."""
+        """Groups that have been dropped since before a time, and their collections; children
+        first.
+        """
         return self._db.select(
-            "SELECT id, collection FROM node_group WHERE ledger = ? AND status = 'dropped' AND dropped_at <= ? "
-            "ORDER BY id DESC",
+            "SELECT id, collection FROM node_group WHERE ledger = ? AND status = 'dropped' AND"
+            " dropped_at <= ? ORDER BY id DESC",
             (self._db.id, before),
         )
 
     def dropped_indexes(self, before: float) -> list[tuple[int, str]]:
-        """Indexes that have been dropped since before a time, and the collections of their vectors."""
+        """Indexes that have been dropped since before a time, and the collections of their
+        vectors.
+        """
         return self._db.select(
-            "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id = space.node_group "
-            "WHERE node_group.ledger = ? AND space.status = 'dropped' AND space.dropped_at <= ?",
+            "SELECT space.id, space.collection FROM space JOIN node_group ON node_group.id ="
+            " space.node_group WHERE node_group.ledger = ? AND space.status = 'dropped' AND"
+            " space.dropped_at <= ?",
             (self._db.id, before),
         )
 
@@ -1024,17 +1227,23 @@ class GroupTable(_Table):
         """
         with self._db.writing() as connection:
             rows = connection.execute(
-                "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status = 'building' ORDER BY id",
+                "SELECT id, name, fingerprint FROM node_group WHERE ledger = ? AND status ="
+                " 'building' ORDER BY id",
                 (self._db.id,),
             ).fetchall()
-            newest = {name: number for number, name, _ in rows}  # earlier ones were begun by definitions before it
+            # earlier ones were begun by definitions before it
+            newest = {name: number for number, name, _ in rows}
             gone = [
                 (time.time(), number)
                 for number, name, fingerprint in rows
                 if fingerprints.get(name) != fingerprint or number != newest[name]
             ]
-            connection.executemany("UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", gone)
-            connection.executemany("DELETE FROM live WHERE node_group = ?", [(number,) for _, number in gone])
+            connection.executemany(
+                "UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", gone
+            )
+            connection.executemany(
+                "DELETE FROM live WHERE node_group = ?", [(number,) for _, number in gone]
+            )
 
     def discard_parts(self, parts: Iterable[int]) -> None:
         """Remove damaged parts of keyword indexes."""
@@ -1068,7 +1277,9 @@ class GroupTable(_Table):
                 connection.execute(f"DELETE FROM {table} WHERE space = ?", (index,))  # noqa: S608  one of two
             connection.execute("DELETE FROM space WHERE id = ?", (index,))
 
-    def term_parts(self, index: int, known: tuple[TermPartRow, ...] = ()) -> tuple[TermPartRow, ...]:
+    def term_parts(
+        self, index: int, known: tuple[TermPartRow, ...] = ()
+    ) -> tuple[TermPartRow, ...]:
         """The parts of a keyword index, complete or not; known ones are not read again."""
         with self._db.reading() as connection:
             return part_rows(connection, index, known)
@@ -1123,7 +1334,9 @@ class Ledger(LedgerConnection):
 
     @contextmanager
     def held(self, wait_s: float, definitions: Callable[[], Mapping[str, str]]) -> Iterator[None]:
-        """Hold the lease, with definitions that no other program contradicts; see `Lease.held` and `claim`."""
+        """Hold the lease, with definitions that no other program contradicts; see `Lease.held` and
+        `claim`.
+        """
 
         def begin(connection: sqlite3.Connection) -> None:
             self.claim(connection, definitions())
@@ -1138,7 +1351,9 @@ class Ledger(LedgerConnection):
                 self._holding -= 1
 
     @contextmanager
-    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
+    def writing(
+        self, *, durable: bool = False, checked: bool = True
+    ) -> Iterator[sqlite3.Connection]:
         """See `LedgerConnection.writing`."""
         connection: sqlite3.Connection | None = None
         try:
@@ -1147,7 +1362,8 @@ class Ledger(LedgerConnection):
                 yield connection
         finally:  # it may be committed, and interrupted then
             if self._changing and connection is not None and not connection.in_transaction:
-                self._own += 1  # now that others see it; before another thread that has changed something goes on
+                # now that others see it; before another thread that has changed something goes on
+                self._own += 1
                 self._changing = False
 
     def next_change(self, connection: sqlite3.Connection) -> int:
@@ -1197,16 +1413,24 @@ class Ledger(LedgerConnection):
         with self.writing(durable=True) as connection:
             changes = self.next_change(connection) if visible else None
             write_rows(connection, flips, changes)
-            connection.executemany("DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips])
+            connection.executemany(
+                "DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips]
+            )
             connection.executemany(
                 "INSERT INTO live VALUES (?, ?, ?)",
-                [(one.row.id, group, build) for one in flips for group, build in one.builds.items()],
+                [
+                    (one.row.id, group, build)
+                    for one in flips
+                    for group, build in one.builds.items()
+                ],
             )
             connection.executemany(
                 "INSERT INTO covered VALUES (?, ?) ON CONFLICT (space, build) DO NOTHING",
                 [pair for one in flips for pair in one.covered],
             )
-            enter_versions(connection, [one for one in flips if one.root is not None], keep_versions)
+            enter_versions(
+                connection, [one for one in flips if one.root is not None], keep_versions
+            )
             for one in flips:
                 for document in one.gone:
                     tombstone_document(connection, document, "deleted", changes or 0)
@@ -1214,8 +1438,12 @@ class Ledger(LedgerConnection):
                 if part.arrays is None:
                     self.file.check_there(part.file)
                 write_part(connection, part)
-            connection.executemany("UPDATE node_group SET whole = 0 WHERE id = ?", [(one,) for one in partial_groups])
-            connection.executemany("UPDATE space SET whole = 0 WHERE id = ?", [(one,) for one in partial_indexes])
+            connection.executemany(
+                "UPDATE node_group SET whole = 0 WHERE id = ?", [(one,) for one in partial_groups]
+            )
+            connection.executemany(
+                "UPDATE space SET whole = 0 WHERE id = ?", [(one,) for one in partial_indexes]
+            )
 
     def switch(self, groups: Iterable[int], indexes: Iterable[int], dropped: Iterable[int]) -> None:
         """Make complete groups and indexes live and drop others, in one transaction."""
@@ -1224,11 +1452,15 @@ class Ledger(LedgerConnection):
             changes = self.next_change(connection)
             for group in dropped:
                 connection.execute(
-                    "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE id = ?", (now, group)
+                    "UPDATE node_group SET status = 'dropped', whole = 0, dropped_at = ? WHERE"
+                    " id = ?",
+                    (now, group),
                 )
                 connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
                 connection.execute(
-                    "DELETE FROM version WHERE root IN (SELECT number FROM build WHERE node_group = ?)", (group,)
+                    "DELETE FROM version WHERE root IN (SELECT number FROM build WHERE node_group"
+                    " = ?)",
+                    (group,),
                 )
             for group in groups:
                 [status, parent] = connection.execute(
@@ -1236,31 +1468,39 @@ class Ledger(LedgerConnection):
                 ).fetchone()
                 if status == "live":  # readers have a part of it, and have to reload every document
                     connection.execute(
-                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'", (changes, self.id)
+                        "UPDATE document SET changed = ? WHERE ledger = ? AND status = 'live'",
+                        (changes, self.id),
                     )
                 elif parent is None:  # another root group: its documents start with new versions
                     connection.execute(
-                        "INSERT INTO version SELECT document.id, version, live.build, ?, content_hash, "
-                        "loaded, said, updates FROM live JOIN document ON document.id = live.document "
-                        "WHERE live.node_group = ? ON CONFLICT (document, number) DO UPDATE SET root = excluded.root, "
-                        "created_at = excluded.created_at, content_hash = excluded.content_hash, "
-                        "loaded = excluded.loaded, said = excluded.said, updates = excluded.updates",
+                        "INSERT INTO version SELECT document.id, version, live.build, ?,"
+                        " content_hash, loaded, said, updates FROM live JOIN document ON"
+                        " document.id = live.document WHERE live.node_group = ? ON CONFLICT"
+                        " (document, number) DO UPDATE SET root = excluded.root, created_at ="
+                        " excluded.created_at, content_hash = excluded.content_hash, loaded ="
+                        " excluded.loaded, said = excluded.said, updates = excluded.updates",
                         (now, group),
                     )
-                connection.execute("UPDATE node_group SET status = 'live', whole = 1 WHERE id = ?", (group,))
+                connection.execute(
+                    "UPDATE node_group SET status = 'live', whole = 1 WHERE id = ?", (group,)
+                )
             for index in indexes:
                 # Another identity of the same name has other vectors, or other terms.
                 connection.execute(
-                    "UPDATE space SET status = 'dropped', whole = 0, dropped_at = ? WHERE status = 'live' AND id <> ? "
-                    "AND (node_group, kind, name) = (SELECT node_group, kind, name FROM space WHERE id = ?)",
+                    "UPDATE space SET status = 'dropped', whole = 0, dropped_at = ? WHERE status ="
+                    " 'live' AND id <> ? AND (node_group, kind, name) = (SELECT node_group, kind,"
+                    " name FROM space WHERE id = ?)",
                     (now, index, index),
                 )
-                connection.execute("UPDATE space SET status = 'live', whole = 1 WHERE id = ?", (index,))
+                connection.execute(
+                    "UPDATE space SET status = 'live', whole = 1 WHERE id = ?", (index,)
+                )
 
     def writer(self) -> str:
         """The program that holds the lease; "" for none."""
         found = self.select(
-            "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?", (self.id, time.time())
+            "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?",
+            (self.id, time.time()),
         )
         return str(Program.from_json(found[0][1], found[0][0])) if found and found[0][0] else ""
 

@@ -1,4 +1,6 @@
-"""The live state of a Document: an immutable tree of groups, builds and indexes, loaded from its ledger."""
+"""The live state of a Document: an immutable tree of groups, builds and indexes, loaded from its
+ledger.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ IndexKey: TypeAlias = "tuple[IndexKind, str, str]"
 
 
 class SharedMap(Mapping[str, T], Generic[T]):
-    """An immutable mapping that shares its items with an earlier one: the change of one among many is cheap.
+    """An immutable mapping that shares its items with an earlier one: the change of one among many
+    is cheap.
 
     Example:
         >>> before = SharedMap({"a": 1, "b": 2})
@@ -39,15 +42,24 @@ class SharedMap(Mapping[str, T], Generic[T]):
 
     __slots__ = ("_layers", "_size")
 
-    def __init__(self, base: dict[str, T], over: Mapping[str, T | None] | None = None, size: int = -1) -> None:
-        self._layers: tuple[dict[str, T], Mapping[str, T | None]] = base, over or {}  # None: removed
+    def __init__(
+        self, base: dict[str, T], over: Mapping[str, T | None] | None = None, size: int = -1
+    ) -> None:
+        # None: removed
+        self._layers: tuple[dict[str, T], Mapping[str, T | None]] = base, over or {}
         self._size = len(base) if size < 0 else size
 
     def changed(self, items: Mapping[str, T | None]) -> SharedMap[T]:
         """A mapping with some items set, and those of value None removed."""
         base, over = self._layers
         if len(over) + len(items) > _MAX_CHANGES:
-            return SharedMap({key: value for key, value in {**self._whole(), **items}.items() if value is not None})
+            return SharedMap(
+                {
+                    key: value
+                    for key, value in {**self._whole(), **items}.items()
+                    if value is not None
+                }
+            )
         size = self._size + sum((value is not None) - (key in self) for key, value in items.items())
         return SharedMap(base, {**over, **items}, size)
 
@@ -129,8 +141,8 @@ class Build:
                 )
             else:
                 msg = (
-                    f"The ledger contradicts itself: group {self.group!r} of document {self.document} does not fit the "
-                    "group above it. Run verify() and repair()."
+                    f"The ledger contradicts itself: group {self.group!r} of document"
+                    f" {self.document} does not fit the group above it. Run verify() and repair()."
                 )
                 raise StoreError(msg)
         return self._uids
@@ -220,7 +232,8 @@ class LiveGroup:
     """The live part of a node group.
 
     Args:
-        id: Its row in the ledger; 0 for an empty one, which a restricted Document sees where all hidden files failed.
+        id: Its row in the ledger; 0 for an empty one, which a restricted Document sees where all
+            hidden files failed.
         name: Its name.
         parent: Name of the group above it; None for the root group.
         fingerprint: Of its definition and those above it.
@@ -248,7 +261,8 @@ class Tree:
         changes: The ledger's counter of changes in this state.
         documents: Live documents by uid; see `in_order`.
         groups: By name.
-        switched: From embed keys to those whose model and vectors serve them, see `lazyrag.evaluation.change_model`.
+        switched: From embed keys to those whose model and vectors serve them, see
+            `lazyrag.evaluation.change_model`.
         numbers: Cache of `live_numbers`.
         owners: Cache of `live_owners`.
         order: Cache of `in_order`.
@@ -281,7 +295,9 @@ class Tree:
         """(n,) int64, ascending: the numbers of a group's live builds."""
         found = self.numbers.get(group.name)
         if found is None:
-            found = np.fromiter((build.number for build in group.builds.values()), np.int64, len(group.builds))
+            found = np.fromiter(
+                (build.number for build in group.builds.values()), np.int64, len(group.builds)
+            )
             found.sort()
             self.numbers[group.name] = found
         return found
@@ -290,7 +306,9 @@ class Tree:
         """The numbers of a group's live builds, each with the uid of its document."""
         found = self.owners.get(group.name)
         if found is None:
-            found = self.owners[group.name] = {build.number: uid for uid, build in group.builds.items()}
+            found = self.owners[group.name] = {
+                build.number: uid for uid, build in group.builds.items()
+            }
         return found
 
 
@@ -315,7 +333,8 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
         ledger: Row of the ledger.
         previous: An earlier state of the same ledger; `Tree()` for none.
     """
-    found = connection.execute("SELECT * FROM ledger WHERE id = ?", (ledger,))  # a file of format 2 has fewer columns
+    # a file of format 2 has fewer columns
+    found = connection.execute("SELECT * FROM ledger WHERE id = ?", (ledger,))
     state = dict(zip([name for name, *_ in found.description], found.fetchone(), strict=True))
     changes, forgotten = state["changes"], state["forgotten"]
     if changes == previous.changes:
@@ -323,14 +342,20 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
     if forgotten > previous.changes:  # rows that would show what is not live any more are gone
         previous = Tree()
     changed = connection.execute(
-        "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ? ORDER BY changed, id",
+        "SELECT id, uid, identity, status FROM document WHERE ledger = ? AND changed > ? ORDER BY"
+        " changed, id",
         (ledger, previous.changes),
     ).fetchall()
     documents = _documents(previous, changed)
-    order = previous.order if all((uid in previous.documents) == (uid in documents) for _, uid, _, _ in changed) else []
+    order = (
+        previous.order
+        if all((uid in previous.documents) == (uid in documents) for _, uid, _, _ in changed)
+        else []
+    )
     numbers: dict[str, NDArray[np.int64]] = {}
     groups: dict[str, LiveGroup] = {}
-    shared: dict[str, str] = {}  # most documents have one of few counts, and SQLite makes a new text each time
+    # most documents have one of few counts, and SQLite makes a new text each time
+    shared: dict[str, str] = {}
     for row in _group_rows(connection, ledger):
         before = previous.groups.get(row.name)
         if before is None or before.id != row.id:
@@ -346,13 +371,19 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
             own = documents[uid].uid if uid in documents else uid
             counted = shared.setdefault(counts, counts)
             builds[own] = Build(
-                number, own, row.name, link if link is not None and link.number == parent else None, counted
+                number,
+                own,
+                row.name,
+                link if link is not None and link.number == parent else None,
+                counted,
             )
         indexes = _load_indexes(connection, row.id, before.indexes)
         groups[row.name] = replace(row, builds=before.builds.changed(builds), indexes=indexes)
         if before is not row and row.name in previous.numbers:
             numbers[row.name] = _numbers(previous.numbers[row.name], before.builds, builds)
-    return Tree(changes, documents, groups, json.loads(state.get("switched", "{}")), numbers, order=order)
+    return Tree(
+        changes, documents, groups, json.loads(state.get("switched", "{}")), numbers, order=order
+    )
 
 
 def _numbers(
@@ -360,7 +391,9 @@ def _numbers(
 ) -> NDArray[np.int64]:
     """The numbers of a group's live builds, ascending, from those before a change."""
     gone = [builds[uid].number for uid in changed if uid in builds]
-    new = np.array(sorted(build.number for build in changed.values() if build is not None), np.int64)
+    new = np.array(
+        sorted(build.number for build in changed.values() if build is not None), np.int64
+    )
     kept = np.delete(before, np.searchsorted(before, gone)) if gone else before
     return np.insert(kept, np.searchsorted(kept, new), new)
 
@@ -377,7 +410,8 @@ def _documents(previous: Tree, changed: list[tuple[int, str, str, str]]) -> Shar
 def _group_rows(connection: sqlite3.Connection, ledger: int) -> list[LiveGroup]:
     """The live groups, each after the one above it."""
     rows = connection.execute(
-        "SELECT id, name, parent, fingerprint, collection, whole FROM node_group WHERE ledger = ? AND status = 'live'",
+        "SELECT id, name, parent, fingerprint, collection, whole FROM node_group WHERE ledger = ?"
+        " AND status = 'live'",
         (ledger,),
     ).fetchall()
     names = {number: name for number, name, *_ in rows}
@@ -407,7 +441,10 @@ def _load_indexes(
         index = LiveIndex(number, kind, name, identity, collection, dimension, bool(whole))
         if index.kind == "terms":
             known = before.get(index.key)
-            index = replace(index, parts=part_rows(connection, index.id, known.parts if known is not None else ()))
+            index = replace(
+                index,
+                parts=part_rows(connection, index.id, known.parts if known is not None else ()),
+            )
         indexes[index.key] = index
     return indexes
 
@@ -417,7 +454,12 @@ def part_rows(
 ) -> tuple[TermPartRow, ...]:
     """The parts of a keyword index; parts of an earlier state are reused."""
     known = {part.id: part for part in before}
-    numbers = [row for (row,) in connection.execute("SELECT id FROM term_part WHERE space = ? ORDER BY id", (index,))]
+    numbers = [
+        row
+        for (row,) in connection.execute(
+            "SELECT id FROM term_part WHERE space = ? ORDER BY id", (index,)
+        )
+    ]
     parts = []
     for number in numbers:
         part = known.get(number)
@@ -433,13 +475,15 @@ def part_rows(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A live state as one read sees it: the tree, and the groups in it that match their present definitions.
+    """A live state as one read sees it: the tree, and the groups in it that match their present
+    definitions.
 
     Args:
         tree: The state.
         removals: The counter of removals in this state.
         groups: The current, complete groups by name.
-        state: Counters of definitions, from which the groups follow beside the tree; () if it is out of date.
+        state: Counters of definitions, from which the groups follow beside the tree; () if it is
+            out of date.
         met: Needs that are met.
         handles: Open indexes by their keys.
     """

@@ -1,6 +1,13 @@
 """Loaders: a file into text with places and metadata."""
 
-from lazyrag.loaders.base import DataLoader, LoadedFile, LoadLimits, load_file, loaders, register_loader
+from lazyrag.loaders.base import (
+    DataLoader,
+    LoadedFile,
+    LoadLimits,
+    load_file,
+    loaders,
+    register_loader,
+)
 from lazyrag.loaders.media import read_image, register_media_reader
 
 for _suffixes, _target, _extra in (
@@ -32,7 +39,11 @@ for _suffixes, _target, _extra in (
     (".xml", "records:XmlLoader", None),
     (".yaml .yml", "yaml_records:YamlLoader", None),
     (".zip", "archives:ZipLoader", None),
-    (".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua", "base:SourceLoader", None),
+    (
+        ".bash .c .cc .cpp .cs .css .cxx .dart .go .h .hpp .java .jl .js .jsx .kt .lua",
+        "base:SourceLoader",
+        None,
+    ),
     (".mjs .php .pl .ps1 .r .rb .rs .scala .sh .sql .swift .ts .tsx", "base:SourceLoader", None),
 ):
     for _suffix in _suffixes.split():

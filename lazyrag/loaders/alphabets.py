@@ -1,7 +1,8 @@
-"""Encodings that bytes alone hardly show: of alphabets in the upper half of a byte, of escapes, UTF-16 without a mark.
+"""Encodings that bytes alone hardly show: of alphabets in the upper half of a byte, of escapes,
+UTF-16 without a mark.
 
-A candidate is judged by its words: whether each is of one script and spelled as that script allows, and how many
-letters are frequent ones.
+A candidate is judged by its words: whether each is of one script and spelled as that script allows,
+and how many letters are frequent ones.
 """
 
 from __future__ import annotations
@@ -43,23 +44,29 @@ _ALPHABETS = {
         "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїєўґђјљњћџ",
     ),
     "Greek": _Alphabet(
-        re.compile(r"[Α-ΫΆΈΉΊΌΎΏ]?(?:[α-ωά-ώΐΰϊϋ](?<!ς))*[α-ωά-ώΐΰϊϋ]|[Α-Ϋ]+"), "αοιετσνηυρπκμλςίόδγάήχθύώέφξζβψϊϋΐΰ"
+        re.compile(r"[Α-ΫΆΈΉΊΌΎΏ]?(?:[α-ωά-ώΐΰϊϋ](?<!ς))*[α-ωά-ώΐΰϊϋ]|[Α-Ϋ]+"),
+        "αοιετσνηυρπκμλςίόδγάήχθύώέφξζβψϊϋΐΰ",
     ),
     "Hebrew": _Alphabet(
-        re.compile(rf"(?:[א-ת](?<![{_FINAL}])[\u05b0-\u05c7]*)*[א-ת][\u05b0-\u05c7]*"), "יוהלארתבשמםנעחדקןפכגטצסזךףץ"
+        re.compile(rf"(?:[א-ת](?<![{_FINAL}])[\u05b0-\u05c7]*)*[א-ת][\u05b0-\u05c7]*"),
+        "יוהלארתבשמםנעחדקןפכגטצסזךףץ",
     ),
     "Arabic": _Alphabet(
         re.compile(rf"(?:[{_ARABIC}][\u064b-\u0652]*)*[{_ARABIC}ةى][\u064b-\u0652]*"),
         "اليمنوترهبةعدسفكقحجأشصىخطذضغثزظئءإؤآیکپگچژ",
     ),
-    "Thai": _Alphabet(re.compile(rf"{_THAI}+"), "านรอกเงมยลวดท่ส้ตะปบคิีหัแจใไพำช์ขูุ็ืโซถผึญณธศภฟษฉฝ๊ๆฐ๋ฎฮฬฏฆฒฑฌ"),
+    "Thai": _Alphabet(
+        re.compile(rf"{_THAI}+"), "านรอกเงมยลวดท่ส้ตะปบคิีหัแจใไพำช์ขูุ็ืโซถผึญณธศภฟษฉฝ๊ๆฐ๋ฎฮฬฏฆฒฑฌ"
+    ),
 }
 _CANDIDATES = {
     "cp1251": "Cyrillic", "koi8_r": "Cyrillic", "iso8859_5": "Cyrillic", "cp866": "Cyrillic",
     "cp1253": "Greek", "iso8859_7": "Greek", "cp1255": "Hebrew", "cp862": "Hebrew", "cp1256": "Arabic",
     "iso8859_6": "Arabic", "cp874": "Thai",
 }  # fmt: skip
-_FOREIGN = re.compile(r"[^\W\d_]+(?:[^\W\d_]|[\u05b0-\u05c7\u064b-\u0652\u0e30-\u0e4e])*|[^\x00-\x7f]")
+_FOREIGN = re.compile(
+    r"[^\W\d_]+(?:[^\W\d_]|[\u05b0-\u05c7\u064b-\u0652\u0e30-\u0e4e])*|[^\x00-\x7f]"
+)
 _PUNCTUATION = frozenset("«»“”„‘’–—…•№·°©®\xa0€§،؛؟\u200e\u200f־״׳₪\u0e3f")
 _LEAST = 0.35
 _FREQUENT = 0.78  # how near to the most frequent letter those of a text are on average
@@ -68,31 +75,51 @@ _SHARPNESS = 6
 
 
 def by_alphabet(data: bytes) -> Guess | None:
-    """The text in an encoding in which nearly all words are of one alphabet and well spelled; None if there is none."""
+    """The text in an encoding in which nearly all words are of one alphabet and well spelled; None
+    if there is none.
+    """
     sample = data[:_SAMPLE]
     high = sum(byte > 0x7F for byte in sample)
     scores: dict[str, float] = {}
     for encoding, script in _CANDIDATES.items():
         text = sample.decode(encoding, "replace")
         score = _score(text, _ALPHABETS[script])
-        if score >= _LEAST and text.count("\ufffd") <= high // 100 and (script != "Thai" or _is_thai(text)):
+        if (
+            score >= _LEAST
+            and text.count("\ufffd") <= high // 100
+            and (script != "Thai" or _is_thai(text))
+        ):
             scores[encoding] = score
     if not scores:
         return None
     best = max(scores, key=scores.__getitem__)
     own = _letters(sample, best)
-    rival = max((score for name, score in scores.items() if _letters(sample, name) != own), default=0.0)
+    rival = max(
+        (score for name, score in scores.items() if _letters(sample, name) != own), default=0.0
+    )
     text = data.decode(best, "replace")
     sure = scores[best] ** _SHARPNESS / (scores[best] ** _SHARPNESS + rival**_SHARPNESS)
-    return Guess(_in_logical_order(text) if best == "cp1255" else text, best, round(scores[best] * sure, 2))
+    return Guess(
+        _in_logical_order(text) if best == "cp1255" else text, best, round(scores[best] * sure, 2)
+    )
 
 
 def _is_thai(text: str) -> bool:
-    """Whether Thai letters carry as many marks as in words: two bytes of Chinese or Japanese are Thai letters, too."""
+    """Whether Thai letters carry as many marks as in words: two bytes of Chinese or Japanese are
+    Thai letters, too.
+    """
     counts = Counter(one for one in text if "\u0e01" <= one <= "\u0e5b")
     letters = counts.total()
-    vowels = sum(count for one, count in counts.items() if one in "ะาำเแโใไ" or unicodedata.category(one) == "Mn")
-    return letters > 4 and 0.25 <= vowels / letters <= 0.65 and max(counts.values()) <= max(2, letters // 4)
+    vowels = sum(
+        count
+        for one, count in counts.items()
+        if one in "ะาำเแโใไ" or unicodedata.category(one) == "Mn"
+    )
+    return (
+        letters > 4
+        and 0.25 <= vowels / letters <= 0.65
+        and max(counts.values()) <= max(2, letters // 4)
+    )
 
 
 def _letters(sample: bytes, encoding: str) -> str:
@@ -100,7 +127,9 @@ def _letters(sample: bytes, encoding: str) -> str:
 
 
 def _score(text: str, alphabet: _Alphabet) -> float:
-    """From 0 to 1: the share of letters beyond ASCII in well-formed words, by how usual the letters are."""
+    """From 0 to 1: the share of letters beyond ASCII in well-formed words, by how usual the letters
+    are.
+    """
     letters = good = frequent = 0.0
     for found in _FOREIGN.finditer(text):
         word = found[0]
@@ -109,14 +138,19 @@ def _score(text: str, alphabet: _Alphabet) -> float:
         letters += len(word)
         if alphabet.word.fullmatch(word):
             good += len(word) * (_CAPITALS if len(word) > 1 and word.isupper() else 1.0)
-            frequent += sum(1 - max(0, alphabet.letters.find(one)) / len(alphabet.letters) for one in word.lower())
+            frequent += sum(
+                1 - max(0, alphabet.letters.find(one)) / len(alphabet.letters)
+                for one in word.lower()
+            )
     if not letters:
         return 0.0
     return good / letters * min(1.0, frequent / letters / _FREQUENT) ** 3 * (1 - 0.5 / letters)
 
 
 def _in_logical_order(text: str) -> str:
-    """Hebrew text; that of old pages is stored as it stands on paper, so that words begin with their last letters."""
+    """Hebrew text; that of old pages is stored as it stands on paper, so that words begin with
+    their last letters.
+    """
     words = re.findall("[א-ת]{2,}", text[:_SAMPLE])
     first, last = (sum(word[at] in _FINAL for word in words) for at in (0, -1))
     if first <= 2 * last + 1:
@@ -147,7 +181,8 @@ _LATIN: Mapping[str, tuple[float, Sequence[str]]] = {
     "cp850": (0.02, _WESTERN),
     "cp852": (0.02, _CENTRAL),
 }
-"""How usual an encoding is, and the letters beyond ASCII of languages that are written in it, frequent ones first."""
+"""How usual an encoding is, and the letters beyond ASCII of languages that are written in it,
+frequent ones first."""
 _C1 = re.compile("[\x80-\x9f]")
 _UNLIKELY, _EDGE, _FITTING = math.log(0.0005), math.log(0.05), math.log(0.02)
 LOW = 0.3
@@ -166,7 +201,9 @@ _TYPED = re.compile(
 
 
 def by_marks(data: bytes) -> Guess | None:
-    """English in Windows-1252: no letters beyond ASCII, but quotation marks, dashes and the like where they belong."""
+    """English in Windows-1252: no letters beyond ASCII, but quotation marks, dashes and the like
+    where they belong.
+    """
     sample = data[:_SAMPLE]
     high = sum(byte > 0x7F for byte in sample)
     if len(re.findall(rb"[0-9A-Za-z]", sample)) < 2 * high:
@@ -181,10 +218,11 @@ def by_marks(data: bytes) -> Guess | None:
 
 
 def by_letters(data: bytes) -> Guess | None:
-    """The text in the encoding of Latin letters by whose languages its letters are most likely; None without letters.
+    """The text in the encoding of Latin letters by whose languages its letters are most likely;
+    None without letters.
 
-    A naive Bayes classifier: letters are as likely as their rank in a language says (Zipf's law). Signs and capitals
-    within a word are unlikely.
+    A naive Bayes classifier: letters are as likely as their rank in a language says (Zipf's law).
+    Signs and capitals within a word are unlikely.
     """
     found: dict[str, tuple[float, float, str]] = {}
     count = 1
@@ -195,8 +233,14 @@ def by_letters(data: bytes) -> Guess | None:
             continue
         if _C1.search(text):
             continue
-        letters = [(text[at - 1 : at], one, text[at + 1 : at + 2]) for at, one in enumerate(text) if one > "\x7f"]
-        likely = max(sum(_likelihood(language, *three) for three in letters) for language in languages)
+        letters = [
+            (text[at - 1 : at], one, text[at + 1 : at + 2])
+            for at, one in enumerate(text)
+            if one > "\x7f"
+        ]
+        likely = max(
+            sum(_likelihood(language, *three) for three in letters) for language in languages
+        )
         if any(one.isalpha() for _, one, _ in letters):
             count = len(letters)
             found.setdefault(text, (likely + math.log(prior), likely / len(letters), encoding))
@@ -205,7 +249,9 @@ def by_letters(data: bytes) -> Guess | None:
     best, mean, encoding = max(found.values())
     sure = 1 / sum(math.exp(one - best) for one, _, _ in found.values()) * (1 - 0.2 / count)
     try:
-        return Guess(data.decode(encoding), encoding, round(sure if mean > _FITTING else min(LOW, sure), 2))
+        return Guess(
+            data.decode(encoding), encoding, round(sure if mean > _FITTING else min(LOW, sure), 2)
+        )
     except UnicodeDecodeError:
         return None
 
@@ -216,7 +262,9 @@ def _likelihood(language: str, before: str, letter: str, after: str) -> float:
         is_inside = before.isalpha() and after.isalpha() and letter != "’"
         return _EDGE if letter in _MARKS and not is_inside else _UNLIKELY
     rank = language.find(letter if letter in language else letter.lower())
-    if rank < 0 or (letter.isupper() and before.isalpha() and (before.islower() or after.islower())):
+    if rank < 0 or (
+        letter.isupper() and before.isalpha() and (before.islower() or after.islower())
+    ):
         return _UNLIKELY
     return -math.log((rank + 1.5) * sum(1 / (at + 1.5) for at in range(len(language))))
 
@@ -243,11 +291,24 @@ def by_escapes(data: bytes) -> Guess | None:
     return None
 
 
-_COMMON_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "CYRILLIC", "GREEK", "HEBREW", "ARABIC", "THAI", "LATIN")
+_COMMON_SCRIPTS = (
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "HANGUL",
+    "CYRILLIC",
+    "GREEK",
+    "HEBREW",
+    "ARABIC",
+    "THAI",
+    "LATIN",
+)
 
 
 def utf16_or_32(data: bytes) -> Guess | None:
-    """The text in UTF-16 or UTF-32 without a mark, in any script; None if it does not look like one."""
+    """The text in UTF-16 or UTF-32 without a mark, in any script; None if it does not look like
+    one.
+    """
     if len(data) % 2 or len(data) < 4:
         return None
     found = []
@@ -269,16 +330,24 @@ def utf16_or_32(data: bytes) -> Guess | None:
 def _is_usual(text: str) -> bool:
     """Whether a text is of everyday letters of one or two scripts."""
     letters = [one for one in text if ord(one) > 0x7F]
-    kinds = Counter(unicodedata.name(one, "NONE").partition(" ")[0].partition("-")[0] for one in letters)
+    kinds = Counter(
+        unicodedata.name(one, "NONE").partition(" ")[0].partition("-")[0] for one in letters
+    )
     scripts = {kind: count for kind, count in kinds.items() if kind in _COMMON_SCRIPTS}
     if not scripts:
         return False
-    punctuation = sum(one in _PUNCTUATION or unicodedata.category(one)[0] in "PNZS" for one in letters)
+    punctuation = sum(
+        one in _PUNCTUATION or unicodedata.category(one)[0] in "PNZS" for one in letters
+    )
     main = max(scripts, key=scripts.__getitem__)
     own = scripts[main] + sum(
-        scripts.get(kind, 0) for kind in ("CJK", "HIRAGANA", "KATAKANA") if main not in (kind, "HANGUL")
+        scripts.get(kind, 0)
+        for kind in ("CJK", "HIRAGANA", "KATAKANA")
+        if main not in (kind, "HANGUL")
     )
-    if any(ord(one) < 0x20 and one not in "\t\n\r\f" for one in text) or own + punctuation < 0.97 * len(letters):
+    if any(
+        ord(one) < 0x20 and one not in "\t\n\r\f" for one in text
+    ) or own + punctuation < 0.97 * len(letters):
         return False
     if main not in ("CJK", "HIRAGANA", "KATAKANA", "HANGUL"):
         return own >= 2
@@ -297,10 +366,16 @@ _SYLLABLES = frozenset("이다는의에을를가은도고하지로한기어사�
 
 
 def _is_common(character: str) -> bool:
-    """Whether a character is kana, punctuation or in the frequent part of GB 2312, Big5 or Shift-JIS."""
+    """Whether a character is kana, punctuation or in the frequent part of GB 2312, Big5 or
+    Shift-JIS.
+    """
     if "\u3000" <= character <= "\u30ff" or "\uff01" <= character <= "\uff5e":
         return True
-    for encoding, first, last in (("gb2312", 0xB0, 0xD7), ("big5", 0xA4, 0xB8), ("shift_jis", 0x88, 0x97)):
+    for encoding, first, last in (
+        ("gb2312", 0xB0, 0xD7),
+        ("big5", 0xA4, 0xB8),
+        ("shift_jis", 0x88, 0x97),
+    ):
         try:
             if first <= character.encode(encoding)[0] <= last:
                 return True

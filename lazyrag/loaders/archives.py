@@ -18,7 +18,15 @@ from lxml import etree
 
 from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError, NoReaderError
-from lazyrag.loaders.base import PART_ERRORS, LoadedFile, known_suffix, load_file, moved, part_problem, reading
+from lazyrag.loaders.base import (
+    PART_ERRORS,
+    LoadedFile,
+    known_suffix,
+    load_file,
+    moved,
+    part_problem,
+    reading,
+)
 from lazyrag.loaders.detect import clean, decode
 
 Element: TypeAlias = etree._Element
@@ -47,7 +55,9 @@ class Archive:
         source: The zip file for libraries: its path, or its bytes.
     """
 
-    def __init__(self, file: zipfile.ZipFile, what: str, save_as: str, source: str | io.BytesIO = "") -> None:
+    def __init__(
+        self, file: zipfile.ZipFile, what: str, save_as: str, source: str | io.BytesIO = ""
+    ) -> None:
         self.source = source
         self.infos = file.infolist()
         self.names = tuple(info.filename for info in self.infos)
@@ -58,7 +68,10 @@ class Archive:
         self._reading = reading()
         self.tolerated = self._reading.tolerated
         if len(self.names) > MAX_ENTRIES:
-            msg = f"The {what} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split it, or {save_as}."
+            msg = (
+                f"The {what} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split"
+                f" it, or {save_as}."
+            )
             raise LoadError(msg)
 
     def __contains__(self, name: str) -> bool:
@@ -69,7 +82,9 @@ class Archive:
         self._known = frozenset(names)
 
     def optional(self, name: str) -> Iterable[Element]:
-        """The children of an XML part; none, with a note, if it is damaged; none if the name is ""."""
+        """The children of an XML part; none, with a note, if it is damaged; none if the name is
+        "".
+        """
         with self.tolerated(f"part {name}"):
             return self.xml(name) if name else ()
         return ()
@@ -88,7 +103,9 @@ class Archive:
         Raises:
             LoadError: If it cannot be read, see `read`, or is not XML.
         """
-        parser = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
+        parser = etree.XMLParser(
+            resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
+        )
         data = self.read(name)
         self._reading.spend(data.count(b"<"))
         try:
@@ -98,12 +115,17 @@ class Archive:
             raise LoadError(self._advised(msg)) from exc
 
     def pieces(self, entry: str | zipfile.ZipInfo) -> Iterator[bytes]:
-        """Read an entry piece by piece; see `read`. Of several entries of one name, the name means the last."""
+        """Read an entry piece by piece; see `read`. Of several entries of one name, the name means
+        the last.
+        """
         name = entry if isinstance(entry, str) else entry.filename
         try:
             info = self._file.getinfo(entry) if isinstance(entry, str) else entry
         except KeyError as exc:
-            msg = f"The file is no {self._what}: it is of another format, as it lacks the part {name}."
+            msg = (
+                f"The file is no {self._what}: it is of another format, as it lacks the part"
+                f" {name}."
+            )
             raise LoadError(self._advised(msg)) from exc
         size = 0
         try:
@@ -114,7 +136,9 @@ class Archive:
                     self._check_ratio(name, size, info.compress_size)
                     yield piece
         except RuntimeError as exc:  # zipfile's error for a missing password
-            raise LoadError(f"The {self._what} is encrypted and needs a password. Save it again without one.") from exc
+            raise LoadError(
+                f"The {self._what} is encrypted and needs a password. Save it again without one."
+            ) from exc
         except _DAMAGE as exc:
             msg = f"The {self._what} is damaged: its part {name} cannot be unpacked ({exc})."
             raise LoadError(self._advised(msg)) from exc
@@ -143,7 +167,8 @@ def open_archive(path: Path, what: str, suffix: str) -> Iterator[Archive]:
         LoadError: If it is not a zip file, truncated, encrypted, or has too many entries.
     """
     with path.open("rb") as stream:
-        if stream.read(2) != b"PK":  # zipfile would also find small archives inside old office files
+        # zipfile would also find small archives inside old office files
+        if stream.read(2) != b"PK":
             raise LoadError(_no_archive(path, what, suffix))
         try:
             with zipfile.ZipFile(stream) as file:
@@ -163,8 +188,14 @@ def _no_archive(path: Path, what: str, suffix: str) -> str:
     if data.startswith(_OLE) and _ENCRYPTED_PACKAGE in data:
         return f"The {what} is encrypted and needs a password. Save it again without one."
     if data.startswith(_OLE):
-        return f"The file is no {what}: it is of another format, that of old office programs. Save it as {suffix}."
-    return f"The file is no {what}: it is cut off, encrypted, or of another format. Save it again as {suffix}."
+        return (
+            f"The file is no {what}: it is of another format, that of old office programs. Save it"
+            f" as {suffix}."
+        )
+    return (
+        f"The file is no {what}: it is cut off, encrypted, or of another format. Save it again as"
+        f" {suffix}."
+    )
 
 
 def local_name(element: Element) -> str:
@@ -181,7 +212,9 @@ def local_name(element: Element) -> str:
 def attribute(element: Element, name: str) -> str:
     """The first attribute of a name in any namespace; "" without one."""
     suffix = f"}}{name}"
-    return next((str(value) for key, value in element.attrib.items() if str(key).endswith(suffix)), "")
+    return next(
+        (str(value) for key, value in element.attrib.items() if str(key).endswith(suffix)), ""
+    )
 
 
 _SAFE_SUFFIX = re.compile(r"(?:\.\w{1,16}){1,3}$", re.ASCII)
@@ -198,7 +231,8 @@ def load_member(folder: Path, name: str, pieces: Iterable[bytes]) -> LoadedFile:
     """Load a file within another file, with its own loader and the limits of the outer file.
 
     Args:
-        folder: A temporary folder; the file written there has the suffix of the name, and a name of ours.
+        folder: A temporary folder; the file written there has the suffix of the name, and a name of
+            ours.
         name: Its path within the other file.
         pieces: Its bytes.
 
@@ -218,9 +252,12 @@ def load_member(folder: Path, name: str, pieces: Iterable[bytes]) -> LoadedFile:
 
 
 def with_attachments(
-    text: str, metadata: Mapping[str, Any], attachments: Iterable[tuple[str, Callable[[], LoadedFile]]]
+    text: str,
+    metadata: Mapping[str, Any],
+    attachments: Iterable[tuple[str, Callable[[], LoadedFile]]],
 ) -> LoadedFile:
-    """Append attachments to a mail, each as a location of kind ``attachment`` with its own locations.
+    """Append attachments to a mail, each as a location of kind ``attachment`` with its own
+    locations.
 
     Args:
         text: Of the mail.
@@ -266,14 +303,24 @@ def nested_locations(loaded: LoadedFile, start: int, kind: str, label: str) -> l
         [(20, 'member', 'teas.pdf'), (20, 'page', 'teas.pdf > 1')]
     """
     own = [
-        Location(start + location.start, start + location.end, location.kind, f"{label} > {location.label}")
+        Location(
+            start + location.start,
+            start + location.end,
+            location.kind,
+            f"{label} > {location.label}",
+        )
         for location in loaded.locations
     ]
-    return [Location(start, start + len(loaded.text), kind, label), *own, *moved(loaded.tables, start)]
+    return [
+        Location(start, start + len(loaded.text), kind, label),
+        *own,
+        *moved(loaded.tables, start),
+    ]
 
 
 def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
-    """The unread files of a nested file, with reasons. What is missing of it is noted for the outer file.
+    """The unread files of a nested file, with reasons. What is missing of it is noted for the outer
+    file.
 
     Args:
         loaded: The nested file.
@@ -286,8 +333,16 @@ def unread_within(loaded: LoadedFile, label: str) -> dict[str, str]:
     notes = loaded.metadata.get("notes")
     for note in notes if isinstance(notes, list) else ():
         reading().note(f"{label}: {note}")
-    found = (loaded.metadata.get(f"unread_{kind}") for kind in ("members", "attachments", "messages", "lines"))
-    return {f"{label} > {name}": str(why) for some in found if isinstance(some, Mapping) for name, why in some.items()}
+    found = (
+        loaded.metadata.get(f"unread_{kind}")
+        for kind in ("members", "attachments", "messages", "lines")
+    )
+    return {
+        f"{label} > {name}": str(why)
+        for some in found
+        if isinstance(some, Mapping)
+        for name, why in some.items()
+    }
 
 
 class Relation(NamedTuple):
@@ -323,7 +378,9 @@ def relations(archive: Archive, part: str = "") -> dict[str, Relation]:
 
 def related(archive: Archive, kind: str, part: str = "") -> str:
     """The first related part of a kind; "" without one."""
-    targets = (relation.target for relation in relations(archive, part).values() if relation.kind == kind)
+    targets = (
+        relation.target for relation in relations(archive, part).values() if relation.kind == kind
+    )
     return next((target for target in targets if target in archive), "")
 
 
@@ -374,11 +431,12 @@ _IS_UTF8 = 0x800
 
 
 class ZipLoader:
-    """Reads an archive member by member, each with its own loader; each is a location of kind ``member``.
+    """Reads an archive member by member, each with its own loader; each is a location of kind
+    ``member``.
 
-    Locations in a member are labelled with its path: ``teas.pdf > 3``. Hidden members are skipped. The number of the
-    others becomes the metadata ``members``, the unread ones, with reasons, ``unread_members``. An archive that exceeds
-    a limit is not read at all.
+    Locations in a member are labelled with its path: ``teas.pdf > 3``. Hidden members are skipped.
+    The number of the others becomes the metadata ``members``, the unread ones, with reasons,
+    ``unread_members``. An archive that exceeds a limit is not read at all.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -390,7 +448,9 @@ class ZipLoader:
         has_failed = False
         position = 0
         with open_archive(path, "zip archive", ".zip") as archive, member_folder() as folder:
-            listed = [(info, shown) for info, shown in _named(archive.infos) if not _is_hidden(shown)]
+            listed = [
+                (info, shown) for info, shown in _named(archive.infos) if not _is_hidden(shown)
+            ]
             for info, shown in listed:
                 try:
                     loaded = load_member(folder, shown, archive.pieces(info))
@@ -408,7 +468,9 @@ class ZipLoader:
             if has_failed:
                 raise LoadError(_nothing_read(unread))
             raise NoReaderError(_nothing_read(unread), reason="archive without a readable file")
-        return LoadedFile(_BREAK.join(texts), tuple(locations), {"members": len(listed), **_listed(unread)})
+        return LoadedFile(
+            _BREAK.join(texts), tuple(locations), {"members": len(listed), **_listed(unread)}
+        )
 
     load_source = load
 
@@ -445,7 +507,10 @@ def _nothing_read(unread: dict[str, str]) -> str:
     if not unread:
         return "The zip archive holds no files but hidden ones."
     name, why = next(iter(unread.items()))
-    return f"None of the {len(unread)} members of the zip archive can be read. The first is {name!r}: {why}"
+    return (
+        f"None of the {len(unread)} members of the zip archive can be read. The first is {name!r}:"
+        f" {why}"
+    )
 
 
 _STRICT = b"http://purl.oclc.org/ooxml/"
@@ -455,7 +520,8 @@ _PACKAGE_RELATIONS = "_rels/.rels"
 
 
 def transitional(names: Sequence[str], read: Callable[[str], bytes]) -> io.BytesIO | None:
-    """A package of strict OOXML (ISO 29500) with the namespaces of the usual form; None if it has that already.
+    """A package of strict OOXML (ISO 29500) with the namespaces of the usual form; None if it has
+    that already.
 
     Args:
         names: Of its parts.
@@ -467,7 +533,9 @@ def transitional(names: Sequence[str], read: Callable[[str], bytes]) -> io.Bytes
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as file:
         for name in names:
             data = read(name)
-            file.writestr(name, _NAMESPACE.sub(_USUAL, data) if name.endswith((".xml", ".rels")) else data)
+            file.writestr(
+                name, _NAMESPACE.sub(_USUAL, data) if name.endswith((".xml", ".rels")) else data
+            )
     return target
 
 
@@ -478,7 +546,8 @@ _NO_WORDS = re.compile(
 
 
 def picture_text(alternative: str | None) -> str:
-    """The alternative text of a picture as a line; "" for none, for its kind and for the name of its file.
+    """The alternative text of a picture as a line; "" for none, for its kind and for the name of
+    its file.
 
     Example:
         >>> picture_text("A tea garden"), picture_text("IMG_2041.jpg")
@@ -489,7 +558,9 @@ def picture_text(alternative: str | None) -> str:
 
 
 def by_place(group: Element) -> list[Element]:
-    """The shapes of a group in rows from top to bottom, each from left to right; grouping stores them in any order."""
+    """The shapes of a group in rows from top to bottom, each from left to right; grouping stores
+    them in any order.
+    """
     placed: list[tuple[float, float, float, Element]] = []
     for shape in group:
         offset, size = shape.find(".//{*}xfrm/{*}off"), shape.find(".//{*}xfrm/{*}ext")

@@ -14,9 +14,12 @@ SEALED_PARTS = {
     "application/x-pkcs7-signature": "S/MIME signature left out",
     "multipart/encrypted": "PGP message left out: it is encrypted",
 }
-_CLEAR = re.compile(r"^-----BEGIN PGP SIGNED MESSAGE-----[ \t]*\n(?:[A-Za-z]+:.*\n)*\n?", re.MULTILINE)
+_CLEAR = re.compile(
+    r"^-----BEGIN PGP SIGNED MESSAGE-----[ \t]*\n(?:[A-Za-z]+:.*\n)*\n?", re.MULTILINE
+)
 _ARMOUR = re.compile(
-    r"^[> ]*-----BEGIN (PGP [A-Z ]{3,40}|PKCS7)-----$(?:\n(?![> ]*-----BEGIN ).*)*?\n[> ]*-----END \1-----[ \t]*$",
+    r"^[> ]*-----BEGIN (PGP [A-Z ]{3,40}|PKCS7)-----$(?:\n(?![> ]*-----BEGIN ).*)*?\n[> ]*-----END"
+    r" \1-----[ \t]*$",
     re.MULTILINE,
 )
 

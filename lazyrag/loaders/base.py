@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from lazyrag.data.node import DocNode
 from lazyrag.data.pictures import LINKED_PICTURES, FoundPictures
 from lazyrag.data.segment import EMPTY, TABLE, Location, check_metadata
-from lazyrag.errors import LoaderEndedError, LoadError, MissingDependencyError, NoReaderError, sentence
+from lazyrag.errors import (
+    LoaderEndedError,
+    LoadError,
+    MissingDependencyError,
+    NoReaderError,
+    sentence,
+)
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.registry import Registry
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
@@ -37,22 +43,26 @@ MAX_NESTING = 5
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """Limits for loading one file. A file that exceeds one fails with an error that names the limit.
+    """Limits for loading one file. A file that exceeds one fails with an error that names the
+    limit.
 
-    ``time_s`` and ``memory_bytes`` are for what is read in another process: PDF files always are, other files with
-    ``Document(processes=...)``. Loaders that another process cannot import are called without these two.
+    ``time_s`` and ``memory_bytes`` are for what is read in another process: PDF files always are,
+    other files with ``Document(processes=...)``. Loaders that another process cannot import are
+    called without these two.
 
     Args:
         bytes: Size of a file. 0 or None removes a limit, here and below.
         pages: Pages or slides.
         unpacked_bytes: Uncompressed size of a container, nested ones included.
-        work: Steps of work, in addition to two for each byte of the file: a cell of a table, also an empty or a
-            repeated one, a tag, a chapter. It bounds the time and the memory of files that expand.
+        work: Steps of work, in addition to two for each byte of the file: a cell of a table, also
+            an empty or a repeated one, a tag, a chapter. It bounds the time and the memory of files
+            that expand.
         members: Files in a container, nested ones and attachments included.
         time_s: Seconds for one file.
-        memory_bytes: Memory of the loading process with its libraries, 50 MiB or more, without child processes. Linux
-            only; elsewhere an explicit limit is refused.
-        files_per_process: Files after which a process is replaced, so that memory leaks of parsers do not add up.
+        memory_bytes: Memory of the loading process with its libraries, 50 MiB or more, without
+            child processes. Linux only; elsewhere an explicit limit is refused.
+        files_per_process: Files after which a process is replaced, so that memory leaks of parsers
+            do not add up.
 
     Raises:
         ConfigError: If a limit is negative or not a number.
@@ -78,7 +88,9 @@ class LoadLimits:
                 continue
             if one.name == "time_s":
                 expected = "a number of seconds >= 0, where 0 is no limit"
-                value = validate_number("time_s", value, expected, lambda seconds: 0 <= seconds < math.inf)
+                value = validate_number(
+                    "time_s", value, expected, lambda seconds: 0 <= seconds < math.inf
+                )
             else:
                 value = validate_integer(one.name, value, 0)
             object.__setattr__(self, one.name, value or None)
@@ -123,7 +135,8 @@ class FileReader:
 
 
 FindReader: TypeAlias = Callable[[str, str], "FileReader | None"]
-"""From a file's name relative to its dataset or archive, and its own name, to its user's reader, or None."""
+"""From a file's name relative to its dataset or archive, and its own name, to its user's reader, or
+None."""
 
 
 @dataclass(slots=True)
@@ -157,7 +170,9 @@ class Reading:
         most = self.limits.work
         if most is not None and self.work > most:
             self.exceeded = True
-            problem = "Reading the file takes too many steps: it repeats cells, tags or parts too often"
+            problem = (
+                "Reading the file takes too many steps: it repeats cells, tags or parts too often"
+            )
             raise over_limit(problem, "work", most)
 
     def spend_text(self, text: str) -> None:
@@ -171,7 +186,9 @@ class Reading:
 
     @contextmanager
     def tolerated(self, part: str) -> Iterator[None]:
-        """Note a part that is damaged, and go on. A part that exceeds a limit still ends the file."""
+        """Note a part that is damaged, and go on. A part that exceeds a limit still ends the
+        file.
+        """
         try:
             yield
         except PART_ERRORS as exc:
@@ -199,7 +216,9 @@ class Reading:
     @property
     def is_over(self) -> bool:
         """Whether a limit is exceeded that all parts of the file share."""
-        return self.has_too_many_members or (self.limits.work is not None and self.work > self.limits.work)
+        return self.has_too_many_members or (
+            self.limits.work is not None and self.work > self.limits.work
+        )
 
     def count_unpacked(self, count: int, what: str) -> None:
         """Count uncompressed bytes.
@@ -215,7 +234,11 @@ class Reading:
         most = self.limits.unpacked_bytes
         if most is not None and self.unpacked > most:
             self.exceeded = True
-            raise over_limit(f"The {what} unpacks to more than {most / (1 << 20):,.4g} MiB", "unpacked_bytes", most)
+            raise over_limit(
+                f"The {what} unpacks to more than {most / (1 << 20):,.4g} MiB",
+                "unpacked_bytes",
+                most,
+            )
 
 
 def part_problem(error: Exception) -> str:
@@ -242,7 +265,9 @@ def reading() -> Reading:
 
 
 @contextmanager
-def read_within(limits: LoadLimits | None, readers: FindReader | None, *, source: bool = False) -> Iterator[Reading]:
+def read_within(
+    limits: LoadLimits | None, readers: FindReader | None, *, source: bool = False
+) -> Iterator[Reading]:
     """Begin to load a file. A nested file shares the limits, readers and aim of the outer one.
 
     Args:
@@ -293,10 +318,11 @@ class LoadedFile:
     Args:
         text: The complete text, in reading order.
         locations: Pages or headings, as ascending stretches of the text.
-        metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be filtered by.
+        metadata: Of the file, such as title and author; names declared in ``doc_fields`` can be
+            filtered by.
         tables: The tables, see `lazyrag.data.tables.FoundTable.location`.
-        fields: Further values of the file by name, such as all properties of a document. Those whose names are
-            declared in ``doc_fields`` become metadata.
+        fields: Further values of the file by name, such as all properties of a document. Those
+            whose names are declared in ``doc_fields`` become metadata.
 
     Example:
         >>> LoadedFile("Water of 80 degrees", metadata={"author": "Li"}).metadata["author"]
@@ -310,8 +336,10 @@ class LoadedFile:
     fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
-        given = self.locations if isinstance(self.locations, (tuple, list)) else ()  # which are checked later
-        if any(isinstance(one, Location) and one.kind == TABLE for one in given):  # of a file within the file
+        # which are checked later
+        given = self.locations if isinstance(self.locations, (tuple, list)) else ()
+        # of a file within the file
+        if any(isinstance(one, Location) and one.kind == TABLE for one in given):
             for name, is_table in (("tables", True), ("locations", False)):
                 own = (one for one in given if (one.kind == TABLE) is is_table)
                 object.__setattr__(self, name, (*(self.tables if is_table else ()), *own))
@@ -335,15 +363,16 @@ def unpacked_file(packed: Sequence[Any]) -> LoadedFile:
 
 
 Loadable: TypeAlias = "LoadedFile | str | DocNode | Iterable[str | DocNode]"
-"""Return types of loaders: parts (pages, sheets) are joined to one text, and each part becomes a place."""
+"""Return types of loaders: parts (pages, sheets) are joined to one text, and each part becomes a
+place."""
 
 
 class DataLoader(Protocol):
     """Reads one file. A loader is a class without constructor arguments, registered for suffixes.
 
     A loader whose text is not the text of the file, as it renders HTML or JSON, may have a method
-    ``load_source(path)`` too, which returns the file's own text. Transforms with ``reads_source`` receive
-    that.
+    ``load_source(path)`` too, which returns the file's own text. Transforms with ``reads_source``
+    receive that.
     """
 
     def load(self, path: Path) -> Loadable:
@@ -374,7 +403,8 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
         replace: Replace another loader.
 
     Returns:
-        A decorator of a class with ``load(self, path)`` or of a function of the path; returned unchanged.
+        A decorator of a class with ``load(self, path)`` or of a function of the path; returned
+        unchanged.
 
     Raises:
         ConfigError: If there is no suffix, one has no dot, or the class has no ``load``.
@@ -384,13 +414,24 @@ def register_loader(*suffixes: str, replace: bool = False) -> Callable[[L], L]:
         ... def read_motd(path):
         ...     return path.read_text(encoding="utf-8")
     """
-    are_valid = bool(suffixes) and all(isinstance(suffix, str) and suffix.startswith(".") for suffix in suffixes)
+    are_valid = bool(suffixes) and all(
+        isinstance(suffix, str) and suffix.startswith(".") for suffix in suffixes
+    )
     require(are_valid, "The suffixes of register_loader", suffixes, "one or several such as '.log'")
 
     def enter(loader: L) -> L:
-        is_loader = callable(getattr(loader, "load", None)) if isinstance(loader, type) else inspect.isfunction(loader)
+        is_loader = (
+            callable(getattr(loader, "load", None))
+            if isinstance(loader, type)
+            else inspect.isfunction(loader)
+        )
         is_loader = is_loader and not inspect.iscoroutinefunction(loader)
-        require(is_loader, "The argument of register_loader", loader, "a class with load(self, path), or a function")
+        require(
+            is_loader,
+            "The argument of register_loader",
+            loader,
+            "a class with load(self, path), or a function",
+        )
         for suffix in suffixes:
             loaders.register(suffix.lower(), loader, replace=replace)
         return loader
@@ -406,22 +447,25 @@ def load_file(
     readers: FindReader | None = None,
     source: bool | str = False,
 ) -> LoadedFile:
-    """Load a file with the reader for its name, the loader for its suffix, or the loader for its content.
+    """Load a file with the reader for its name, the loader for its suffix, or the loader for its
+    content.
 
-    A suffix that a user registered always decides. A built-in suffix decides unless the first bytes are those of
-    another format. Without a loader for the suffix, the content decides.
+    A suffix that a user registered always decides. A built-in suffix decides unless the first bytes
+    are those of another format. Without a loader for the suffix, the content decides.
 
     Args:
         path: An existing file.
-        name: Its path relative to its dataset or archive, for patterns of readers; "" for its own name.
+        name: Its path relative to its dataset or archive, for patterns of readers; "" for its own
+            name.
         limits: Limits, except for time and memory; None for the default ones.
         readers: Readers by file name.
-        source: Return the file's own text where its loader can, see `DataLoader`; also of files within the
-            file. A kind of `lazyrag.data.pictures`: its pictures.
+        source: Return the file's own text where its loader can, see `DataLoader`; also of files
+            within the file. A kind of `lazyrag.data.pictures`: its pictures.
 
     Raises:
         ConfigError: If path is not a path.
-        LoadError: If no loader reads the file, its loader fails, it exceeds a limit, or it has no text.
+        LoadError: If no loader reads the file, its loader fails, it exceeds a limit, or it has no
+            text.
 
     Example:
         >>> import tempfile
@@ -442,7 +486,9 @@ def load_file(
                 reader = find_reader(path, name or path.name, state)
             except MissingDependencyError as exc:
                 return _plain_text(path, exc)
-            return _pictures(reader, path, source) if isinstance(source, str) else _read(reader, path)
+            return (
+                _pictures(reader, path, source) if isinstance(source, str) else _read(reader, path)
+            )
     except (LoadError, MissingDependencyError) as exc:
         raise _about(exc, path=str(path)) from (exc.__cause__ or exc)
 
@@ -455,7 +501,9 @@ file_parts.declare("pictures", "lazyrag.loaders.pictures:find_pictures")
 def _pictures(reader: FileReader, path: Path, kind: str) -> LoadedFile:
     loader = next(iter(getattr(reader.load, "args", ())), None)  # of a user, with a password
     suffix = reader.content or known_suffix(path)
-    found: FoundPictures = file_parts["pictures"](path, suffix, loader, linked=kind == LINKED_PICTURES)
+    found: FoundPictures = file_parts["pictures"](
+        path, suffix, loader, linked=kind == LINKED_PICTURES
+    )
     return LoadedFile(found.write())
 
 
@@ -473,17 +521,25 @@ _CHARACTERS_PER_STEP = 4
 
 
 def _check_size(path: Path, limits: LoadLimits) -> int:
-    """The size of a file that is small enough; 0 if it cannot be accessed, which its loader reports."""
+    """The size of a file that is small enough; 0 if it cannot be accessed, which its loader
+    reports.
+    """
     try:
         status = path.stat()
     except FileNotFoundError as exc:
-        raise LoadError(f"There is no file {str(path)!r}. Pass the path of an existing one.") from exc
+        raise LoadError(
+            f"There is no file {str(path)!r}. Pass the path of an existing one."
+        ) from exc
     except OSError:
         return 0
     if stat.S_ISDIR(status.st_mode):
-        raise LoadError(f"{str(path)!r} is a folder. Pass the path of a file; Document(folder) reads folders.")
+        raise LoadError(
+            f"{str(path)!r} is a folder. Pass the path of a file; Document(folder) reads folders."
+        )
     if not stat.S_ISREG(status.st_mode):  # a pipe would block, and a device may have no end
-        raise LoadError(f"{str(path)!r} is not a regular file. Copy its content to a file, and pass that.")
+        raise LoadError(
+            f"{str(path)!r} is not a regular file. Copy its content to a file, and pass that."
+        )
     if limits.bytes is not None and status.st_size > limits.bytes:
         raise over_limit(f"The file has {status.st_size:,} bytes", "bytes", limits.bytes)
     return status.st_size
@@ -518,9 +574,15 @@ def find_reader(path: Path, name: str, state: Reading) -> FileReader:
         found = sniff(path, suffix=suffix if has_loader else "")
     except OSError as exc:
         if not has_loader:
-            raise LoadError(f"The file cannot be read ({exc.strerror}). Check its permissions.") from exc
+            raise LoadError(
+                f"The file cannot be read ({exc.strerror}). Check its permissions."
+            ) from exc
         found = None
-    if found is None or found.suffix not in loaders or not (found.outweighs if has_loader else found.decides)(suffix):
+    if (
+        found is None
+        or found.suffix not in loaders
+        or not (found.outweighs if has_loader else found.decides)(suffix)
+    ):
         if not has_loader:
             raise _no_loader(suffix, found)
         return _registered(suffix)
@@ -565,8 +627,8 @@ def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
     elif found.suffix not in loaders and found.suffix != suffix:
         problem += f" Its content is that of {found.suffix} files, which none reads either."
     hint = (
-        f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or "
-        "@register_loader."
+        f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. Add a reader with"
+        " Document.add_reader or @register_loader."
     )
     return NoReaderError(f"{problem} {hint}", reason=f"no loader reads {what}")
 
@@ -582,7 +644,10 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
     except Exception as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": \n")
         if reader.built_in:
-            msg = f"{name} could not read the file ({found}). It may be damaged, or of another format."
+            msg = (
+                f"{name} could not read the file ({found}). It may be damaged, or of another"
+                " format."
+            )
         else:
             raised = sentence(f"The loader {name} of {reader.of} files raised {found}")
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
@@ -596,10 +661,17 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
         check_pages(len(own), f"{kind}s")
     state.spend_text(loaded.text)
     if not loaded.text.strip():
-        msg = "The file holds no text: it is empty, or its pages are pictures that need text recognition."
+        msg = (
+            "The file holds no text: it is empty, or its pages are pictures that need text"
+            " recognition."
+        )
         if notes:
             raise LoadError(sentence(f"Nothing of the file can be read: {notes[0]}"), loader=name)
-        raise NoReaderError(msg, reason="no text", loader=name) if reader.built_in else LoadError(msg, loader=name)
+        raise (
+            NoReaderError(msg, reason="no text", loader=name)
+            if reader.built_in
+            else LoadError(msg, loader=name)
+        )
     if notes:
         before = loaded.metadata.get("notes")
         listed = before if isinstance(before, list) else []
@@ -628,7 +700,9 @@ def known_suffix(path: Path) -> str:
 def _loaded(result: Any, name: str) -> LoadedFile:
     if isinstance(result, LoadedFile):
         return _checked(result, name)
-    if isinstance(result, (Mapping, bytes, bytearray)) or not isinstance(result, (str, DocNode, Iterable)):
+    if isinstance(result, (Mapping, bytes, bytearray)) or not isinstance(
+        result, (str, DocNode, Iterable)
+    ):
         raise _wrong_result(name, f"returned {type(result).__name__}")
     parts = [result] if isinstance(result, (str, DocNode)) else list(result)
     for part in parts:
@@ -676,14 +750,21 @@ def _common_metadata(parts: list[str | DocNode]) -> dict[str, Any]:
 def _file_metadata(parts: list[str | DocNode], loader: str) -> dict[str, Any]:
     """The metadata that parts give their file."""
     found: dict[str, Any] = {}
-    for name, value in (item for part in parts if isinstance(part, DocNode) for item in part.global_metadata.items()):
+    for name, value in (
+        item for part in parts if isinstance(part, DocNode) for item in part.global_metadata.items()
+    ):
         if found.setdefault(name, value) != value:
-            msg = f"The loader {loader} returned nodes with global_metadata {name!r} of {found[name]!r} and {value!r}."
+            msg = (
+                f"The loader {loader} returned nodes with global_metadata {name!r} of"
+                f" {found[name]!r} and {value!r}."
+            )
             raise LoadError(f"{msg} A file has one value: put what differs into metadata.")
     return found
 
 
-def join_parts(texts: Sequence[str], labels: Sequence[tuple[str, str]]) -> tuple[str, tuple[Location, ...]]:
+def join_parts(
+    texts: Sequence[str], labels: Sequence[tuple[str, str]]
+) -> tuple[str, tuple[Location, ...]]:
     """Join a file's parts by empty lines.
 
     Args:
@@ -715,7 +796,8 @@ _CONTAINED = frozenset(["attachment", "member", "message"])
 
 
 def source_texts(loaded: LoadedFile) -> list[tuple[str, str]]:
-    r"""The texts of a file and of the files inside of it, by the label of their place; "" for its own.
+    r"""The texts of a file and of the files inside of it, by the label of their place; "" for its
+    own.
 
     Example:
         >>> zipped = LoadedFile("[1]\n\n<p>", (Location(0, 3, "member", "a.json"), Location(5, 8, "member", "b.html")))
@@ -723,7 +805,10 @@ def source_texts(loaded: LoadedFile) -> list[tuple[str, str]]:
         [('a.json', '[1]'), ('b.html', '<p>')]
     """
     text, at = loaded.text, 0
-    inner = sorted((one for one in loaded.locations if one.kind in _CONTAINED), key=lambda one: (one.start, -one.end))
+    inner = sorted(
+        (one for one in loaded.locations if one.kind in _CONTAINED),
+        key=lambda one: (one.start, -one.end),
+    )
     found = [(Location(0, len(text), "", ""), list[str]())]
     within = [found[0]]  # a file's own text is all that is in no file inside of it
     for one in [*inner, Location(len(text), len(text), "", "")]:
@@ -762,7 +847,9 @@ class SourceLoader:
 
 
 class PythonLoader:
-    """Reads Python code as it is; each top-level function and class is a location, with its decorators."""
+    """Reads Python code as it is; each top-level function and class is a location, with its
+    decorators.
+    """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
@@ -771,5 +858,7 @@ class PythonLoader:
 
         data = path.read_bytes()
         cookies = (_COOKIE.match(line) for line in data.split(b"\n", 2)[:2])
-        read = find_encoding(data, declared=next((cookie[1].decode() for cookie in cookies if cookie), None))
+        read = find_encoding(
+            data, declared=next((cookie[1].decode() for cookie in cookies if cookie), None)
+        )
         return LoadedFile(read.text, tuple(python_definitions(read.text)), read.metadata)

@@ -1,7 +1,8 @@
 """Arabic and Hebrew lines: from the order on paper to the order in which they are written and read.
 
-The inverse of the Unicode bidirectional algorithm (UAX #9), by the classes of `unicodedata`. A line on paper may belong
-to several texts: "GB 100" between Arabic words is written "GB 100" or "100 GB". The first is chosen.
+The inverse of the Unicode bidirectional algorithm (UAX #9), by the classes of `unicodedata`. A line
+on paper may belong to several texts: "GB 100" between Arabic words is written "GB 100" or "100 GB".
+The first is chosen.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def logical_order(texts: Sequence[str], *, right_to_left: bool) -> list[int]:
     """The order in which the characters of a line are read.
 
     Args:
-        texts: Characters from left to right; letters of one glyph and marks are with their character.
+        texts: Characters from left to right; letters of one glyph and marks are with their
+            character.
         right_to_left: The direction of the paragraph.
 
     Returns:
@@ -74,11 +76,15 @@ def _kind(text: str) -> str:
     """The class of a character: L, R, A (Arabic letter), EN, AN, ES, ET, CS, or N for neutral."""
     classes = [unicodedata.bidirectional(one) for one in text]
     strong = next((_STRONG[one] for one in classes if one in _STRONG), None)
-    return strong or (classes[0] if classes and classes[0] in ("EN", "AN", "ES", "ET", "CS") else "N")
+    return strong or (
+        classes[0] if classes and classes[0] in ("EN", "AN", "ES", "ET", "CS") else "N"
+    )
 
 
 def _resolve_numbers(kinds: list[str], *, right_to_left: bool) -> None:
-    """Rules W2 to W7: numbers are part of a Latin run (L), or stand in Arabic (AN) or other text (EN)."""
+    """Rules W2 to W7: numbers are part of a Latin run (L), or stand in Arabic (AN) or other text
+    (EN).
+    """
     before = _nearest(kinds)
     after = _nearest(kinds[::-1])[::-1]
     numbers: set[int] = set()
@@ -112,7 +118,9 @@ def _nearest(kinds: Iterable[str]) -> list[str]:
 
 
 def _levels(kinds: Sequence[str], *, right_to_left: bool) -> list[int]:
-    """Embedding levels; neutral characters take the direction on both sides, or that of the paragraph (N1, N2)."""
+    """Embedding levels; neutral characters take the direction on both sides, or that of the
+    paragraph (N1, N2).
+    """
     base = int(right_to_left)
     own = {"L": 2 * base, "R": 1, "A": 1, "EN": 2, "AN": 2}
     levels = [own.get(kind, -1) for kind in kinds]
@@ -120,13 +128,20 @@ def _levels(kinds: Sequence[str], *, right_to_left: bool) -> list[int]:
     for is_neutral, run in groupby(levels, key=lambda level: level < 0):
         end = start + sum(1 for _ in run)
         if is_neutral:
-            sides = [kinds[at] != "L" if 0 <= at < len(kinds) else right_to_left for at in (start - 1, end)]
-            levels[start:end] = [base if sides[0] != sides[1] else 1 if sides[0] else own["L"]] * (end - start)
+            sides = [
+                kinds[at] != "L" if 0 <= at < len(kinds) else right_to_left
+                for at in (start - 1, end)
+            ]
+            levels[start:end] = [base if sides[0] != sides[1] else 1 if sides[0] else own["L"]] * (
+                end - start
+            )
         start = end
     return levels
 
 
-def _align_brackets(levels: list[int], kinds: Sequence[str], texts: Sequence[str], *, right_to_left: bool) -> None:
+def _align_brackets(
+    levels: list[int], kinds: Sequence[str], texts: Sequence[str], *, right_to_left: bool
+) -> None:
     """Rule N0: both brackets of a pair have one direction."""
     before = _nearest(kinds) if right_to_left else _nearest(kinds[::-1])[::-1]
     opened: dict[tuple[str, str], int] = {}
@@ -140,11 +155,14 @@ def _align_brackets(levels: list[int], kinds: Sequence[str], texts: Sequence[str
         elif levels[first] != levels[at]:
             context = before[first if right_to_left else at]
             foreign = context == "L" if right_to_left else context in ("R", "A")
-            levels[first] = levels[at] = (2 if right_to_left else 1) if foreign else int(right_to_left)
+            levels[first] = levels[at] = (
+                (2 if right_to_left else 1) if foreign else int(right_to_left)
+            )
 
 
 def mirrored(texts: Sequence[str]) -> list[str]:
-    """The brackets of a line in reading order; engines disagree on whether those in Arabic text are mirrored.
+    """The brackets of a line in reading order; engines disagree on whether those in Arabic text are
+    mirrored.
 
     A bracket after a blank opens, one before a blank closes; else they alternate.
 

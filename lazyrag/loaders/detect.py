@@ -1,7 +1,8 @@
 """Detection of encodings (`decode`) and of formats by content (`sniff`).
 
-Formats have three kinds of signs, of falling weight: magic bytes (PDF, archives, images); marks of text formats (HTML,
-XML, RTF); and looks (JSON, a mail, plain text), which count only without a known suffix.
+Formats have three kinds of signs, of falling weight: magic bytes (PDF, archives, images); marks of
+text formats (HTML, XML, RTF); and looks (JSON, a mail, plain text), which count only without a
+known suffix.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ class Decoded(NamedTuple):
 
 
 def decode(data: bytes, *, declared: str | None = None) -> str:
-    """Decode bytes: by byte order mark, as UTF-8, as declared, as East Asian, by statistics, in this order.
+    """Decode bytes: by byte order mark, as UTF-8, as declared, as East Asian, by statistics, in
+    this order.
 
-    A few invalid bytes in UTF-8 become U+FFFD. NUL and other control characters, which break stores and terminals,
-    become spaces. Line ends stay.
+    A few invalid bytes in UTF-8 become U+FFFD. NUL and other control characters, which break stores
+    and terminals, become spaces. Line ends stay.
 
     Args:
         data: A file's bytes.
@@ -90,7 +92,8 @@ def find_encoding(data: bytes, *, declared: str | None = None) -> Decoded:
 
 
 def clean(text: str) -> str:
-    r"""Replace control characters by spaces, and lone surrogates by U+FFFD: escapes of a format may yield them.
+    r"""Replace control characters by spaces, and lone surrogates by U+FFFD: escapes of a format may
+    yield them.
 
     Example:
         >>> clean("tea\0\ud83c")
@@ -100,7 +103,8 @@ def clean(text: str) -> str:
 
 
 _SURE = 0.8
-_ASCII, _BEFORE = bytes(range(1, 0x80)), 64  # samples begin so many bytes before the first that is not ASCII
+# samples begin so many bytes before the first that is not ASCII
+_ASCII, _BEFORE = bytes(range(1, 0x80)), 64
 _MANY = 40  # East Asian characters, which no other text is by chance
 _Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
 
@@ -127,7 +131,9 @@ def _decoded(data: bytes, declared: str | None) -> _Found:
 
 
 def _as_utf8(data: bytes) -> _Found | None:
-    """UTF-8, or what is valid UTF-8 as well: 7-bit encodings with escapes, UTF-16 of small alphabets."""
+    """UTF-8, or what is valid UTF-8 as well: 7-bit encodings with escapes, UTF-16 of small
+    alphabets.
+    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -144,7 +150,9 @@ def _as_utf8(data: bytes) -> _Found | None:
 
 
 def _by_language(data: bytes) -> _Found | None:
-    """The text in the encoding that suits a language; that of an alphabet if it is sure, else the East Asian one."""
+    """The text in the encoding that suits a language; that of an alphabet if it is sure, else the
+    East Asian one.
+    """
     from lazyrag.loaders.alphabets import LOW, by_alphabet, by_letters, by_marks, utf16_or_32
 
     if (typed := by_marks(data)) is not None:
@@ -157,17 +165,29 @@ def _by_language(data: bytes) -> _Found | None:
     latin = by_letters(data)
     if latin is not None and sum(map(data[:_SAMPLE].lower().count, _ASCII_LETTERS)) <= high:
         latin = latin if latin.confidence > LOW else None
-    elif latin is not None and latin.confidence > LOW and (found is None or _ALONE.sub("", found[0]).isascii()):
+    elif (
+        latin is not None
+        and latin.confidence > LOW
+        and (found is None or _ALONE.sub("", found[0]).isascii())
+    ):
         return latin
     spelled = by_alphabet(data)
     if spelled is not None and spelled.encoding == "cp874" and spelled.confidence > _SURE:
         return spelled
     if found is not None:
         return *found[:2], round((1 - 0.5 / wide) * (1.0 if spelled is None else 0.85), 2)
-    return utf16_or_32(data) or spelled or _japanese_without_kana(data) or latin or _mostly_simplified(data)
+    return (
+        utf16_or_32(data)
+        or spelled
+        or _japanese_without_kana(data)
+        or latin
+        or _mostly_simplified(data)
+    )
 
 
-_ALONE = re.compile(r"(?<![^\x00-\x7f])(?:(?<=[A-Za-z])[^\x00-\x7f]|[^\x00-\x7f](?=[A-Za-z]))(?![^\x00-\x7f])")
+_ALONE = re.compile(
+    r"(?<![^\x00-\x7f])(?:(?<=[A-Za-z])[^\x00-\x7f]|[^\x00-\x7f](?=[A-Za-z]))(?![^\x00-\x7f])"
+)
 """A character beyond ASCII within a word of ASCII letters, which is none of East Asia."""
 _ASCII_LETTERS = [bytes([code]) for code in range(ord("a"), ord("z") + 1)]
 
@@ -176,12 +196,16 @@ def _strictly(data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as exc:
-        problem = f"The file says it is {encoding}, which byte {exc.start} contradicts ({exc.reason})"
+        problem = (
+            f"The file says it is {encoding}, which byte {exc.start} contradicts ({exc.reason})"
+        )
         raise LoadError(f"{problem}. Save it again as UTF-8.") from exc
 
 
 def _damaged_utf8(data: bytes) -> tuple[str, str] | None:
-    """UTF-8 with a few invalid bytes, which become U+FFFD. Other encodings hardly ever form valid sequences."""
+    """UTF-8 with a few invalid bytes, which become U+FFFD. Other encodings hardly ever form valid
+    sequences.
+    """
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     wide = len(text) - len(text.encode("ascii", "ignore")) - broken
@@ -189,7 +213,13 @@ def _damaged_utf8(data: bytes) -> tuple[str, str] | None:
 
 
 # Names that mean a superset, as in browsers.
-_SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252", "shift_jis": "cp932"}
+_SUPERSETS = {
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "iso8859-1": "cp1252",
+    "ascii": "cp1252",
+    "shift_jis": "cp932",
+}
 
 
 def _as_declared(data: bytes, declared: str | None) -> tuple[str, str] | None:
@@ -221,8 +251,8 @@ def _utf16_without_mark(data: bytes) -> tuple[str, str] | None:
 def _east_asian(data: bytes) -> tuple[str, str] | None:
     """The text in the East Asian encoding in which it consists of everyday characters, else None.
 
-    A few characters suffice, where statistics over bytes guess. Japanese is recognized by kana, Korean by Hangul alone;
-    the rest is Chinese if possible, simplified before traditional.
+    A few characters suffice, where statistics over bytes guess. Japanese is recognized by kana,
+    Korean by Hangul alone; the rest is Chinese if possible, simplified before traditional.
     """
     for encoding, suits in (
         ("cp932", _is_japanese),
@@ -241,7 +271,8 @@ def _east_asian(data: bytes) -> tuple[str, str] | None:
 
 
 def _is_japanese(text: str) -> bool:
-    """Whether a fifth of the characters are hiragana or full-width katakana, hardly any half-width or rare kanji.
+    """Whether a fifth of the characters are hiragana or full-width katakana, hardly any half-width
+    or rare kanji.
 
     Two bytes of Chinese or Korean are two half-width katakana in Shift-JIS.
     """
@@ -249,11 +280,17 @@ def _is_japanese(text: str) -> bool:
     kana = sum("\u3041" <= character <= "\u30fe" for character in wide)
     halves = sum("\uff61" <= character <= "\uff9f" for character in wide)
     rare = sum(_lead(character, "shift_jis") >= 0x98 for character in wide)
-    return len(wide) >= 2 and kana >= 0.2 * len(wide) and halves <= 0.1 * len(wide) and rare <= 0.2 * len(wide)
+    return (
+        len(wide) >= 2
+        and kana >= 0.2 * len(wide)
+        and halves <= 0.1 * len(wide)
+        and rare <= 0.2 * len(wide)
+    )
 
 
 def _is_korean(text: str) -> bool:
-    """Whether nearly all letters are common Korean syllables, a tenth of them the most frequent ones.
+    """Whether nearly all letters are common Korean syllables, a tenth of them the most frequent
+    ones.
 
     Of Chinese bytes, six of ten characters are common syllables, but few are frequent ones.
     """
@@ -296,7 +333,9 @@ def _is_traditional(text: str) -> bool:
     return known >= 0.9 * len(wide)
 
 
-_CJK_BETWEEN_LATIN = re.compile(r"[A-Za-z][\u4e00-\u9fff][a-z]|[A-Za-z][\u4e00-\u9fff](?![\u3400-\u9fff])(?=[^\w\s]|$)")
+_CJK_BETWEEN_LATIN = re.compile(
+    r"[A-Za-z][\u4e00-\u9fff][a-z]|[A-Za-z][\u4e00-\u9fff](?![\u3400-\u9fff])(?=[^\w\s]|$)"
+)
 
 
 def _lead(character: str, encoding: str) -> int:
@@ -319,10 +358,15 @@ def _japanese_without_kana(data: bytes) -> tuple[str, str] | None:
     wide = [character for character in text[:_SAMPLE] if not character.isascii()]
     everyday = sum(_lead(character, "cp932") in range(0x81, 0x99) for character in wide)
     halves = sum("\uff61" <= character <= "\uff9f" for character in wide)
-    return (text, "cp932") if len(wide) >= 2 and not halves and everyday >= 0.9 * len(wide) else None
+    return (
+        (text, "cp932") if len(wide) >= 2 and not halves and everyday >= 0.9 * len(wide) else None
+    )
 
 
-_BINARY = "The file is not text in any known encoding. Give it the right suffix, or save it again as UTF-8."
+_BINARY = (
+    "The file is not text in any known encoding. Give it the right suffix, or save it again as"
+    " UTF-8."
+)
 
 
 def _control_share(data: bytes) -> float:
@@ -393,12 +437,20 @@ _MAGIC: Mapping[str, bytes] = {
     ".xz": rb"\xfd7zXZ\0",
 }
 _ANY_MAGIC = re.compile(  # one search instead of twenty
-    b"|".join(b"(?P<_%s>%s)" % (suffix[1:].encode(), pattern) for suffix, pattern in _MAGIC.items()), re.DOTALL
+    b"|".join(
+        b"(?P<_%s>%s)" % (suffix[1:].encode(), pattern) for suffix, pattern in _MAGIC.items()
+    ),
+    re.DOTALL,
 )
 _ZIPPED = {".xlsm", *_ZIP_MEMBERS.values(), *_MIME_MEMBERS.values()} - {""}
-_BINARY_SUFFIXES = {".pdf", ".zip", ".jpeg", ".tif", *_MAGIC, *_ZIPPED, *_OLE_STREAMS.values()} - {""}
+_BINARY_SUFFIXES = {".pdf", ".zip", ".jpeg", ".tif", *_MAGIC, *_ZIPPED, *_OLE_STREAMS.values()} - {
+    ""
+}
 # Containers of audio and video, whose first bytes do not show the content.
-_ALIKE = (frozenset([".3gp", ".m4a", ".m4b", ".m4v", ".mov", ".mp4"]), frozenset([".oga", ".ogg", ".ogv", ".opus"]))
+_ALIKE = (
+    frozenset([".3gp", ".m4a", ".m4b", ".m4v", ".mov", ".mp4"]),
+    frozenset([".oga", ".ogg", ".ogv", ".opus"]),
+)
 
 _PDF = re.compile(rb"(?:^|[\r\n])%PDF-\d\.\d")
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
@@ -409,7 +461,18 @@ _RTF = re.compile(r"\{\\rtf\d")
 _JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*[{\["\]])')
 _HEADER = re.compile(r"([A-Za-z][\w-]*):[ \t]?.*(?:\r?\n[ \t]+.*)*\r?(?:\n|$)")
 _MAIL_HEADERS = frozenset(
-    ["from", "to", "cc", "subject", "date", "received", "message-id", "mime-version", "return-path", "delivered-to"]
+    [
+        "from",
+        "to",
+        "cc",
+        "subject",
+        "date",
+        "received",
+        "message-id",
+        "mime-version",
+        "return-path",
+        "delivered-to",
+    ]
 )
 
 
@@ -438,7 +501,8 @@ class Sniffed:
     marked: bool = False
 
     def decides(self, suffix: str) -> bool:
-        """Whether the content decides for a suffix without loader. Looks do not suffice for images: it may be damaged.
+        """Whether the content decides for a suffix without loader. Looks do not suffice for images:
+        it may be damaged.
 
         Example:
             >>> Sniffed(".txt").decides(".conf"), Sniffed(".txt").decides(".png")
@@ -447,7 +511,8 @@ class Sniffed:
         return self.sure or self.marked or suffix not in _BINARY_SUFFIXES
 
     def outweighs(self, suffix: str) -> bool:
-        """Whether the content outweighs another suffix. A container without the members of its format is damaged.
+        """Whether the content outweighs another suffix. A container without the members of its
+        format is damaged.
 
         Example:
             >>> Sniffed(".html", marked=True).outweighs(".pdf"), Sniffed(".html", marked=True).outweighs(".txt")
@@ -465,7 +530,8 @@ def sniff(path: Path, *, suffix: str = "") -> Sniffed | None:
 
     Args:
         path: An existing file.
-        suffix: Its suffix, if there is a loader for it: only formats that can outweigh it are looked for.
+        suffix: Its suffix, if there is a loader for it: only formats that can outweigh it are
+            looked for.
 
     Raises:
         OSError: If it cannot be read.
@@ -495,7 +561,9 @@ def sniff(path: Path, *, suffix: str = "") -> Sniffed | None:
 def _container(file: BinaryIO, head: bytes) -> Sniffed | None:
     """Detect a zip-based format by its members."""
     if head[30:38] == b"mimetype":
-        found = next((suffix for kind, suffix in _MIME_MEMBERS.items() if head.startswith(kind, 38)), "")
+        found = next(
+            (suffix for kind, suffix in _MIME_MEMBERS.items() if head.startswith(kind, 38)), ""
+        )
         if found:
             return Sniffed(found, sure=True)
     import zipfile  # with shutil and the compressors, slow to import
@@ -517,7 +585,9 @@ def _compound(file: BinaryIO, head: bytes) -> Sniffed | None:
         return None
     file.seek((first + 1) << shift)
     directory = file.read(4 * _HEAD)
-    suffix = next((suffix for name, suffix in _OLE_STREAMS.items() if name + b"\0\0" in directory), "")
+    suffix = next(
+        (suffix for name, suffix in _OLE_STREAMS.items() if name + b"\0\0" in directory), ""
+    )
     return Sniffed(suffix, sure=True) if suffix else None
 
 
@@ -528,7 +598,8 @@ def _text(file: BinaryIO, head: bytes) -> Sniffed | None:
         data = data[: data.rindex(b"\n") + 1]  # do not cut a character in two
     if not data.strip():
         return None
-    wide = data.startswith(_WIDE_MARKS) or data[:2].count(0) == 1  # UTF-16, which is half control characters
+    # UTF-16, which is half control characters
+    wide = data.startswith(_WIDE_MARKS) or data[:2].count(0) == 1
     if not wide and len(data.translate(None, _CONTROLS)) < len(data):
         return _marked(head.decode("latin-1"))
 
@@ -555,7 +626,14 @@ def _first_element(text: str) -> int:
     position = 0
     while True:
         position += len(text[position:]) - len(text[position:].lstrip())
-        end = next((end for start, end in (("<!--", "-->"), ("<?xml", "?>")) if text.startswith(start, position)), None)
+        end = next(
+            (
+                end
+                for start, end in (("<!--", "-->"), ("<?xml", "?>"))
+                if text.startswith(start, position)
+            ),
+            None,
+        )
         found = -1 if end is None else text.find(end, position)
         if end is None or found < 0:
             return position

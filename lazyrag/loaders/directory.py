@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 Rules: TypeAlias = "tuple[str, str, GitIgnoreSpec]"
-"""Patterns of one ignore file, with the identity of its folder and a slash ("" for the dataset's), and its name."""
+"""Patterns of one ignore file, with the identity of its folder and a slash ("" for the dataset's),
+and its name."""
 
 STORE_FOLDER = ".lazyrag"
 """The folder in which the command line keeps its store; not a part of any dataset."""
@@ -33,14 +34,16 @@ _LEFT_OUT_SUFFIXES = (".min.css", ".min.js")
 _ENVIRONMENT = "pyvenv.cfg"  # in every virtual environment
 _BLOCK_BYTES = 1 << 18
 _LEADS_OUT = "link to a file outside of the dataset; pass follow_links=True to read it"
-_LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR)  # of a link; a missing target is no error in os.scandir
+# of a link; a missing target is no error in os.scandir
+_LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR)
 
 
 class Signature(NamedTuple):
     """A cheap check for changes of a file.
 
-    Equal signatures mean equal content, except for a file that was written in place with the same length, and either
-    within a tick of the file system's clock (see `lazyrag.ingest.dataset.KnownFile`) or with its time reset.
+    Equal signatures mean equal content, except for a file that was written in place with the same
+    length, and either within a tick of the file system's clock (see
+    `lazyrag.ingest.dataset.KnownFile`) or with its time reset.
 
     Args:
         size: In bytes.
@@ -79,12 +82,14 @@ class Listing:
     Args:
         found: The files, sorted by identity.
         skipped: Pairs (relative path, reason), sorted.
-        unreadable: Relative paths of folders that could not be listed and links that could not be followed, sorted;
-            also in ``skipped``. Known files below them may still exist.
+        unreadable: Relative paths of folders that could not be listed and links that could not be
+            followed, sorted; also in ``skipped``. Known files below them may still exist.
         seen_ns: Wall-clock time before the listing, in nanoseconds since 1970.
-        left_out: Identities in ``skipped`` that the selection leaves out: documents of files there are deleted.
+        left_out: Identities in ``skipped`` that the selection leaves out: documents of files there
+            are deleted.
         folders: The files by folder and name, for the next listing.
-        clashes: Files whose identity differs from that of a found file only by its normal form: these fail.
+        clashes: Files whose identity differs from that of a found file only by its normal form:
+            these fail.
     """
 
     found: tuple[FoundFile, ...] = ()
@@ -92,13 +97,17 @@ class Listing:
     unreadable: tuple[str, ...] = ()
     seen_ns: int = 0
     left_out: frozenset[str] = frozenset()
-    folders: Mapping[str, Mapping[str, FoundFile]] = field(default_factory=dict, compare=False, repr=False)
+    folders: Mapping[str, Mapping[str, FoundFile]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     clashes: tuple[FoundFile, ...] = ()
 
     def leaves_out(self, identity: str) -> bool:
         """Whether the selection leaves out a file, or a folder that it is in."""
         return bool(self.left_out) and any(
-            identity[:at] in self.left_out for at in range(1, len(identity) + 1) if identity[at : at + 1] in ("/", "")
+            identity[:at] in self.left_out
+            for at in range(1, len(identity) + 1)
+            if identity[at : at + 1] in ("/", "")
         )
 
 
@@ -125,12 +134,20 @@ class Selection:
         Raises:
             ConfigError: If a value has the wrong type, or a pattern is invalid.
         """
-        values = {name: getattr(self, name) if given.get(name) is None else given[name] for name in self.__slots__}
+        values = {
+            name: getattr(self, name) if given.get(name) is None else given[name]
+            for name in self.__slots__
+        }
         for name in ("include", "exclude"):
             values[name] = tuple(map(normal_name, validate_texts(name, values[name])))
             wrong = [pattern for pattern in values[name] if not _is_pattern(pattern)]
             require(not wrong, name, wrong, "patterns of gitignore such as '*.md'")
-        return Selection(**{**values, "use_gitignore": validate_boolean("use_gitignore", values["use_gitignore"])})
+        return Selection(
+            **{
+                **values,
+                "use_gitignore": validate_boolean("use_gitignore", values["use_gitignore"]),
+            }
+        )
 
 
 def _spec(patterns: Iterable[str]) -> GitIgnoreSpec:
@@ -158,12 +175,14 @@ def find_files(
 ) -> Listing:
     """List the files below a folder, with their signatures.
 
-    Skips hidden files and folders (the folder itself may be hidden), lock files of office programs, links to folders
-    or out of the folder, everything that is not a regular file, and what the selection leaves out.
+    Skips hidden files and folders (the folder itself may be hidden), lock files of office programs,
+    links to folders or out of the folder, everything that is not a regular file, and what the
+    selection leaves out.
 
     Args:
         folder: An existing folder.
-        before: An earlier listing; its files with the same signature are taken over, as the same objects.
+        before: An earlier listing; its files with the same signature are taken over, as the same
+            objects.
         follow_links: Include links to files outside of the folder.
         selection: What the user chose of the folder; None for all.
 
@@ -189,20 +208,29 @@ def find_files(
             walk.list_folder(current, prefix, rules)
         except OSError as exc:
             if not prefix:
-                msg = f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Pass an existing folder."
+                msg = (
+                    f"The dataset's folder {folder} cannot be listed ({exc.strerror}). Pass an"
+                    " existing folder."
+                )
                 raise DatasetPathError(msg) from exc
             walk.unreadable.append(prefix[:-1])
             walk.skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
     if before is not None and walk.folders == before.folders:
         found, clashes = before.found, before.clashes
     else:
-        found, clashes = _without_clashes(sorted(file for here in walk.folders.values() for file in here.values()))
+        found, clashes = _without_clashes(
+            sorted(file for here in walk.folders.values() for file in here.values())
+        )
     unreadable = tuple(sorted(walk.unreadable))
     left_out = frozenset(walk.left_out)
-    return Listing(found, tuple(sorted(walk.skipped)), unreadable, seen_ns, left_out, walk.folders, clashes)
+    return Listing(
+        found, tuple(sorted(walk.skipped)), unreadable, seen_ns, left_out, walk.folders, clashes
+    )
 
 
-def _without_clashes(files: Sequence[FoundFile]) -> tuple[tuple[FoundFile, ...], tuple[FoundFile, ...]]:
+def _without_clashes(
+    files: Sequence[FoundFile],
+) -> tuple[tuple[FoundFile, ...], tuple[FoundFile, ...]]:
     """Files by identity, each with the first path; and the others."""
     first: dict[str, FoundFile] = {}
     clashes = [file for file in files if first.setdefault(file.identity, file) is not file]
@@ -218,7 +246,9 @@ class _Walk:
         before: Files of an earlier listing, by folder and name.
     """
 
-    def __init__(self, inside: str, selection: Selection, before: Mapping[str, Mapping[str, FoundFile]]) -> None:
+    def __init__(
+        self, inside: str, selection: Selection, before: Mapping[str, Mapping[str, FoundFile]]
+    ) -> None:
         self._inside, self._before = inside, before
         self._include = _spec(selection.include) if selection.include else None
         self._exclude = (("", "exclude=", _spec(selection.exclude)),) if selection.exclude else ()
@@ -234,7 +264,8 @@ class _Walk:
 
         Raises:
             OSError: If it cannot be listed.
-            ConfigError: If an ignore file in it cannot be read: what it leaves out must not be ingested.
+            ConfigError: If an ignore file in it cannot be read: what it leaves out must not be
+                ingested.
         """
         with os.scandir(current) as scan:
             entries = [entry for entry in scan if entry.name != STORE_FOLDER]
@@ -252,7 +283,9 @@ class _Walk:
             elif (file := self._add(entry, prefix, rules)) is not None:
                 here[entry.name] = same if same is not None and same == file else file
 
-    def _add(self, entry: os.DirEntry[str], prefix: str, rules: tuple[Rules, ...]) -> FoundFile | None:
+    def _add(
+        self, entry: os.DirEntry[str], prefix: str, rules: tuple[Rules, ...]
+    ) -> FoundFile | None:
         """Add what is skipped, or a folder; return a file."""
         identity = prefix + normal_name(entry.name)  # Path.relative_to takes 5 us for each
         try:
@@ -273,18 +306,35 @@ class _Walk:
         return None
 
     def _own_rules(self, entries: Sequence[os.DirEntry[str]], prefix: str) -> Iterator[Rules]:
-        """Yield the rules of the ignore files in a folder, the strongest last; report lines that are no pattern."""
-        for name, path in sorted((entry.name, entry.path) for entry in entries if entry.name in self._ignore_files):
+        """Yield the rules of the ignore files in a folder, the strongest last; report lines that
+        are no pattern.
+        """
+        for name, path in sorted(
+            (entry.name, entry.path) for entry in entries if entry.name in self._ignore_files
+        ):
             try:
-                lines = normal_name(Path(path).read_text(encoding="utf-8", errors="replace")).splitlines()
+                lines = normal_name(
+                    Path(path).read_text(encoding="utf-8", errors="replace")
+                ).splitlines()
             except OSError as exc:
-                msg = f"The ignore file {path} cannot be read ({exc.strerror}). Make it a readable file, or remove it."
+                msg = (
+                    f"The ignore file {path} cannot be read ({exc.strerror}). Make it a readable"
+                    " file, or remove it."
+                )
                 raise ConfigError(msg) from exc
-            wrong = {number: line for number, line in enumerate(lines, start=1) if not _is_pattern(line)}
+            wrong = {
+                number: line for number, line in enumerate(lines, start=1) if not _is_pattern(line)
+            }
             reason = "line {} of {} is no pattern of gitignore: {!r}. Correct or remove it"
             where = prefix + name
-            self.skipped += [(where, reason.format(number, where, line)) for number, line in wrong.items()]
-            yield prefix, name, _spec(line for number, line in enumerate(lines, start=1) if number not in wrong)
+            self.skipped += [
+                (where, reason.format(number, where, line)) for number, line in wrong.items()
+            ]
+            yield (
+                prefix,
+                name,
+                _spec(line for number, line in enumerate(lines, start=1) if number not in wrong),
+            )
 
     def _reason(self, identity: str, *, is_folder: bool, rules: tuple[Rules, ...]) -> str:
         """Return why a file or folder is left out; "" if it is not."""
@@ -361,7 +411,8 @@ def hash_file(path: str | os.PathLike[str]) -> str:
 def built_in_metadata(path: Path) -> dict[str, Any]:
     """The six built-in metadata fields (spec 001).
 
-    The creation date is the birth time if the system stores it, else the earlier of ctime and mtime.
+    The creation date is the birth time if the system stores it, else the earlier of ctime and
+    mtime.
 
     Raises:
         OSError: If the file is missing, unreadable, or not a regular file.
@@ -403,7 +454,11 @@ def _reason_to_skip(entry: os.DirEntry[str], inside: str) -> str:
         linked_folder = False
     if linked_folder:
         return "link to a folder"
-    return "link that leads nowhere" if entry.is_symlink() and not Path(entry.path).exists() else "not a regular file"
+    return (
+        "link that leads nowhere"
+        if entry.is_symlink() and not Path(entry.path).exists()
+        else "not a regular file"
+    )
 
 
 def _open_unnoticed(path: str, flags: int) -> int:

@@ -23,7 +23,9 @@ from lazyrag.text.sentences import CJK_LETTERS
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
-_ASIDE = frozenset(["aside", "button", "dialog", "footer", "form", "input", "menu", "nav", "select"])
+_ASIDE = frozenset(
+    ["aside", "button", "dialog", "footer", "form", "input", "menu", "nav", "select"]
+)
 _ASIDE_ROLES = frozenset(
     "alert banner complementary contentinfo dialog menu menubar navigation search toolbar tablist".split()
 )
@@ -62,8 +64,8 @@ class _Weight:
 def main_part(page: Element) -> Element:
     """The element with a page's main text. Navigation, side bars and the like are removed from it.
 
-    It is ``<main>`` or the only ``<article>`` if that has a fair share of the page's text, else the body. Headings and
-    tables stay. If hardly anything would remain, nothing is removed.
+    It is ``<main>`` or the only ``<article>`` if that has a fair share of the page's text, else the
+    body. Headings and tables stay. If hardly anything would remain, nothing is removed.
     """
     weights = _weigh(page)
     least = _MIN_SHARE * weights[page].letters
@@ -142,8 +144,9 @@ _UNSEEN_TAGS = frozenset(["head", "nav", "noscript", "script", "style", "svg", "
 _HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
 _BREAKS = {
     **dict.fromkeys(
-        "address article aside body caption center dd details dialog dir div dt fieldset figcaption footer form header "
-        "hgroup html legend li main menu nav option search section select summary tbody tfoot thead tr".split(),
+        "address article aside body caption center dd details dialog dir div dt fieldset figcaption"
+        " footer form header hgroup html legend li main menu nav option search section select"
+        " summary tbody tfoot thead tr".split(),
         1,
     ),
     **dict.fromkeys("blockquote dl figure h1 h2 h3 h4 h5 h6 hr ol p pre table ul".split(), 2),
@@ -164,13 +167,15 @@ _IS_CJK_EDGE = re.compile(_CJK_EDGE)
 
 @known_arguments
 class HtmlLoader:
-    """Reads a page as a browser displays it: blocks as lines, tables row by row with ``|`` between the cells.
+    """Reads a page as a browser displays it: blocks as lines, tables row by row with ``|`` between
+    the cells.
 
-    Invisible parts (scripts, styles, hidden elements) and navigation are skipped. Headings become locations; title,
-    description, author and language become metadata.
+    Invisible parts (scripts, styles, hidden elements) and navigation are skipped. Headings become
+    locations; title, description, author and language become metadata.
 
     Args:
-        main_text: Skip everything besides the main text, too: banners, side bars, related links, footers.
+        main_text: Skip everything besides the main text, too: banners, side bars, related links,
+            footers.
     """
 
     def __init__(self, *, main_text: bool = False) -> None:
@@ -180,7 +185,9 @@ class HtmlLoader:
         """Read the source."""
         data = path.read_bytes()
         declared = _DECLARED.search(data[:4096])
-        read = find_encoding(data, declared=declared[1].decode("ascii", "replace") if declared else None)
+        read = find_encoding(
+            data, declared=declared[1].decode("ascii", "replace") if declared else None
+        )
         return LoadedFile(read.text, metadata=read.metadata)
 
     def load(self, path: Path) -> LoadedFile:
@@ -209,7 +216,11 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
     writer = _write(main_part(page) if main_text else page)
     text = "".join(writer.pieces)
     return LoadedFile(
-        text, heading_locations(sorted(writer.headings), len(text)), metadata, tuple(writer.tables), fields
+        text,
+        heading_locations(sorted(writer.headings), len(text)),
+        metadata,
+        tuple(writer.tables),
+        fields,
     )
 
 
@@ -220,11 +231,15 @@ def parse_html(markup: str) -> html.HtmlElement:
     """Parse a page; see `read_html`."""
     reading().spend(_STEPS_PER_TAG * markup.count("<") + len(markup) // _CHARACTERS_PER_STEP)
     # lxml refuses text that declares an encoding, so it gets bytes.
-    parser = html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    parser = html.HTMLParser(
+        encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True
+    )
     try:
         page = html.document_fromstring(markup.encode("utf-8", "replace"), parser=parser)
     except etree.ParserError as exc:
-        raise NoReaderError(sentence(f"The page holds no element: {exc}"), reason="no text") from exc
+        raise NoReaderError(
+            sentence(f"The page holds no element: {exc}"), reason="no text"
+        ) from exc
     too_deep = [entry.message for entry in parser.error_log if "depth" in entry.message.lower()]
     if too_deep:
         raise LoadError(f"The elements of the page are nested too deep to be read ({too_deep[0]}).")
@@ -232,7 +247,9 @@ def parse_html(markup: str) -> html.HtmlElement:
 
 
 def _head(page: html.HtmlElement) -> tuple[dict[str, str], dict[str, str]]:
-    """Title, description, author and language; and all ``<meta>``, also without their prefixes such as ``dc.``."""
+    """Title, description, author and language; and all ``<meta>``, also without their prefixes such
+    as ``dc.``.
+    """
     named: dict[str, str] = {}
     for meta in page.iter("meta"):
         name = (meta.get("name") or meta.get("property") or meta.get("http-equiv") or "").lower()
@@ -277,7 +294,9 @@ def _write(page: html.HtmlElement, *, in_cell: bool = False) -> _Writer:
                 if titled is not None and not _is_hidden(titled):
                     writer.write(_cell_text(titled), verbatim=False)
                     writer.line(1, folded=False)
-                writer.table(*read_table(rows, header=_header_count(element), caption=_caption(element)))
+                writer.table(
+                    *read_table(rows, header=_header_count(element), caption=_caption(element))
+                )
                 walker.skip_subtree()
         else:
             if element is not unseen:
@@ -295,7 +314,9 @@ def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
     reading().spend(sum(1 for _ in table.iter()))
     groups: list[list[html.HtmlElement]] = [[]]
     inner = [*itertools.islice(table.iterdescendants("table"), _MAX_INNER)]
-    is_data = len(inner) < _MAX_INNER and any(_is_own(one, table) for one in table.iter("th", "thead", "caption"))
+    is_data = len(inner) < _MAX_INNER and any(
+        _is_own(one, table) for one in table.iter("th", "thead", "caption")
+    )
     outermost = (one for one in inner if next(one.iterancestors("table")) is table)
     within = {part for one in outermost for part in one.iter()} if is_data else set()
     for part in table.iter("*"):
@@ -303,7 +324,9 @@ def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
             continue
         above = part.getparent().tag
         is_outside = above in _ROW_GROUPS or above in {"table", "tr"}
-        if (part.tag in _IN_LAYOUT and not is_data) or (is_outside and part.tail and part.tail.strip()):
+        if (part.tag in _IN_LAYOUT and not is_data) or (
+            is_outside and part.tail and part.tail.strip()
+        ):
             return None
         if part.tag in _ROW_GROUPS or part.tag == "tr":
             if not is_outside or (part.text and part.text.strip()):
@@ -315,7 +338,11 @@ def _grid_rows(table: html.HtmlElement) -> list[list[GridCell]] | None:
         elif is_outside and part.tag not in _NO_ROWS:
             return None
     return [
-        [_grid_cell(cell, len(group) - at) for cell in row.iterchildren("td", "th") if not _is_hidden(cell)]
+        [
+            _grid_cell(cell, len(group) - at)
+            for cell in row.iterchildren("td", "th")
+            if not _is_hidden(cell)
+        ]
         for group in groups
         for at, row in enumerate(group)
     ]
@@ -329,7 +356,9 @@ def _is_own(part: html.HtmlElement, table: html.HtmlElement) -> bool:
 def _grid_cell(cell: html.HtmlElement, most_rows: int) -> GridCell:
     rows = _integer(cell.get("rowspan"), 1)
     return GridCell(
-        _cell_text(cell), min(max(1, _integer(cell.get("colspan"), 1)), 1_000), min(rows, most_rows) or most_rows
+        _cell_text(cell),
+        min(max(1, _integer(cell.get("colspan"), 1)), 1_000),
+        min(rows, most_rows) or most_rows,
     )
 
 
@@ -338,7 +367,11 @@ def _header_count(table: html.HtmlElement) -> int:
     rows = [row for row in table.iter("tr") if _is_own(row, table) and not _is_hidden(row)]
     named = itertools.takewhile(lambda row: row.getparent().tag == "thead", rows)
     return len(list(named)) or len(
-        list(itertools.takewhile(lambda row: row.find("th") is not None and row.find("td") is None, rows[:-1]))
+        list(
+            itertools.takewhile(
+                lambda row: row.find("th") is not None and row.find("td") is None, rows[:-1]
+            )
+        )
     )
 
 
@@ -360,7 +393,11 @@ def _cell_text(cell: html.HtmlElement) -> str:
 def _is_hidden(element: html.HtmlElement) -> bool:
     """Whether a browser hides an element until a script shows it. Tab panels appear on a click."""
     hidden, style = element.get("hidden"), element.get("style")
-    is_hidden = hidden != "until-found" if hidden is not None else style is not None and _HIDING.search(style)
+    is_hidden = (
+        hidden != "until-found"
+        if hidden is not None
+        else style is not None and _HIDING.search(style)
+    )
     return bool(is_hidden) and element.get("role") != "tabpanel"
 
 
@@ -413,7 +450,8 @@ class _Writer:
         self._owed_for_line_end = False  # the separator was a line end in the source
         self._items: dict[html.HtmlElement, int] = {}  # number of the last item by ordered list
         self._numbered = False  # nothing has followed an item's number yet
-        self._open_headings: list[list[int]] = []  # level, and after the first word: start, first piece
+        # level, and after the first word: start, first piece
+        self._open_headings: list[list[int]] = []
 
     def write(self, text: str | None, *, verbatim: bool) -> None:
         """Add text; white space is folded except in ``<pre>``."""
@@ -523,8 +561,9 @@ _EMPTY_ELEMENT = re.compile(
 class EpubLoader:
     """Reads an e-book chapter by chapter in reading order, as HTML pages.
 
-    Each chapter with text is a location of kind ``chapter``, labelled with its first heading, else its number. Title,
-    author and language become metadata. Pictures and the table of contents are skipped.
+    Each chapter with text is a location of kind ``chapter``, labelled with its first heading, else
+    its number. Title, author and language become metadata. Pictures and the table of contents are
+    skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -538,7 +577,9 @@ class EpubLoader:
             protected = _protected(archive)
             for number, name in enumerate(_chapters(book, package), start=1):
                 if name in protected:
-                    raise LoadError("The e-book is protected against copying; only other books can be read.")
+                    raise LoadError(
+                        "The e-book is protected against copying; only other books can be read."
+                    )
                 page = LoadedFile("")
                 with archive.tolerated(f"chapter {number} ({name})"):
                     page = _chapter(archive, name)
@@ -548,20 +589,28 @@ class EpubLoader:
                     labels.append(("chapter", heading or str(number)))
                     tables.append(moved(page.tables, -page.text.index(texts[-1])))
         text, locations = join_parts(texts, labels)
-        placed = [one for location, some in zip(locations, tables, strict=True) for one in moved(some, location.start)]
+        placed = [
+            one
+            for location, some in zip(locations, tables, strict=True)
+            for one in moved(some, location.start)
+        ]
         return LoadedFile(text, locations, _metadata(book), tuple(placed))
 
 
 def _chapter(archive: Archive, name: str) -> LoadedFile:
     markup = decode(archive.read(name))
-    return read_html(_EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup)) if markup.strip() else LoadedFile("")
+    return (
+        read_html(_EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup)) if markup.strip() else LoadedFile("")
+    )
 
 
 def _package(archive: Archive) -> str:
     """The part that lists all others."""
     for element in archive.xml(_CONTAINER).iter("{*}rootfile"):
         return element.get("full-path", "")
-    raise LoadError("The e-book is damaged: it has no list of its contents. Save it again as .epub.")
+    raise LoadError(
+        "The e-book is damaged: it has no list of its contents. Save it again as .epub."
+    )
 
 
 def _chapters(book: Element, package: str) -> Iterator[str]:
@@ -569,8 +618,14 @@ def _chapters(book: Element, package: str) -> Iterator[str]:
     listed = {item.get("id"): item for item in book.iterfind("{*}manifest/{*}item")}
     for reference in book.iterfind("{*}spine/{*}itemref"):
         item = listed.get(reference.get("idref"))
-        if item is not None and item.get("media-type") in _PAGES and "nav" not in item.get("properties", "").split():
-            yield posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(item.get("href", ""))))
+        if (
+            item is not None
+            and item.get("media-type") in _PAGES
+            and "nav" not in item.get("properties", "").split()
+        ):
+            yield posixpath.normpath(
+                posixpath.join(posixpath.dirname(package), unquote(item.get("href", "")))
+            )
 
 
 def _protected(archive: Archive) -> frozenset[str]:
@@ -592,7 +647,9 @@ def _metadata(book: Element) -> dict[str, str]:
             words = words or element.get("content", "")
         if name and words:
             found.setdefault(name, []).append(words)
-    values = {name: ", ".join(listed) if name == "author" else listed[0] for name, listed in found.items()}
+    values = {
+        name: ", ".join(listed) if name == "author" else listed[0] for name, listed in found.items()
+    }
     lists = {name: listed for name, listed in found.items() if len(listed) > 1 and name != "author"}
     reading().fields |= {**values, **lists}
     return {name: values[name] for name in _METADATA.values() if name in values}

@@ -14,7 +14,13 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 from lazyrag.errors import LoadError
-from lazyrag.loaders.archives import load_member, member_folder, nested_locations, unread_within, with_attachments
+from lazyrag.loaders.archives import (
+    load_member,
+    member_folder,
+    nested_locations,
+    unread_within,
+    with_attachments,
+)
 from lazyrag.loaders.armour import SEALED_PARTS, without_armour
 from lazyrag.loaders.base import PART_ERRORS, LoadedFile, join_parts, part_problem, reading
 from lazyrag.loaders.detect import decode, decode_lossy
@@ -30,12 +36,18 @@ _QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 
 
 class _Bounded(policy.EmailPolicy):
-    """Parses headers up to a length: the standard library's time is quadratic. Invalid ones count as empty."""
+    """Parses headers up to a length: the standard library's time is quadratic. Invalid ones count
+    as empty.
+    """
 
     def header_fetch_parse(self, name: str, value: str) -> Any:
         try:
             return super().header_fetch_parse(name, value[:_MAX_PARSED])
-        except (AttributeError, IndexError, RecursionError):  # of broken addresses, of a thousand brackets
+        except (
+            AttributeError,
+            IndexError,
+            RecursionError,
+        ):  # of broken addresses, of a thousand brackets
             return super().header_fetch_parse(name, "")
 
 
@@ -43,24 +55,29 @@ _POLICY = _Bounded()
 
 
 class EmlLoader:
-    """Reads a mail: subject, sender, recipients and date as its first lines, then its body, then its attachments.
+    """Reads a mail: subject, sender, recipients and date as its first lines, then its body, then
+    its attachments.
 
-    Of alternative bodies the plain text is read, else the HTML. Attachments follow as places of kind ``attachment``,
-    with their own places. Headers and names of attachments become metadata, unread ones with their reasons.
+    Of alternative bodies the plain text is read, else the HTML. Attachments follow as places of
+    kind ``attachment``, with their own places. Headers and names of attachments become metadata,
+    unread ones with their reasons.
     """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         loaded = _read_mail(path.read_bytes())
         if loaded.metadata.keys().isdisjoint(_HEADERS):
-            raise LoadError("The file is not a mail: no subject, sender, recipient or date. Save it as .eml.")
+            raise LoadError(
+                "The file is not a mail: no subject, sender, recipient or date. Save it as .eml."
+            )
         return loaded
 
     load_source = load
 
 
 class MboxLoader:
-    """Reads a mailbox mail by mail; each is a location of kind ``message``, its attachments included.
+    """Reads a mailbox mail by mail; each is a location of kind ``message``, its attachments
+    included.
 
     The number of mails becomes metadata, and unread ones with their reasons.
     """
@@ -83,7 +100,10 @@ class MboxLoader:
         finally:
             box.close()
         if not mails:
-            msg = "The file is no mailbox: no line begins with 'From '. Save it again as .mbox, or one mail as .eml."
+            msg = (
+                "The file is no mailbox: no line begins with 'From '. Save it again as .mbox, or"
+                " one mail as .eml."
+            )
             raise LoadError(msg)
         numbers = [("message", str(number)) for number in range(1, len(mails) + 1)]
         text, outer = join_parts([mail.text for mail in mails], numbers)
@@ -106,13 +126,21 @@ def _read_mail(data: bytes) -> LoadedFile:
     headers: dict[str, Any] = {name: value for name in _HEADERS if (value := _header(mail, name))}
     bodies: list[str] = []
     attachments = []
-    notes = [SEALED_PARTS["multipart/encrypted"]] if mail.get_content_type() == "multipart/encrypted" else []
+    notes = (
+        [SEALED_PARTS["multipart/encrypted"]]
+        if mail.get_content_type() == "multipart/encrypted"
+        else []
+    )
     for part in _leaves(mail):
         if part.get_content_type() in SEALED_PARTS:
             notes.append(SEALED_PARTS[part.get_content_type()])
         elif notes and mail.get_content_type() == "multipart/encrypted":
             continue
-        elif part.is_attachment() or part.get_filename() or part.get_content_maintype() not in {"text", "multipart"}:
+        elif (
+            part.is_attachment()
+            or part.get_filename()
+            or part.get_content_maintype() not in {"text", "multipart"}
+        ):
             attachments.append(part)
         else:  # a multipart part without parts is text as well
             with reading().tolerated(f"body {len(bodies) + 1}"):
@@ -127,7 +155,9 @@ def whole_mail(
     attachments: Callable[[Path], Iterable[Attachment]],
     noted: Mapping[str, Any] = MappingProxyType({}),
 ) -> LoadedFile:
-    """Headers, bodies and attachments as one text; the attachments are a function of a temporary folder."""
+    """Headers, bodies and attachments as one text; the attachments are a function of a temporary
+    folder.
+    """
     head = "\n".join(f"{name.capitalize()}: {value}" for name, value in headers.items())
     text = "\n\n".join(filter(None, (head, *bodies)))
     with member_folder() as folder:
@@ -165,7 +195,9 @@ def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
 def _best(alternatives: list[EmailMessage]) -> list[EmailMessage]:
     """The plain text if it is not blank, else the HTML, which may have images as parts."""
     plain = [one for one in alternatives if one.get_content_type() == "text/plain" and _body(one)]
-    pages = [one for one in alternatives if one.get_content_type() == "text/html" or one.is_multipart()]
+    pages = [
+        one for one in alternatives if one.get_content_type() == "text/html" or one.is_multipart()
+    ]
     return plain[:1] or pages[-1:] or alternatives[-1:]
 
 

@@ -23,7 +23,8 @@ SUFFIXES: dict[MediaKind, tuple[str, ...]] = {
 """The suffixes of each kind."""
 
 MediaReader: TypeAlias = "Callable[[Path], str | LoadedFile | Iterable[tuple[float, float, str]]]"
-"""From a file's path to its text or description: a text, or pieces (start, end, text), the times in seconds."""
+"""From a file's path to its text or description: a text, or pieces (start, end, text), the times in
+seconds."""
 
 
 def without_reader(kind: MediaKind) -> str:
@@ -36,22 +37,34 @@ class _MediaLoader:
     kind: ClassVar[MediaKind]
 
     def __init__(self, reader: MediaReader | None = None) -> None:
-        require(reader is None or callable(reader), "reader", reader, "a function of a path that returns text")
+        require(
+            reader is None or callable(reader),
+            "reader",
+            reader,
+            "a function of a path that returns text",
+        )
         self._reader = reader
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         if self._reader is None:
-            hint = f'Register one with register_media_reader("{self.kind}", function): function(path) returns text.'
-            raise NoReaderError(f"No text extractor for {self.kind} files. {hint}", reason=without_reader(self.kind))
+            hint = (
+                f'Register one with register_media_reader("{self.kind}", function): function(path)'
+                " returns text."
+            )
+            raise NoReaderError(
+                f"No text extractor for {self.kind} files. {hint}", reason=without_reader(self.kind)
+            )
         return _read(self._reader, path, self.kind)
 
 
 class ImageLoader(_MediaLoader):
-    """Reads an image with a function that extracts its text or describes it; without one it is skipped and reported.
+    """Reads an image with a function that extracts its text or describes it; without one it is
+    skipped and reported.
 
     Args:
-        reader: From the path to a text; None for the function of `register_media_reader`, if there is one.
+        reader: From the path to a text; None for the function of `register_media_reader`, if there
+            is one.
     """
 
     kind = "image"
@@ -61,36 +74,44 @@ class AudioLoader(_MediaLoader):
     """Reads audio with a function that transcribes it; without one it is skipped and reported.
 
     Args:
-        reader: From the path to a text, or to pieces (start, end, text), which become locations; None as for
-            `ImageLoader`.
+        reader: From the path to a text, or to pieces (start, end, text), which become locations;
+            None as for `ImageLoader`.
     """
 
     kind = "audio"
 
 
 class VideoLoader(_MediaLoader):
-    """Reads video with a function that transcribes or describes it; without one it is skipped and reported.
+    """Reads video with a function that transcribes or describes it; without one it is skipped and
+    reported.
 
     Args:
-        reader: From the path to a text, or to pieces (start, end, text), which become locations; None as for
-            `ImageLoader`.
+        reader: From the path to a text, or to pieces (start, end, text), which become locations;
+            None as for `ImageLoader`.
     """
 
     kind = "video"
 
 
-_LOADERS: dict[MediaKind, type[_MediaLoader]] = {"image": ImageLoader, "audio": AudioLoader, "video": VideoLoader}
+_LOADERS: dict[MediaKind, type[_MediaLoader]] = {
+    "image": ImageLoader,
+    "audio": AudioLoader,
+    "video": VideoLoader,
+}
 
 
-def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool = False) -> MediaReader:
+def register_media_reader(
+    kind: MediaKind, reader: MediaReader, *, replace: bool = False
+) -> MediaReader:
     """Register the function that reads images, audio or video: OCR, captions, transcripts.
 
-    It is called once for each new or changed file, by several threads. Suffixes with a loader of your own keep it.
+    It is called once for each new or changed file, by several threads. Suffixes with a loader of
+    your own keep it.
 
     Args:
         kind: ``"image"``, ``"audio"`` or ``"video"``.
-        reader: From the path to a text; or to pieces (start, end, text) with times in seconds, which become locations
-            of kind ``time``; or to a `LoadedFile`.
+        reader: From the path to a text; or to pieces (start, end, text) with times in seconds,
+            which become locations of kind ``time``; or to a `LoadedFile`.
         replace: Replace another function.
 
     Returns:
@@ -121,14 +142,18 @@ def register_media_reader(kind: MediaKind, reader: MediaReader, *, replace: bool
         if current is not _LOADERS[kind] and registered is None:
             continue
         if registered not in (None, (kind, reader)) and not replace:
-            msg = f"{kind} files have a reader already: {registered[1]!r}. Pass replace=True to replace it."
+            msg = (
+                f"{kind} files have a reader already: {registered[1]!r}. Pass replace=True to"
+                " replace it."
+            )
             raise AlreadyRegisteredError(msg)
         loaders.register(suffix, Registered, replace=True)
     return reader
 
 
 def read_image(path: Path) -> LoadedFile:
-    """A media reader for images that a vision model reads later, such as ``LLMParser(task_type="qa_img")``.
+    """A media reader for images that a vision model reads later, such as
+    ``LLMParser(task_type="qa_img")``.
 
     The text is the file's name; the metadata ``image_path`` and ``image_hash`` identify the image.
 
@@ -137,7 +162,9 @@ def read_image(path: Path) -> LoadedFile:
         ...     _ = register_media_reader("image", read_image)
     """
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return LoadedFile(path.name, metadata={"image_path": str(path.absolute()), "image_hash": digest})
+    return LoadedFile(
+        path.name, metadata={"image_path": str(path.absolute()), "image_hash": digest}
+    )
 
 
 def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
@@ -155,13 +182,20 @@ def _read(reader: MediaReader, path: Path, kind: MediaKind) -> LoadedFile:
         raise
     except Exception as exc:
         raised = sentence(f"The reader {name} of {kind} files raised {type(exc).__name__}: {exc}")
-        msg = f"{raised} It must return a text, or pieces (start, end, text). Fix it, or let it raise LoadError."
+        msg = (
+            f"{raised} It must return a text, or pieces (start, end, text). Fix it, or let it raise"
+            " LoadError."
+        )
         raise LoadError(msg) from exc
     text = ""
     locations = []
     for start, end, words in pieces:
         if words:
-            locations.append(Location(len(text), len(text) + len(words), "time", f"{_clock(start)}–{_clock(end)}"))
+            locations.append(
+                Location(
+                    len(text), len(text) + len(words), "time", f"{_clock(start)}–{_clock(end)}"
+                )
+            )
             text += words + "\n"
     return LoadedFile(text.removesuffix("\n"), tuple(locations))
 

@@ -47,7 +47,9 @@ class Container:
     def folders(self, folder: tuple[str, ...]) -> list[str]:
         """Names of the non-empty subfolders, in the container's order."""
         depth = len(folder)
-        inside = (path[depth] for path in self.streams if path[:depth] == folder and len(path) > depth + 1)
+        inside = (
+            path[depth] for path in self.streams if path[:depth] == folder and len(path) > depth + 1
+        )
         return list(dict.fromkeys(inside))
 
     def read(self, path: tuple[str, ...]) -> bytes:
@@ -60,7 +62,10 @@ class Container:
             return b""
         self._read += self._file.get_size(list(path))
         if self._read > 4 * self._size:  # a stream may be read twice
-            raise LoadError("The file is damaged: its parts are longer than itself. Save it again from its program.")
+            raise LoadError(
+                "The file is damaged: its parts are longer than itself. Save it again from its"
+                " program."
+            )
         with self._file.openstream(list(path)) as stream:
             data: bytes = stream.read()
         return data
@@ -77,7 +82,10 @@ def open_container(path: Path) -> Iterator[Container]:
     with path.open("rb") as stream:
         header = stream.read(_HEADER)
     if not header.startswith(MAGIC):
-        msg = f"The file is of another format than its suffix says, or is damaged: it is no compound file. {_ADVICE}"
+        msg = (
+            "The file is of another format than its suffix says, or is damaged: it is no compound"
+            f" file. {_ADVICE}"
+        )
         raise LoadError(msg)
     # olefile reads as many tables as the header says, and copies them all for each one.
     tables = int.from_bytes(header[44:48], "little"), int.from_bytes(header[72:76], "little")
@@ -107,17 +115,22 @@ Folder: TypeAlias = tuple[str, ...]
 
 
 class MsgLoader:
-    """Reads a mail of Outlook: subject, sender, recipients and date as its first lines, its body, its attachments.
+    """Reads a mail of Outlook: subject, sender, recipients and date as its first lines, its body,
+    its attachments.
 
-    Of alternative bodies the plain text is read, else the HTML, else the Rich Text. Attachments are read as those of an
-    eml, nested mails too. Headers and names of attachments become metadata, unread ones with their reasons.
+    Of alternative bodies the plain text is read, else the HTML, else the Rich Text. Attachments are
+    read as those of an eml, nested mails too. Headers and names of attachments become metadata,
+    unread ones with their reasons.
     """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         with open_container(path) as container:
             if not any(path[0].startswith("__properties_version1") for path in container.streams):
-                raise LoadError(f"The file is not a mail: it is of another program, and its suffix is wrong. {_ADVICE}")
+                raise LoadError(
+                    "The file is not a mail: it is of another program, and its suffix is wrong."
+                    f" {_ADVICE}"
+                )
             return _read(container, ())
 
     load_source = load
@@ -194,7 +207,9 @@ def _body(mail: _Item) -> str:
     if plain:
         return plain
     page = mail.stream(_HTML, "0102")
-    markup = decode_lossy(page, _encoding(mail.fixed.get(_INTERNET_PAGE))) if page else mail.text(_HTML)
+    markup = (
+        decode_lossy(page, _encoding(mail.fixed.get(_INTERNET_PAGE))) if page else mail.text(_HTML)
+    )
     if markup.strip():
         return (markup if reading().source else read_html(markup).text).strip()
     packed = mail.stream(_PACKED_RTF, "0102")
@@ -202,13 +217,20 @@ def _body(mail: _Item) -> str:
 
 
 def _attachments(mail: _Item, temporary: Path) -> Iterator[Attachment]:
-    found = [name for name in mail.container.folders(mail.folder) if name.startswith("__attach_version1.0_")]
+    found = [
+        name
+        for name in mail.container.folders(mail.folder)
+        if name.startswith("__attach_version1.0_")
+    ]
     for number, folder in enumerate(found, start=1):
         one = _Item(mail.container, (*mail.folder, folder))
         name = base_name(one.text(_LONG_NAME) or one.text(_SHORT_NAME) or one.text(_SHOWN_NAME))
         inner = (*one.folder, f"__substg1.0_{_DATA:04X}000D")  # a mail in a mail is a folder
         if (*inner, "__properties_version1.0") in mail.container:
-            yield name or f"attachment {number}.msg", functools.partial(_read, mail.container, inner)
+            yield (
+                name or f"attachment {number}.msg",
+                functools.partial(_read, mail.container, inner),
+            )
         else:
             name = name or f"attachment {number}"
             pieces = itertools.starmap(one.stream, [(_DATA, "0102")])  # read when the attachment is
@@ -216,7 +238,8 @@ def _attachments(mail: _Item, temporary: Path) -> Iterator[Attachment]:
 
 
 _DICTIONARY = (
-    rb"{\rtf1\ansi\mac\deff0\deftab720{\fonttbl;}{\f0\fnil \froman \fswiss \fmodern \fscript \fdecor MS Sans "
+    rb"{\rtf1\ansi\mac\deff0\deftab720{\fonttbl;}{\f0\fnil \froman \fswiss \fmodern \fscript"
+    rb" \fdecor MS Sans "
     rb"SerifSymbolArialTimes New RomanCourier{\colortbl\red0\green0\blue0" + b"\r\n"
     rb"\par \pard\plain\f0\fs20\b\i\u\tab\tx"
 )
@@ -245,16 +268,21 @@ def unpack_rtf(data: bytes) -> bytes:
         if copied and start == at:  # the end mark
             break
         for offset in range(length):
-            window[at] = window[(start + offset) % _WINDOW] if copied else letter  # copied bytes may be copied again
+            # copied bytes may be copied again
+            window[at] = window[(start + offset) % _WINDOW] if copied else letter
             unpacked.append(window[at])
             at = (at + 1) % _WINDOW
         if len(unpacked) > _MAX_RTF:
-            raise LoadError(f"The body of the mail unpacks to more than {_MAX_RTF >> 20} MiB. {_ADVICE}")
+            raise LoadError(
+                f"The body of the mail unpacks to more than {_MAX_RTF >> 20} MiB. {_ADVICE}"
+            )
     return bytes(unpacked)
 
 
 def _steps(data: bytes) -> Iterator[tuple[bool, int, int, int]]:
-    """Instructions: (True, start, length, _) copies from the window, (False, _, 1, letter) adds a letter."""
+    """Instructions: (True, start, length, _) copies from the window, (False, _, 1, letter) adds a
+    letter.
+    """
     position = 16
     while position < len(data):
         control = data[position]

@@ -1,4 +1,6 @@
-"""Text recognition (OCR): words of a page's image by `RapidOcr` on this machine, or by `HttpOcr`, a service."""
+"""Text recognition (OCR): words of a page's image by `RapidOcr` on this machine, or by `HttpOcr`, a
+service.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,21 @@ from lazyrag.data.segment import digest
 from lazyrag.errors import ConfigError, LoadError, missing_package, sentence
 from lazyrag.loaders.pdf_layout import letters, turned
 from lazyrag.loaders.pdf_lines import BLANK, Glyph
-from lazyrag.validation import known_arguments, require, validate_choice, validate_integer, validate_seconds
+from lazyrag.validation import (
+    known_arguments,
+    require,
+    validate_choice,
+    validate_integer,
+    validate_seconds,
+)
 
 
 class OcrWord(NamedTuple):
     """A word in an image; its edges are shares of the image's width and height, from the top left.
 
     Args:
-        text: Its letters, with a blank at the end if one follows on the line, or a line end after its last word.
+        text: Its letters, with a blank at the end if one follows on the line, or a line end after
+            its last word.
         x0: Left edge, in [0, 1].
         y0: Top edge.
         x1: Right edge.
@@ -52,7 +61,8 @@ class OcrWord(NamedTuple):
 
 
 Ocr: TypeAlias = "Callable[[np.ndarray], str | Sequence[OcrWord]]"
-"""Recognizes the text in an image of a page, (height, width, 3) uint8, RGB: as a text, or as words with their boxes."""
+"""Recognizes the text in an image of a page, (height, width, 3) uint8, RGB: as a text, or as words
+with their boxes."""
 
 _BASE = 0.2  # of a line's height, from its lower edge
 _FEW_LETTERS = 100  # on a scanned page: a page number, a stamp, a line of the scanner's program
@@ -60,7 +70,9 @@ _NO_LETTERS = frozenset(["Cc", "Cn", "Co", "Cs"])
 
 
 def word_glyphs(
-    words: Iterable[OcrWord], shape: Sequence[int], placed: Callable[[str, int], str] = lambda text, _: text
+    words: Iterable[OcrWord],
+    shape: Sequence[int],
+    placed: Callable[[str, int], str] = lambda text, _: text,
 ) -> Iterator[Glyph]:
     """Words as characters of a page, for its layout.
 
@@ -77,16 +89,26 @@ def word_glyphs(
             lines.append([])
         lines[-1].append((number, word))
         is_new = word.text.endswith("\n")
-    # Lines at one height, as of two columns, are not drawn one after the other: they would be taken for one.
-    for number, word in (one for line in sorted(lines, key=lambda line: line[0][1][1:3]) for one in line):
+    # Lines at one height, as of two columns, are not drawn one after the other: they would be taken
+    # for one.
+    for number, word in (
+        one for line in sorted(lines, key=lambda line: line[0][1][1:3]) for one in line
+    ):
         left, right = word.x0 * width, word.x1 * width
         bottom, top = (1 - word.y1) * height, (1 - word.y0) * height
         size = (right - left if word.turn % 2 else top - bottom) or 1.0
         rise = _BASE * size
-        start = [(left, bottom + rise), (right - rise, bottom), (right, top - rise), (left + rise, top)][word.turn]
+        start = [
+            (left, bottom + rise),
+            (right - rise, bottom),
+            (right, top - rise),
+            (left + rise, top),
+        ][word.turn]
         text = placed(letters(word.text.strip()), number)
         if text.strip():
-            yield Glyph(text, *turned(word.turn, (left, bottom, right, top), start), size, word.turn)
+            yield Glyph(
+                text, *turned(word.turn, (left, bottom, right, top), start), size, word.turn
+            )
         if word.text.endswith(" ") and not word.turn:
             yield BLANK
 
@@ -113,7 +135,9 @@ def _units(text: str) -> float:
     return sum(1.0 if unicodedata.east_asian_width(one) in "WF" else 0.5 for one in text)
 
 
-_PIECE = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]+")
+_PIECE = re.compile(
+    r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]|[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]+"
+)
 
 
 def box_words(text: str, box: Sequence[float], size: Sequence[float]) -> list[OcrWord]:
@@ -137,7 +161,10 @@ def box_words(text: str, box: Sequence[float], size: Sequence[float]) -> list[Oc
         own = _units(piece[0])
         line = min(count - 1, int((at + own / 2) / width))
         start = at - line * width
-        edges = (left + wide * max(0.0, start) / width, left + wide * min(width, start + own) / width)
+        edges = (
+            left + wide * max(0.0, start) / width,
+            left + wide * min(width, start + own) / width,
+        )
         upper = top + high * line / count
         blank = {" ": " ", "": "\n"}.get(text[piece.end() : piece.end() + 1], "")
         at += own + 0.5 * (blank == " ")
@@ -163,13 +190,14 @@ _engines: dict[tuple[str, int], Any] = {}
 
 @known_arguments
 class RapidOcr:
-    """OCR on this machine's CPU by rapidocr, for English and Chinese. Its wheel has the models; nothing is downloaded.
+    """OCR on this machine's CPU by rapidocr, for English and Chinese. Its wheel has the models;
+    nothing is downloaded.
 
     Each process has one engine, which reads one page at a time.
 
     Args:
-        models: A folder with other models in rapidocr's ONNX format, one ``*det*.onnx`` and one ``*rec*.onnx``, such as
-            for other languages. None for those in rapidocr's wheel.
+        models: A folder with other models in rapidocr's ONNX format, one ``*det*.onnx`` and one
+            ``*rec*.onnx``, such as for other languages. None for those in rapidocr's wheel.
         threads: Threads of the engine.
         max_seconds: Timeout for a page, which is left out then, and noted.
 
@@ -178,10 +206,17 @@ class RapidOcr:
         MissingDependencyError: If the extra ``ocr`` is not installed.
     """
 
-    def __init__(self, models: Path | str | None = None, *, threads: int = 2, max_seconds: float = 120.0) -> None:
+    def __init__(
+        self, models: Path | str | None = None, *, threads: int = 2, max_seconds: float = 120.0
+    ) -> None:
         self.threads = validate_integer("threads", threads, 1)
         self.max_seconds = validate_seconds("max_seconds", max_seconds)
-        require(models is None or isinstance(models, (str, Path)), "models", models, "the path of a folder, or None")
+        require(
+            models is None or isinstance(models, (str, Path)),
+            "models",
+            models,
+            "the path of a folder, or None",
+        )
         if (spec := importlib.util.find_spec("rapidocr")) is None:
             raise missing_package("RapidOcr", ModuleNotFoundError(name="rapidocr"), "ocr")
         self.models = str(models or Path(str(spec.origin)).parent / "models")
@@ -193,9 +228,13 @@ class RapidOcr:
     def _files(self) -> list[Path]:
         found = [sorted(Path(self.models).glob(f"*{kind}*.onnx")) for kind in ("det", "rec")]
         if any(len(one) != 1 for one in found):
-            msg = f"models must be a folder with one *det*.onnx and one *rec*.onnx; got {self.models!r}."
+            msg = (
+                "models must be a folder with one *det*.onnx and one *rec*.onnx; got"
+                f" {self.models!r}."
+            )
             raise ConfigError(
-                f"{msg} None are downloaded: install rapidocr 3.10, whose wheel has them, or fetch others."
+                f"{msg} None are downloaded: install rapidocr 3.10, whose wheel has them, or fetch"
+                " others."
             )
         return [one[0] for one in found]
 
@@ -214,7 +253,10 @@ class RapidOcr:
                 return _best_words(engine, image)
             except Exception as exc:
                 if options.terminate:
-                    msg = f"OCR took longer than {self.max_seconds:g} s; allow more: RapidOcr(max_seconds=...)"
+                    msg = (
+                        f"OCR took longer than {self.max_seconds:g} s; allow more:"
+                        " RapidOcr(max_seconds=...)"
+                    )
                     raise TimeoutError(msg) from exc
                 raise
             finally:
@@ -262,8 +304,13 @@ def _require_characters(model: Path) -> None:
     """Refuse a model for which rapidocr would download a list of characters."""
     import onnxruntime
 
-    if "character" not in onnxruntime.InferenceSession(str(model)).get_modelmeta().custom_metadata_map:
-        msg = f"The model {model} has no list of characters in its metadata, and none is downloaded."
+    if (
+        "character"
+        not in onnxruntime.InferenceSession(str(model)).get_modelmeta().custom_metadata_map
+    ):
+        msg = (
+            f"The model {model} has no list of characters in its metadata, and none is downloaded."
+        )
         raise ConfigError(f"{msg} Use one in rapidocr's ONNX format.")
 
 
@@ -276,7 +323,8 @@ def _best_words(engine: Any, image: np.ndarray) -> list[OcrWord]:
     if turned_score <= score:
         return words
     return [
-        OcrWord(one.text, 1 - one.x1, 1 - one.y1, 1 - one.x0, 1 - one.y0, (one.turn + 2) % 4) for one in turned_words
+        OcrWord(one.text, 1 - one.x1, 1 - one.y1, 1 - one.x0, 1 - one.y0, (one.turn + 2) % 4)
+        for one in turned_words
     ]
 
 
@@ -286,20 +334,31 @@ def _read(engine: Any, image: np.ndarray) -> tuple[list[OcrWord], float]:
     if getattr(found, "txts", None) is None or found.boxes is None:
         return [], 0.0
     letters_read = sum(map(len, found.txts)) or 1
-    score = sum(len(text) * float(one) for text, one in zip(found.txts, found.scores, strict=True)) / letters_read
+    score = (
+        sum(len(text) * float(one) for text, one in zip(found.txts, found.scores, strict=True))
+        / letters_read
+    )
     return [*_engine_words(found, image.shape), *_upward_words(engine, found, image)], score
 
 
 def _engine_words(found: Any, shape: Sequence[int]) -> list[OcrWord]:
     """Words with their boxes; where the engine gives none for a line, estimated ones."""
     height, width = shape[:2]
-    placed = list(found.word_results) if len(found.word_results) == len(found.txts) else [()] * len(found.txts)
+    placed = (
+        list(found.word_results)
+        if len(found.word_results) == len(found.txts)
+        else [()] * len(found.txts)
+    )
     words: list[OcrWord] = []
     for text, box, score, parts in zip(found.txts, found.boxes, found.scores, placed, strict=True):
         left, top, right, bottom = _bounds(box)
         if _is_vertical(text, box):  # the engine reads it downwards
             if score >= _SURE:
-                words.append(OcrWord(f"{text}\n", left / width, top / height, right / width, bottom / height, 3))
+                words.append(
+                    OcrWord(
+                        f"{text}\n", left / width, top / height, right / width, bottom / height, 3
+                    )
+                )
             continue
         own: list[OcrWord] = []
         at = 0
@@ -311,9 +370,13 @@ def _engine_words(found: Any, shape: Sequence[int]) -> list[OcrWord]:
             at = start + len(part[0])
             x0, _, x1, _ = _bounds(part[2])
             blank = {" ": " ", "": "\n"}.get(text[at : at + 1], "")
-            own.append(OcrWord(part[0] + blank, x0 / width, top / height, x1 / width, bottom / height))
+            own.append(
+                OcrWord(part[0] + blank, x0 / width, top / height, x1 / width, bottom / height)
+            )
         is_complete = "".join(word.text for word in own).split() == text.split()
-        words += own if is_complete else box_words(text, (left, top, right, bottom), (width, height))
+        words += (
+            own if is_complete else box_words(text, (left, top, right, bottom), (width, height))
+        )
     return words
 
 
@@ -352,8 +415,8 @@ _MEMORY_LOCK = threading.Lock()
 class CachedOcr:
     """OCR whose results are stored by the content of the image.
 
-    Each file is encrypted with a key that is made of the image, so that nobody reads the words of a deleted document
-    who does not have its pages.
+    Each file is encrypted with a key that is made of the image, so that nobody reads the words of a
+    deleted document who does not have its pages.
 
     Args:
         ocr: The OCR; its ``identity`` names what affects its results.
@@ -370,7 +433,9 @@ class CachedOcr:
     def __call__(self, image: np.ndarray) -> str | list[OcrWord]:
         """The result of an image: stored, or recognized now."""
         content = hashlib.blake2b(np.ascontiguousarray(image).tobytes(), digest_size=32).hexdigest()
-        key, secret = (digest([use, self.identity, str(image.shape), content]) for use in ("key", "secret"))
+        key, secret = (
+            digest([use, self.identity, str(image.shape), content]) for use in ("key", "secret")
+        )
         with _MEMORY_LOCK:
             found = _memory.get((self.folder, key))
         if found is None:
@@ -387,7 +452,8 @@ class CachedOcr:
     def _stored(self, key: str, secret: str) -> Any:
         if self.folder is None:
             return None
-        with suppress(OSError, ValueError, TypeError, zlib.error):  # missing, or torn by a crash of the machine
+        # missing, or torn by a crash of the machine
+        with suppress(OSError, ValueError, TypeError, zlib.error):
             data = _sealed(Path(self.folder, key).read_bytes(), secret)
             found = json.loads(zlib.decompress(data))
             return found if isinstance(found, str) else [OcrWord(*one) for one in found]
@@ -417,11 +483,12 @@ _SHOWN = 200
 
 @known_arguments
 class HttpOcr:
-    """OCR by a service over HTTP, such as one with a GPU. It gets the images of pages; redirects are not followed.
+    """OCR by a service over HTTP, such as one with a GPU. It gets the images of pages; redirects
+    are not followed.
 
     Args:
-        service: Its protocol: ``"docling"`` (docling-serve, v1), ``"mineru"`` (mineru-api, ``/file_parse``) or
-            ``"paddleocr"`` (PaddleX basic serving of the pipeline OCR).
+        service: Its protocol: ``"docling"`` (docling-serve, v1), ``"mineru"`` (mineru-api,
+            ``/file_parse``) or ``"paddleocr"`` (PaddleX basic serving of the pipeline OCR).
         url: Its address: ``"http://host:5001"``.
         key: Its API key; "" for none.
         timeout: Seconds without an answer after which a file fails.
@@ -433,9 +500,17 @@ class HttpOcr:
     def __init__(self, service: str, url: str, *, key: str = "", timeout: float = 120.0) -> None:
         self.service = validate_choice("service", service, SERVICES)
         is_url = isinstance(url, str) and bool(re.match(r"https?://[^/@\s]+(/[^?#\s]*)?$", url))
-        require(is_url, "url", url, "an address such as 'http://host:5001', without a user or query")
-        is_key = isinstance(key, str) and key.isascii() and key.isprintable()  # errors of headers show them
-        require(is_key, "key", type(key).__name__, "a text of printable ASCII characters without a line end")
+        require(
+            is_url, "url", url, "an address such as 'http://host:5001', without a user or query"
+        )
+        # errors of headers show them
+        is_key = isinstance(key, str) and key.isascii() and key.isprintable()
+        require(
+            is_key,
+            "key",
+            type(key).__name__,
+            "a text of printable ASCII characters without a line end",
+        )
         self.url, self._key = url.rstrip("/"), key
         self.timeout = validate_seconds("timeout", timeout)
         self.identity = f"http {service}"
@@ -449,13 +524,18 @@ class HttpOcr:
             return list(SERVICES[self.service](self._post, write_png(image), image.shape))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as exc:
             problem = f"{type(exc).__name__}: {exc}"
-            msg = f"The OCR service at {self.url} answered, but not as {self.service} does ({problem:.{_SHOWN}})."
+            msg = (
+                f"The OCR service at {self.url} answered, but not as {self.service} does"
+                f" ({problem:.{_SHOWN}})."
+            )
             raise LoadError(f"{msg} Check service= and url=.") from exc
 
     def _post(self, path: str, body: bytes, kind: str, **headers: str) -> Any:
         own = {"Content-Type": kind, "Accept": "application/json"}
         if self._key:
-            own |= {name.replace("_", "-"): value.format(self._key) for name, value in headers.items()}
+            own |= {
+                name.replace("_", "-"): value.format(self._key) for name, value in headers.items()
+            }
         request = urllib.request.Request(self.url + path, body, own, method="POST")  # noqa: S310  http or https
         where = f"The OCR service at {self.url}"
         try:
@@ -466,7 +546,9 @@ class HttpOcr:
                 said = exc.read(4 * _SHOWN).decode("utf-8", "replace").strip()
             said = said.replace(self._key, "...") if self._key else said
             hint = "Check key=." if exc.code in (401, 403) else "Check service= and url=."
-            msg = sentence(f"{where} answered {exc.code} {exc.reason}: {said:.{_SHOWN}}".rstrip(": "))
+            msg = sentence(
+                f"{where} answered {exc.code} {exc.reason}: {said:.{_SHOWN}}".rstrip(": ")
+            )
             raise LoadError(f"{msg} {hint}") from None
         except (TimeoutError, socket.timeout) as exc:
             msg = f"{where} did not answer within {self.timeout:g} s."
@@ -474,10 +556,17 @@ class HttpOcr:
         except OSError as exc:
             reason = getattr(exc, "reason", exc)
             if isinstance(reason, TimeoutError):
-                raise LoadError(f"{where} did not answer within {self.timeout:g} s. Is it started?") from exc
-            raise LoadError(f"{where} cannot be reached ({reason}). Start it, or check url=.") from exc
+                raise LoadError(
+                    f"{where} did not answer within {self.timeout:g} s. Is it started?"
+                ) from exc
+            raise LoadError(
+                f"{where} cannot be reached ({reason}). Start it, or check url=."
+            ) from exc
         if len(found) > _ANSWER_BYTES:
-            raise LoadError(f"{where} answered with more than {_ANSWER_BYTES >> 20} MiB for one page. Check url=.")
+            raise LoadError(
+                f"{where} answered with more than {_ANSWER_BYTES >> 20} MiB for one page. Check"
+                " url=."
+            )
         return json.loads(found)
 
 
@@ -491,7 +580,12 @@ _OPENER = urllib.request.build_opener(_NoRedirect)
 
 def _docling(post: Callable[..., Any], image: bytes, shape: Sequence[int]) -> Iterator[OcrWord]:  # noqa: ARG001
     """See https://github.com/docling-project/docling-serve: ``/v1/convert/file``."""
-    fields = {"to_formats": "json", "do_ocr": "true", "force_ocr": "true", "image_export_mode": "placeholder"}
+    fields = {
+        "to_formats": "json",
+        "do_ocr": "true",
+        "force_ocr": "true",
+        "image_export_mode": "placeholder",
+    }
     answer = post("/v1/convert/file", *_multipart(image, fields), X_Api_Key="{}")
     document = answer["document"]["json_content"]
     if document is None:
@@ -522,7 +616,9 @@ def _mineru(post: Callable[..., Any], image: bytes, shape: Sequence[int]) -> Ite
     document = json.loads(document) if isinstance(document, str) else document
     for page in document["pdf_info"]:
         for span in _spans(page["para_blocks"]):
-            text = span.get("content") or html.unescape(re.sub("<[^>]*>", " ", span.get("html") or ""))
+            text = span.get("content") or html.unescape(
+                re.sub("<[^>]*>", " ", span.get("html") or "")
+            )
             yield from box_words(text, span["bbox"], page["page_size"])
 
 
@@ -554,7 +650,12 @@ SERVICES: Mapping[str, Callable[..., Iterator[OcrWord]]] = {
 def _multipart(image: bytes, fields: Mapping[str, str]) -> tuple[bytes, str]:
     """A form with a file, and its content type."""
     mark = uuid.uuid4().hex
-    lines = [f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{fields[name]}\r\n' for name in fields]
-    lines.append(f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="page.png"\r\n')
+    lines = [
+        f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{fields[name]}\r\n'
+        for name in fields
+    ]
+    lines.append(
+        f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="page.png"\r\n'
+    )
     head = "".join([*lines, "Content-Type: image/png\r\n\r\n"]).encode()
     return head + image + f"\r\n--{mark}--\r\n".encode(), f"multipart/form-data; boundary={mark}"

@@ -36,8 +36,9 @@ _TEXT_PROGRAMS = {
 class OldOfficeLoader:
     """Reads files of office programs before 2007 through a program that is installed.
 
-    LibreOffice (``soffice``) turns them into .docx or .pptx, which are read as such; antiword, catdoc and catppt print
-    their text. A ``.doc`` of Rich Text is read without any. The metadata ``read_by`` name the program.
+    LibreOffice (``soffice``) turns them into .docx or .pptx, which are read as such; antiword,
+    catdoc and catppt print their text. A ``.doc`` of Rich Text is read without any. The metadata
+    ``read_by`` name the program.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -49,7 +50,10 @@ class OldOfficeLoader:
             return read_rtf(data)
         found = sniff(path)
         if found is None or found.suffix not in _SAVE_AS:
-            raise LoadError("The file is no document of an office program before 2007, or is damaged. Save it again.")
+            raise LoadError(
+                "The file is no document of an office program before 2007, or is damaged. Save it"
+                " again."
+            )
         suffix, problems = found.suffix, list[str]()
         office = next(filter(None, map(shutil.which, _OFFICE_PROGRAMS)), None)
         programs = [program for program in _TEXT_PROGRAMS[suffix] if shutil.which(program[0])]
@@ -66,8 +70,14 @@ class OldOfficeLoader:
                     problems.append(str(exc))
         others = " or ".join(program[0] for program in _TEXT_PROGRAMS[suffix])
         reason = " ".join(problems) or "None of the programs that read it is installed."
-        hint = f"{reason} Install LibreOffice (soffice), {others}, or save the file as {_SAVE_AS[suffix]}."
-        raise LoadError(f"The format of {suffix} files, of office programs before 2007, needs another program. {hint}")
+        hint = (
+            f"{reason} Install LibreOffice (soffice), {others}, or save the file as"
+            f" {_SAVE_AS[suffix]}."
+        )
+        raise LoadError(
+            f"The format of {suffix} files, of office programs before 2007, needs another program."
+            f" {hint}"
+        )
 
 
 def _is_rtf(data: bytes) -> bool:
@@ -75,7 +85,9 @@ def _is_rtf(data: bytes) -> bool:
 
 
 def programs_for(path: Path) -> tuple[str, ...]:
-    """Names of the programs that read a file, the better one first; () for Rich Text, which needs none."""
+    """Names of the programs that read a file, the better one first; () for Rich Text, which needs
+    none.
+    """
     with path.open("rb") as file:
         if _is_rtf(file.read(1 << 10)):
             return ()
@@ -92,10 +104,21 @@ def _named(path: Path, suffix: str) -> Iterator[Path]:
 
 
 def _by_office(program: str, path: Path, newer: str) -> LoadedFile:
-    """Read a file as LibreOffice saves it, with a profile of its own, so that one that is open does not matter."""
+    """Read a file as LibreOffice saves it, with a profile of its own, so that one that is open does
+    not matter.
+    """
     profile = f"-env:UserInstallation={(path.parent / 'profile').as_uri()}"
     _run(
-        [program, profile, "--headless", "--convert-to", newer[1:], "--outdir", str(path.parent), str(path)],
+        [
+            program,
+            profile,
+            "--headless",
+            "--convert-to",
+            newer[1:],
+            "--outdir",
+            str(path.parent),
+            str(path),
+        ],
         _OFFICE_SECONDS,
     )
     saved = path.with_suffix(newer)
@@ -114,7 +137,9 @@ def _by_program(program: Sequence[str], path: Path) -> LoadedFile:
 
 
 def _run(command: Sequence[str], seconds: float, memory: int = 0) -> bytes:
-    """What a program prints within limits. It runs in a group of processes of its own, which ends with it."""
+    """What a program prints within limits. It runs in a group of processes of its own, which ends
+    with it.
+    """
     folder = str(Path(command[-1]).parent)
     with tempfile.TemporaryFile() as printed:
         process = subprocess.Popen(  # noqa: S603  the command is ours, without a shell
@@ -138,7 +163,9 @@ def _run(command: Sequence[str], seconds: float, memory: int = 0) -> bytes:
         printed.seek(0)
         text = printed.read(_MAX_PRINTED + 1)
     if status or len(text) > _MAX_PRINTED:
-        raise LoadError(f"{Path(command[0]).name} could not read it{f' (status {status})' if status else ''}.")
+        raise LoadError(
+            f"{Path(command[0]).name} could not read it{f' (status {status})' if status else ''}."
+        )
     return text
 
 

@@ -18,20 +18,30 @@ from lazyrag.loaders.tables import GridCell, Merge, one_line, read_table
 from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
-_UNSEEN = frozenset(["annotation", "note", "tracked-changes", "forms", "sequence-decls", "variable-decls", "shapes"])
+_UNSEEN = frozenset(
+    ["annotation", "note", "tracked-changes", "forms", "sequence-decls", "variable-decls", "shapes"]
+)
 _MAX_REPEATED = 1_000
 """Repeated rows and cells that are read; programs fill whole sheets with them."""
 _MAX_ROWS = 1 << 24
 """Repeated rows that are counted: programs have fewer in a sheet."""
 T = TypeVar("T")
-_PROPERTIES = {"creator": "author", "date": "modified", "creation-date": "created", "keyword": "keywords"}
-_DURATION = re.compile(r"P(?:(\d{1,6})D)?T?(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})(?:[.,]\d+)?S)?$")
+_PROPERTIES = {
+    "creator": "author",
+    "date": "modified",
+    "creation-date": "created",
+    "keyword": "keywords",
+}
+_DURATION = re.compile(
+    r"P(?:(\d{1,6})D)?T?(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})(?:[.,]\d+)?S)?$"
+)
 
 
 class OdtLoader:
     """Reads a text document in body order, tables row by row with ``|`` between the cells.
 
-    Headings become locations; title and author become metadata. Notes, comments, headers and footers are skipped.
+    Headings become locations; title and author become metadata. Notes, comments, headers and
+    footers are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -57,15 +67,18 @@ class OdtLoader:
 
 
 class OdsLoader(SheetLoader):
-    """Reads a spreadsheet sheet by sheet; each sheet is a location, each row a line of ``column: value``.
+    """Reads a spreadsheet sheet by sheet; each sheet is a location, each row a line of
+    ``column: value``.
 
-    Without column names, ``|`` is between the cells. Formulas yield the last computed value. Hidden sheets are read,
-    too. Names of sheets, title and author become metadata. Each row below the column names is a location, too, with its
-    number. With fields or a template, rows above the names and sheets without names are skipped.
+    Without column names, ``|`` is between the cells. Formulas yield the last computed value. Hidden
+    sheets are read, too. Names of sheets, title and author become metadata. Each row below the
+    column names is a location, too, with its number. With fields or a template, rows above the
+    names and sheets without names are skipped.
 
     Args:
         fields: Columns to read, in this order; () for all.
-        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``column: value``.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of
+            ``column: value``.
 
     Raises:
         ConfigError: If fields or template are invalid.
@@ -78,7 +91,12 @@ class OdsLoader(SheetLoader):
             metadata = _properties(archive)
         hidden = _hidden_styles(body)
         sheets = (
-            Sheet(attribute(table, "name"), _rows(table, merges), attribute(table, "style-name") in hidden, merges)
+            Sheet(
+                attribute(table, "name"),
+                _rows(table, merges),
+                attribute(table, "style-name") in hidden,
+                merges,
+            )
             for table in body.iterfind("{*}table")
             for merges in [list[Merge]()]
         )
@@ -87,11 +105,16 @@ class OdsLoader(SheetLoader):
 
 def _body(archive: Archive, kind: str, what: str, suffix: str) -> Element:
     """The body of a document."""
-    if "META-INF/manifest.xml" in archive and b"encryption-data" in archive.read("META-INF/manifest.xml"):
+    if "META-INF/manifest.xml" in archive and b"encryption-data" in archive.read(
+        "META-INF/manifest.xml"
+    ):
         raise LoadError(f"The {what} is encrypted and needs a password. Save it again without one.")
     body = archive.xml("content.xml").find(f"{{*}}body/{{*}}{kind}")
     if body is None:
-        raise LoadError(f"The file is not a {what}: it is of another format than its suffix says. Save it as {suffix}.")
+        raise LoadError(
+            f"The file is not a {what}: it is of another format than its suffix says. Save it as"
+            f" {suffix}."
+        )
     return body
 
 
@@ -121,14 +144,17 @@ def _repeated(value: T, times: int) -> list[T]:
 
 
 def _blocks(parent: Element) -> Iterator[tuple[str, int | list[FoundTable]]]:
-    """Paragraphs with their heading level (0: none), and tables with their data, through all wrapping elements."""
+    """Paragraphs with their heading level (0: none), and tables with their data, through all
+    wrapping elements.
+    """
     for child in parent:
         kind = local_name(child)
         if kind in {"p", "h"}:
             level = _count(child, "outline-level") if kind == "h" else 0
             yield "".join(_run_text(child)), level
             for box in child.iter("{*}text-box"):
-                if next(box.iterancestors("{*}p", "{*}h")) is child:  # not a box inside one of its boxes
+                # not a box inside one of its boxes
+                if next(box.iterancestors("{*}p", "{*}h")) is child:
                     yield from _blocks(box)
         elif kind == "table":
             yield _table(child)
@@ -152,7 +178,9 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
             _count(cell, "number-rows-spanned"),
         )
 
-    header = sum(1 for group in table.iterfind("{*}table-header-rows") for _ in _own(group, "table-row"))
+    header = sum(
+        1 for group in table.iterfind("{*}table-header-rows") for _ in _own(group, "table-row")
+    )
     rows = (
         [
             one
@@ -167,7 +195,9 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
 
 
 def _own(parent: Element, name: str) -> Iterator[Element]:
-    """The elements of a name, through elements that only group them, such as a table's header rows."""
+    """The elements of a name, through elements that only group them, such as a table's header
+    rows.
+    """
     for child in parent:
         kind = local_name(child)
         if kind == name:
@@ -198,7 +228,9 @@ def _hidden_styles(body: Element) -> frozenset[str]:
     return frozenset(
         attribute(style, "name")
         for style in root.iterfind("{*}automatic-styles/{*}style")
-        if any(attribute(one, "display") == "false" for one in style.iterfind("{*}table-properties"))
+        if any(
+            attribute(one, "display") == "false" for one in style.iterfind("{*}table-properties")
+        )
     )
 
 
@@ -209,7 +241,9 @@ def _rows(table: Element, merges: list[Merge]) -> Iterator[Row]:
         cells: list[Cell] = []
         for cell in row:
             if local_name(cell) in {"table-cell", "covered-table-cell"}:
-                columns, rows = (_count(cell, f"number-{name}-spanned") for name in ("columns", "rows"))
+                columns, rows = (
+                    _count(cell, f"number-{name}-spanned") for name in ("columns", "rows")
+                )
                 if columns > 1 or rows > 1:
                     merges.append((above + 1, above + rows, len(cells) + 1, len(cells) + columns))
                 cells += _repeated(_value(cell), _count(cell, "number-columns-repeated"))
@@ -226,7 +260,11 @@ def _value(cell: Element) -> Cell:
     kind = attribute(cell, "value-type")
     read = _VALUES.get(kind)
     try:
-        return read(attribute(cell, f"{kind}-value") or attribute(cell, "value")) if read else _shown(cell)
+        return (
+            read(attribute(cell, f"{kind}-value") or attribute(cell, "value"))
+            if read
+            else _shown(cell)
+        )
     except ValueError:  # an invalid value
         return _shown(cell)
 
@@ -236,7 +274,8 @@ def _shown(cell: Element) -> str | None:
 
 
 def _date(value: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(value.partition(".")[0])  # some programs write nine digits of a second
+    # some programs write nine digits of a second
+    return dt.datetime.fromisoformat(value.partition(".")[0])
 
 
 def _duration(value: str) -> dt.timedelta:

@@ -16,7 +16,14 @@ import numpy as np
 from lazyrag.data.segment import Location
 from lazyrag.errors import LazyRAGError, LoaderEndedError, LoadError, sentence
 from lazyrag.loaders import base
-from lazyrag.loaders.base import DEFAULT_LIMITS, LoadedFile, LoadLimits, check_pages, join_parts, reading
+from lazyrag.loaders.base import (
+    DEFAULT_LIMITS,
+    LoadedFile,
+    LoadLimits,
+    check_pages,
+    join_parts,
+    reading,
+)
 from lazyrag.loaders.ocr import Ocr, OcrWord, is_garbled, word_glyphs
 from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
 from lazyrag.loaders.pdf_lines import PlacedText
@@ -40,21 +47,26 @@ _MAX_PAGES_NAMED = 20
 
 @known_arguments
 class PdfLoader:
-    """Reads the text layer of a PDF, page by page; each page is a location, and so are the sections of its outline.
+    """Reads the text layer of a PDF, page by page; each page is a location, and so are the sections
+    of its outline.
 
-    Columns are read one after the other, and rows of tables become lines with ``|`` between the cells. Spaces between
-    Chinese characters, line ends inside Chinese paragraphs and hyphens at line ends are removed. Title, author,
-    subject, keywords and dates become metadata; so do the pages that were not read: ``pages_without_text`` (scanned),
-    ``pages_unread`` (damaged) and ``pages_by_ocr``.
+    Columns are read one after the other, and rows of tables become lines with ``|`` between the
+    cells. Spaces between Chinese characters, line ends inside Chinese paragraphs and hyphens at
+    line ends are removed. Title, author, subject, keywords and dates become metadata; so do the
+    pages that were not read: ``pages_without_text`` (scanned), ``pages_unread`` (damaged) and
+    ``pages_by_ocr``.
 
     Args:
         password: For encrypted files, or several to try. The empty password is always tried.
-        ocr: Recognizes the text of pages without a usable text layer, see `lazyrag.loaders.ocr.Ocr`: a function from an
-            array (height, width, 3), RGB, to a text or words, such as `lazyrag.loaders.ocr.RapidOcr`.
-        drop_repeated: Leave out lines that are repeated at the top or bottom of most pages, page numbers too.
+        ocr: Recognizes the text of pages without a usable text layer, see
+            `lazyrag.loaders.ocr.Ocr`: a function from an array (height, width, 3), RGB, to a text
+            or words, such as `lazyrag.loaders.ocr.RapidOcr`.
+        drop_repeated: Leave out lines that are repeated at the top or bottom of most pages, page
+            numbers too.
         max_pages: Refuse files with more pages; None for the Document's `LoadLimits` alone.
         max_seconds: Refuse files that take longer. Checked after each page.
-        max_objects: Refuse files with more strings and painted lines on a page, each of which takes memory.
+        max_objects: Refuse files with more strings and painted lines on a page, each of which takes
+            memory.
 
     Raises:
         ConfigError: If an argument is out of its range.
@@ -80,7 +92,9 @@ class PdfLoader:
         self.max_pages = None if max_pages is None else validate_integer("max_pages", max_pages, 1)
         self.max_seconds = validate_seconds("max_seconds", max_seconds)
         self.max_objects = validate_integer("max_objects", max_objects, 1)
-        self._passwords = (password,) if isinstance(password, str) else validate_texts("password", password)
+        self._passwords = (
+            (password,) if isinstance(password, str) else validate_texts("password", password)
+        )
 
     def __repr__(self) -> str:
         """Arguments that differ from the default. Passwords are hidden: a repr ends up in logs."""
@@ -96,13 +110,16 @@ class PdfLoader:
             path: An existing file.
 
         Raises:
-            LoadError: If it needs another password, has no text layer, cannot be read, or exceeds a limit.
+            LoadError: If it needs another password, has no text layer, cannot be read, or exceeds a
+                limit.
         """
         with closing(self.open(path)) as file:
             check_pages(file.count)
             if self.max_pages is not None and file.count > self.max_pages:
                 hint = f"Split it, or allow more: PdfLoader(max_pages={file.count})."
-                raise LoadError(f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. {hint}")
+                raise LoadError(
+                    f"The PDF has {file.count:,} pages; at most {self.max_pages:,} are read. {hint}"
+                )
             return self.load_pages(file)
 
     def load_pages(self, file: PdfFile) -> LoadedFile:
@@ -113,11 +130,15 @@ class PdfLoader:
         if not any(read.texts):
             raise file.no_text(read)
         pages = without_repeated_lines(read.texts) if self.drop_repeated else read.texts
-        text, locations = join_parts(pages, [("page", str(number)) for number in range(1, len(pages) + 1)])
+        text, locations = join_parts(
+            pages, [("page", str(number)) for number in range(1, len(pages) + 1)]
+        )
         headings = heading_locations(_headings(read.outline, text, locations), len(text))
         sections = [section for section in headings if section.start < section.end]
         notes = {"notes": noted} if (noted := read.notes(has_ocr=self.ocr is not None)) else {}
-        return LoadedFile(text, (*locations, *sections), {**read.file_metadata, **read.metadata(), **notes})
+        return LoadedFile(
+            text, (*locations, *sections), {**read.file_metadata, **read.metadata(), **notes}
+        )
 
     def open(self, path: Path, max_seconds: float = 0.0) -> PdfFile:
         """Open the file by one of the passwords, or what is left of a damaged one.
@@ -126,7 +147,9 @@ class PdfLoader:
             path: An existing file.
             max_seconds: Time for reading it; 0 for that of the loader.
         """
-        return PdfFile(path, ("", *self._passwords), self.max_objects, max_seconds or self.max_seconds)
+        return PdfFile(
+            path, ("", *self._passwords), self.max_objects, max_seconds or self.max_seconds
+        )
 
     def _recognize_pages(self, file: PdfFile, read: Pages) -> None:
         numbers = sorted(read.textless + read.unusable)
@@ -134,7 +157,9 @@ class PdfLoader:
             for done, number in enumerate(numbers):
                 work.reach(done)
                 self._recognize_page(file, read, number)
-        read.textless = [number for number in read.textless if number not in {*read.by_ocr, *read.unread}]
+        read.textless = [
+            number for number in read.textless if number not in {*read.by_ocr, *read.unread}
+        ]
 
     def _recognize_page(self, file: PdfFile, read: Pages, number: int) -> None:
         try:
@@ -164,17 +189,24 @@ class PdfLoader:
         except (LazyRAGError, TimeoutError):
             raise
         except Exception as exc:
-            msg = sentence(f"The function ocr of PdfLoader raised {type(exc).__name__} on page {number}: {exc}")
+            msg = sentence(
+                f"The function ocr of PdfLoader raised {type(exc).__name__} on page {number}: {exc}"
+            )
             raise LoadError(msg) from exc
         if not isinstance(found, str) and not is_list_of(found, OcrWord):
-            msg = f"The function ocr of PdfLoader returned {type(found).__name__} for page {number}; it must return a"
+            msg = (
+                f"The function ocr of PdfLoader returned {type(found).__name__} for page {number};"
+                " it must return a"
+            )
             raise LoadError(f"{msg} str, or a list of OcrWord.")
         return found if isinstance(found, str) else (list(found), image.shape)
 
 
 @dataclass(slots=True)
 class Pages:
-    """Texts of the pages, the numbers of those that have none, and the outline and metadata of the file."""
+    """Texts of the pages, the numbers of those that have none, and the outline and metadata of the
+    file.
+    """
 
     texts: list[str] = field(default_factory=list)
     textless: list[int] = field(default_factory=list)
@@ -187,13 +219,27 @@ class Pages:
     def metadata(self) -> dict[str, Any]:
         """The numbers of pages, as metadata of the document."""
         unread = {str(number): reason for number, reason in self.unread.items()}
-        found = {"pages_without_text": self.textless, "pages_by_ocr": self.by_ocr, "pages_unread": unread}
+        found = {
+            "pages_without_text": self.textless,
+            "pages_by_ocr": self.by_ocr,
+            "pages_unread": unread,
+        }
         return {"pages": len(self.texts), **{name: value for name, value in found.items() if value}}
 
     def notes(self, *, has_ocr: bool) -> list[str]:
-        """How pages without a text layer were read, and what can be done about those that were not."""
-        remedy = "no text in their picture" if has_ocr else "no text layer: OCR reads them, see docs/pdf.md"
-        found = ((self.by_ocr, "read by OCR"), (self.textless, remedy), (list(self.unread), "not read"))
+        """How pages without a text layer were read, and what can be done about those that were
+        not.
+        """
+        remedy = (
+            "no text in their picture"
+            if has_ocr
+            else "no text layer: OCR reads them, see docs/pdf.md"
+        )
+        found = (
+            (self.by_ocr, "read by OCR"),
+            (self.textless, remedy),
+            (list(self.unread), "not read"),
+        )
         return [f"{_numbered(pages)}: {what}" for pages, what in found if pages]
 
 
@@ -204,7 +250,9 @@ def _no_text(read: Pages) -> LoadError:
         problem = f"{pages} could not be read (page {number}: {reason})"
         return LoadError(f"The PDF is damaged: {problem}, and no other holds text.")
     if not read.texts:
-        return LoadError("The PDF has no pages; it is damaged, or was written wrongly. Save it again.")
+        return LoadError(
+            "The PDF has no pages; it is damaged, or was written wrongly. Save it again."
+        )
     scanned = f": only pictures on {_numbered(read.textless)}" if read.textless else ""
     hint = "Call lazyrag.loaders.scans.add_ocr(docs), which reads them by text recognition (OCR)."
     return LoadError(f"The PDF has no text layer on any page{scanned}. {hint}")
@@ -237,7 +285,8 @@ def load_errors() -> Iterator[None]:
 
 _PAGES = "lazyrag.loaders.pdf_pages:OpenPdf"
 _MEMORY, _MEMORY_PER_BYTE = 240 << 20, 64
-"""Bytes for reading a small file, and for each byte of one, unless the Document has other limits."""
+"""Bytes for reading a small file, and for each byte of one, unless the Document has other
+limits."""
 _CPU_SHARE = 7 / 600  # of the seconds of a file, for each MB: time of the processor for its text
 _RENDERED = 768 << 20  # more for a picture of a page
 
@@ -255,13 +304,21 @@ class PdfFile:
         LoadError: If it cannot be opened.
     """
 
-    def __init__(self, path: Path, passwords: Sequence[str], max_objects: int, max_seconds: float) -> None:
+    def __init__(
+        self, path: Path, passwords: Sequence[str], max_objects: int, max_seconds: float
+    ) -> None:
         size = path.stat().st_size
         self._cpu_s = max_seconds * _CPU_SHARE * max(1.0, size / 1e6)
         self._limits = _limits_of(size, max_seconds)
         self._process = borrow(_PAGES)
         try:
-            self.count = self._call("open", os.path.abspath(path), [*passwords], max_objects, max_seconds)  # noqa: PTH100
+            self.count = self._call(
+                "open",
+                os.path.abspath(path),  # noqa: PTH100
+                [*passwords],
+                max_objects,
+                max_seconds,  # noqa: PTH100
+            )
         except BaseException:
             self.close()
             raise
@@ -283,7 +340,9 @@ class PdfFile:
         """Render a page: (height, width, 3) uint8, RGB; coarser where the image would be huge."""
         most = self._limits.memory_bytes
         limits = replace(self._limits, memory_bytes=most and most + _RENDERED)
-        image: np.ndarray = np.load(io.BytesIO(self._call("image", index, dots_per_inch, pixels_wide, limits=limits)))
+        image: np.ndarray = np.load(
+            io.BytesIO(self._call("image", index, dots_per_inch, pixels_wide, limits=limits))
+        )
         return image
 
     def placed(self, index: int) -> PlacedText:
@@ -292,7 +351,9 @@ class PdfFile:
         return PlacedText(text, tuple(at))
 
     def boxes(self, index: int, characters: Iterable[int]) -> tuple[float, list[tuple[float, ...]]]:
-        """The height of a page, and boxes of characters; see `lazyrag.loaders.pdf_pages.OpenPdf.boxes`."""
+        """The height of a page, and boxes of characters; see
+        `lazyrag.loaders.pdf_pages.OpenPdf.boxes`.
+        """
         height, found = self._call("boxes", index, [*characters])
         return height, found
 
@@ -322,14 +383,20 @@ def _limits_of(size: int, max_seconds: float) -> LoadLimits:
     """The limits of a file of so many bytes; by default its size decides."""
     limits = reading().limits
     if limits.memory_bytes == DEFAULT_LIMITS.memory_bytes:
-        limits = replace(limits, memory_bytes=min(limits.memory_bytes or 0, _MEMORY + _MEMORY_PER_BYTE * size))
+        limits = replace(
+            limits, memory_bytes=min(limits.memory_bytes or 0, _MEMORY + _MEMORY_PER_BYTE * size)
+        )
     return limits if limits.time_s != DEFAULT_LIMITS.time_s else replace(limits, time_s=max_seconds)
 
 
-def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequence[Location]) -> list[Heading]:
-    """Find the entries of an outline in the text: the last lines of its page that are the title, else its page.
+def _headings(
+    outline: Sequence[tuple[int, str, int]], text: str, pages: Sequence[Location]
+) -> list[Heading]:
+    """Find the entries of an outline in the text: the last lines of its page that are the title,
+    else its page.
 
-    The last ones, since the page may have a table of contents. An entry begins before those that follow it.
+    The last ones, since the page may have a table of contents. An entry begins before those that
+    follow it.
     """
     found: list[Heading] = []
     limit = len(text)
@@ -338,7 +405,9 @@ def _headings(outline: Sequence[tuple[int, str, int]], text: str, pages: Sequenc
         if start > limit:
             continue
         words = r"\s*".join(map(re.escape, title.split()))
-        lines = re.compile(rf"^(?:[\dA-Z]+(?:\.\d*)*\s+)?{words}[ \t]*$", re.MULTILINE).finditer(text, start, end)
+        lines = re.compile(rf"^(?:[\dA-Z]+(?:\.\d*)*\s+)?{words}[ \t]*$", re.MULTILINE).finditer(
+            text, start, end
+        )
         limit = max((line.start() for line in lines), default=start)
         found.append(Heading(limit, level, title))
     return found[::-1]

@@ -1,4 +1,6 @@
-"""Layout of PDF pages: located characters become text in reading order, with columns, lines and tables."""
+"""Layout of PDF pages: located characters become text in reading order, with columns, lines and
+tables.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ from lazyrag.loaders.pdf_lines import (
     respace,
 )
 
-# PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of letters. Radicals
-# without a compatibility mapping are replaced by Unicode's equivalent unified ideographs.
+# PDF writers map glyphs to radicals (U+2F46 for U+65E0, U+2ED3 for U+957F) and ligatures instead of
+# letters. Radicals without a compatibility mapping are replaced by Unicode's equivalent unified
+# ideographs.
 _RADICALS: dict[int, int] = str.maketrans(
     "\u2e81\u2e84\u2e88\u2e8a\u2e8c\u2e8d\u2e92\u2e93\u2e96\u2e98\u2e99\u2e9b\u2e9c\u2e9d\u2e9e\u2e9f\u2ea0"
     "\u2ea1\u2ea3\u2ea4\u2ea5\u2ea6\u2ea7\u2ea8\u2ea9\u2eab\u2eac\u2ead\u2eaf\u2eb0\u2eb1\u2eb2\u2eb6\u2eb9"
@@ -122,7 +125,9 @@ _MAX_COLUMNS = 100
 _NEAR = 3  # rows above and below that are compared
 _TIGHT = 1.45
 _TIGHTEST_OF_USUAL = 0.85
-_BULLET = re.compile(r"[•·▪■◦●○‣∗*–—-]|\(?[0-9]{1,3}[.)、]|\(?[a-zA-Z][.)]|[①-⑳]|\[\d{1,3}\]|[0-9]+(?:\.[0-9]+)+")
+_BULLET = re.compile(
+    r"[•·▪■◦●○‣∗*–—-]|\(?[0-9]{1,3}[.)、]|\(?[a-zA-Z][.)]|[①-⑳]|\[\d{1,3}\]|[0-9]+(?:\.[0-9]+)+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,9 @@ def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, flo
     return lines + _block_lines(rows, sizes, block)
 
 
-def _is_table_row(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
+def _is_table_row(
+    rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int
+) -> bool:
     row, size = rows[at], sizes[at][1]
     if len(row) == 1:
         return _goes_on(rows, sizes, at)
@@ -172,8 +179,16 @@ def _is_table_row(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, f
         return False
     if len(row) > 2 and max(b[0] - a[1] for a, b in pairwise(row)) >= _WIDE * size:
         return True
-    near = [rows[other] for other in range(max(0, at - _NEAR), min(len(rows), at + _NEAR + 1)) if other != at]
-    return any(_are_aligned(row, other[1:], size) or _are_aligned(row[1:], other, size) for other in near if other[1:])
+    near = [
+        rows[other]
+        for other in range(max(0, at - _NEAR), min(len(rows), at + _NEAR + 1))
+        if other != at
+    ]
+    return any(
+        _are_aligned(row, other[1:], size) or _are_aligned(row[1:], other, size)
+        for other in near
+        if other[1:]
+    )
 
 
 def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> bool:
@@ -185,13 +200,20 @@ def _are_aligned(some: Sequence[Cell], others: Sequence[Cell], size: float) -> b
 
 
 def _goes_on(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int) -> bool:
-    """Whether the only cell of a row continues a table row beside it, below a column other than the first."""
-    neighbours = [other for other in (at - 1, at + 1) if 0 <= other < len(rows) and len(rows[other]) > 1]
+    """Whether the only cell of a row continues a table row beside it, below a column other than the
+    first.
+    """
+    neighbours = [
+        other for other in (at - 1, at + 1) if 0 <= other < len(rows) and len(rows[other]) > 1
+    ]
     if not neighbours:
         return False
     left, right, _ = rows[at][0]
     return any(
-        any(abs(left - a) < _ALIGNED * sizes[at][1] and right <= b + 4 * sizes[at][1] for a, b, _ in rows[other][1:])
+        any(
+            abs(left - a) < _ALIGNED * sizes[at][1] and right <= b + 4 * sizes[at][1]
+            for a, b, _ in rows[other][1:]
+        )
         for other in neighbours
     )
 
@@ -203,20 +225,36 @@ def _block_lines(
     columns = _columns([rows[at] for at in block])
     if not 0 < len(columns) <= _MAX_COLUMNS:
         between = _BETWEEN if columns else " "
-        return [Line(join(between, (text for _, _, text in rows[at])), is_table_row=bool(columns)) for at in block]
+        return [
+            Line(join(between, (text for _, _, text in rows[at])), is_table_row=bool(columns))
+            for at in block
+        ]
     cells = [_in_columns(rows[at], columns) for at in block]
-    steps = [0.0] + [(sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1) for above, at in pairwise(block)]
+    steps = [0.0] + [
+        (sizes[above][0] - sizes[at][0]) / (sizes[at][1] or 1) for above, at in pairwise(block)
+    ]
     usual = [step for step, own in zip(steps, cells, strict=True) if step and own[0]]
-    tight = max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual))) if len(usual) > 1 else _TIGHT
+    tight = (
+        max(_TIGHT, min(2.2, _TIGHTEST_OF_USUAL * statistics.median(usual)))
+        if len(usual) > 1
+        else _TIGHT
+    )
     filled: list[list[str]] = []
     for step, own in zip(steps, cells, strict=True):
-        if filled and step < tight and _continues(own, next(one for one in reversed(filled) if one)):
+        if (
+            filled
+            and step < tight
+            and _continues(own, next(one for one in reversed(filled) if one))
+        ):
             start = max(at for at, one in enumerate(filled) if one)
             filled[start] = [(a + " " + b).strip() for a, b in zip(filled[start], own, strict=True)]
             filled.append([])
         else:
             filled.append(own)
-    return [Line(join(_BETWEEN, own).strip().rstrip(" |"), is_table_row=True, is_merged=not own) for own in filled]
+    return [
+        Line(join(_BETWEEN, own).strip().rstrip(" |"), is_table_row=True, is_merged=not own)
+        for own in filled
+    ]
 
 
 def _continues(cells: Sequence[str], above: Sequence[str]) -> bool:
@@ -242,7 +280,10 @@ def _columns(rows: Sequence[Sequence[Cell]]) -> list[tuple[float, float]]:
 def _in_columns(row: Sequence[Cell], columns: Sequence[tuple[float, float]]) -> list[str]:
     texts = [""] * len(columns)
     for left, right, text in row:
-        at = max(range(len(columns)), key=lambda one: min(right, columns[one][1]) - max(left, columns[one][0]))
+        at = max(
+            range(len(columns)),
+            key=lambda one: min(right, columns[one][1]) - max(left, columns[one][0]),
+        )
         texts[at] = (texts[at] + " " + text).strip()
     return texts
 
@@ -275,7 +316,8 @@ def joint(first: str, second: str) -> tuple[int, str]:
         second: The line below.
 
     Returns:
-        Number of characters to remove from the end of the first, and the text between: ``"\n"`` if they stay apart.
+        Number of characters to remove from the end of the first, and the text between: ``"\n"`` if
+        they stay apart.
 
     Example:
         >>> joint("绿茶是未经", "发酵的茶"), joint("the infor-", "mation of"), joint("green", "tea")
@@ -284,7 +326,11 @@ def joint(first: str, second: str) -> tuple[int, str]:
     if not first or not second:
         return 0, "\n"
     broken = _BROKEN.search(first) if first[-1] in "-\u2010\u00ad" else None
-    if broken and second[0].islower() and (broken["hyphen"] == "\u00ad" or broken["word"][-1].islower()):
+    if (
+        broken
+        and second[0].islower()
+        and (broken["hyphen"] == "\u00ad" or broken["word"][-1].islower())
+    ):
         # In a word with another hyphen, this one most likely belongs to it.
         return (0 if "-" in broken["word"] else 1), ""
     last, following = first[-1], second[0]
@@ -296,7 +342,8 @@ def joint(first: str, second: str) -> tuple[int, str]:
 
 
 def without_repeated_lines(pages: Sequence[str]) -> list[str]:
-    r"""Remove lines that are repeated at the top or bottom of most pages; numbers in them may differ.
+    r"""Remove lines that are repeated at the top or bottom of most pages; numbers in them may
+    differ.
 
     Args:
         pages: Of fewer than three pages nothing is removed.
@@ -314,7 +361,9 @@ def without_repeated_lines(pages: Sequence[str]) -> list[str]:
     cleaned = []
     for lines in split:
         gone = {at for at, key in _edges(lines) if key in repeated}
-        cleaned.append(join("\n", (line for at, line in enumerate(lines) if at not in gone)).strip())
+        cleaned.append(
+            join("\n", (line for at, line in enumerate(lines) if at not in gone)).strip()
+        )
     return cleaned
 
 
@@ -322,7 +371,9 @@ def _edges(lines: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
     """Index and pattern of the first and last filled lines."""
     filled = [at for at, line in enumerate(lines) if line.strip()]
     head, foot = filled[:_LOOKED_AT], filled[-_LOOKED_AT:]
-    return [(at, ("head", _pattern(lines[at]))) for at in head] + [(at, ("foot", _pattern(lines[at]))) for at in foot]
+    return [(at, ("head", _pattern(lines[at]))) for at in head] + [
+        (at, ("foot", _pattern(lines[at]))) for at in foot
+    ]
 
 
 def _pattern(line: str) -> str:
@@ -351,7 +402,8 @@ class Segment:
     base: float
     size: float
     pieces: list[Piece] | None = None
-    """Its characters where some are Arabic or Hebrew; the text is in their order on paper until `rows_of`."""
+    """Its characters where some are Arabic or Hebrew; the text is in their order on paper until
+    `rows_of`."""
 
     @property
     def bottom(self) -> float:
@@ -392,11 +444,17 @@ class Row:
 
 
 def segments(glyphs: Sequence[Glyph]) -> list[Segment]:
-    """Group characters into segments, in drawing order; those of Arabic and Hebrew pages by their places."""
+    """Group characters into segments, in drawing order; those of Arabic and Hebrew pages by their
+    places.
+    """
     drawn: dict[tuple[str, int, int], list[float]] = {}
     if any(has_right_to_left(glyph.text) for glyph in glyphs):
         return _placed_segments(
-            [one for one in glyphs if one != BLANK and _is_on_paper(one) and not _is_drawn_again(one, drawn)]
+            [
+                one
+                for one in glyphs
+                if one != BLANK and _is_on_paper(one) and not _is_drawn_again(one, drawn)
+            ]
         )
     found: list[Segment] = []
     gaps: list[list[Gap]] = []  # of each segment, those between its parts
@@ -429,7 +487,9 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
     """Segments by the places of their characters, however they were drawn."""
     rows: list[list[Glyph]] = []
     for glyph in sorted(glyphs, key=lambda one: -one.base):
-        if rows and rows[-1][0].base - glyph.base <= _SAME_LINE * 1.4 * max(glyph.size, rows[-1][0].size):
+        if rows and rows[-1][0].base - glyph.base <= _SAME_LINE * 1.4 * max(
+            glyph.size, rows[-1][0].size
+        ):
             rows[-1].append(glyph)
         else:
             rows.append([glyph])
@@ -437,13 +497,17 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
     for row in rows:
         last: Segment | None = None
         for glyph in sorted(row, key=lambda one: one.left):
-            if last is not None and (glyph.text == " " or glyph.left - last.right <= CELL_GAP * glyph.size):
+            if last is not None and (
+                glyph.text == " " or glyph.left - last.right <= CELL_GAP * glyph.size
+            ):
                 last.pieces.append(glyph[:3])  # type: ignore[union-attr]
                 if glyph.text != " ":
                     last.text += glyph.text
                     last.right, last.size = max(last.right, glyph.right), max(last.size, glyph.size)
             elif glyph.text != " ":
-                last = Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]])
+                last = Segment(
+                    glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]]
+                )
                 found.append(last)
     return found
 
@@ -457,7 +521,11 @@ def _is_on_paper(glyph: Glyph) -> bool:
 def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
     """Whether it was drawn at this position before, as for bold letters and shadows; note it."""
     line, at = round(glyph.base), int(glyph.left // max(glyph.size, 1.0))
-    near = (left for position in (at - 1, at, at + 1) for left in drawn.get((glyph.text, line, position), ()))
+    near = (
+        left
+        for position in (at - 1, at, at + 1)
+        for left in drawn.get((glyph.text, line, position), ())
+    )
     if any(abs(left - glyph.left) < _SAME_PLACE * glyph.size for left in near):
         return True
     drawn.setdefault((glyph.text, line, at), []).append(glyph.left)
@@ -473,10 +541,14 @@ def _extend(segment: Segment, glyph: Glyph) -> None:
 
 
 def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
-    """The text between a segment and the next character; None if this one begins another segment."""
+    """The text between a segment and the next character; None if this one begins another
+    segment.
+    """
     size = max(segment.size, glyph.size)
     rise = abs(glyph.base - segment.base)
-    if rise > _SAME_LINE * size and (rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15):
+    if rise > _SAME_LINE * size and (
+        rise > _RAISED * size or 0.87 < glyph.size / (segment.size or 1) < 1.15
+    ):
         return None
     gap = glyph.left - segment.right
     if not _OVERLAP * size <= gap <= CELL_GAP * size:
@@ -491,7 +563,8 @@ def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
         before: The character before it.
         after: The character after it.
         gap: Its width, in font sizes.
-        blank: Whether a space was drawn there. Ignored between Chinese characters: writers add spaces there.
+        blank: Whether a space was drawn there. Ignored between Chinese characters: writers add
+            spaces there.
     """
     if is_chinese(before) and is_chinese(after):
         return " " if gap >= _CHINESE_WORD_GAP else ""
@@ -501,12 +574,20 @@ def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
 
 
 def rows_of(found: Iterable[Segment]) -> list[Row]:
-    """Group segments into rows, from top to bottom, left to right, with their texts in reading order."""
+    """Group segments into rows, from top to bottom, left to right, with their texts in reading
+    order.
+    """
     found = list(found)
-    share = right_to_left_share("".join(one.text for one in found)) if any(one.pieces for one in found) else 0.0
+    share = (
+        right_to_left_share("".join(one.text for one in found))
+        if any(one.pieces for one in found)
+        else 0.0
+    )
     rows: list[Row] = []
     for one in sorted(found, key=lambda segment: -segment.base):
-        if rows and abs(rows[-1].base - one.base) <= _SAME_LINE * 1.4 * max(one.size, rows[-1].cells[0].size):
+        if rows and abs(rows[-1].base - one.base) <= _SAME_LINE * 1.4 * max(
+            one.size, rows[-1].cells[0].size
+        ):
             rows[-1].cells.append(one)
         else:
             rows.append(Row([one]))
@@ -514,12 +595,16 @@ def rows_of(found: Iterable[Segment]) -> list[Row]:
         row.cells = _united(sorted(row.cells, key=lambda segment: segment.left))
         for cell in row.cells:
             if cell.pieces and share:
-                cell.text = logical_text(cell.pieces, _WORD_GAP * cell.size, right_to_left=_direction(cell.text, share))
+                cell.text = logical_text(
+                    cell.pieces, _WORD_GAP * cell.size, right_to_left=_direction(cell.text, share)
+                )
     return rows
 
 
 def _direction(line: str, share: float) -> bool:
-    """Whether a line reads from right to left: by its letters, and if they are mixed, by those around it."""
+    """Whether a line reads from right to left: by its letters, and if they are mixed, by those
+    around it.
+    """
     own = right_to_left_share(line)
     if not has_right_to_left(line):
         return share > 0.5 and line[:1] in ".,:;!?" and line[-1:] not in ".,:;!?"
@@ -533,10 +618,14 @@ def _united(cells: Sequence[Segment]) -> list[Segment]:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
         if last is None or cell.left - last.right > CELL_GAP * size:
-            united.append(Segment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces))
+            united.append(
+                Segment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces)
+            )
             continue
         blank = cell.left - last.right > _WORD_GAP * size
-        last.text += gap_text(last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank)
+        last.text += gap_text(
+            last.text[-1], cell.text[0], (cell.left - last.right) / (size or 1), blank=blank
+        )
         last.text += cell.text
         last.pieces = [*last.pieces, *cell.pieces] if last.pieces and cell.pieces else None
         last.right = max(last.right, cell.right)
@@ -598,8 +687,13 @@ def _groups(bands: Sequence[list[Segment]]) -> list[list[list[Segment]]]:
         own = _gaps(band)
         if gutters:
             edges = _free(band)
-            kept = [gap for gap in _common(gutters, edges) if gap[1] - gap[0] >= _GUTTER * band[0].size]
-            apart = len(edges) == 2 and groups[-1][-1][0].base - band[0].base > _LARGE_GAP * band[0].size
+            kept = [
+                gap for gap in _common(gutters, edges) if gap[1] - gap[0] >= _GUTTER * band[0].size
+            ]
+            apart = (
+                len(edges) == 2
+                and groups[-1][-1][0].base - band[0].base > _LARGE_GAP * band[0].size
+            )
             if kept and not apart:
                 groups[-1].append(band)
                 gutters = kept
@@ -632,13 +726,21 @@ def _free(found: Iterable[Segment]) -> list[Interval]:
 
 
 def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interval]:
-    return [(max(a[0], b[0]), min(a[1], b[1])) for a in some for b in others if min(a[1], b[1]) > max(a[0], b[0])]
+    return [
+        (max(a[0], b[0]), min(a[1], b[1]))
+        for a in some
+        for b in others
+        if min(a[1], b[1]) > max(a[0], b[0])
+    ]
 
 
 def _split_at_gutter(found: Sequence[Segment]) -> tuple[list[Segment], list[Segment]] | None:
     """Both sides of a gutter with running text on both sides; None without one."""
     for left, right in sorted(_free(found)[1:-1], key=lambda gap: gap[0] - gap[1])[:_MAX_GUTTERS]:
-        sides = [one for one in found if one.right <= left], [one for one in found if one.left >= right]
+        sides = (
+            [one for one in found if one.right <= left],
+            [one for one in found if one.left >= right],
+        )
         if all(map(_is_running_text, sides)):
             return sides
     return None
@@ -651,9 +753,12 @@ def _is_running_text(side: Sequence[Segment]) -> bool:
         return False
     width = max(row.right for row in rows) - min(row.left for row in rows)
     units = statistics.median(
-        max(sum(2 if is_chinese(one) else 1 for one in cell.text) for cell in row.cells) for row in rows
+        max(sum(2 if is_chinese(one) else 1 for one in cell.text) for cell in row.cells)
+        for row in rows
     )
-    fill = statistics.median(max(cell.right - cell.left for cell in row.cells) for row in rows) / (width or 1)
+    fill = statistics.median(max(cell.right - cell.left for cell in row.cells) for row in rows) / (
+        width or 1
+    )
     return units >= _MIN_UNITS_OF_COLUMN and fill >= _MIN_FILL_OF_COLUMN
 
 
@@ -669,8 +774,9 @@ _FEW = 30
 def page_text(glyphs: Iterable[Glyph], sizes: list[SizedLine] | None = None) -> str:
     """The text of a page, in reading order.
 
-    Columns are read one after the other, rows of tables as lines with ``|`` between the cells. Wrapped lines of Chinese
-    text and hyphenated words are joined; an empty line separates paragraphs that stand apart.
+    Columns are read one after the other, rows of tables as lines with ``|`` between the cells.
+    Wrapped lines of Chinese text and hyphenated words are joined; an empty line separates
+    paragraphs that stand apart.
 
     Args:
         glyphs: In the order in which they were drawn, spaces among them.
@@ -694,14 +800,18 @@ def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str
     for region in regions(found):
         part = _region_text(region, sizes)
         # A sentence may continue in the next column.
-        cut, between = joint(text.rpartition("\n")[2], part) if text and part[0].islower() else (0, "\n\n")
+        cut, between = (
+            joint(text.rpartition("\n")[2], part) if text and part[0].islower() else (0, "\n\n")
+        )
         text = (text[: len(text) - cut] + between if text else "") + part
     return text
 
 
 def _is_scattered(found: Sequence[Segment]) -> bool:
     """Whether nearly all segments are single characters, as in vertical lines."""
-    return len(found) > _FEW and sum(len(one.text) == 1 for one in found) > _MAX_SCATTERED * len(found)
+    return len(found) > _FEW and sum(len(one.text) == 1 for one in found) > _MAX_SCATTERED * len(
+        found
+    )
 
 
 def _vertical_text(found: Sequence[Segment]) -> str:
@@ -710,7 +820,10 @@ def _vertical_text(found: Sequence[Segment]) -> str:
     for before, one in pairwise(found):
         centre = (one.left + one.right - before.left - before.right) / 2
         beneath = abs(centre) < 0.5 * one.size and 0 < before.base - one.base < 2 * one.size
-        beside = abs(one.base - before.base) < _SAME_LINE * one.size and abs(one.left - before.right) < 2 * one.size
+        beside = (
+            abs(one.base - before.base) < _SAME_LINE * one.size
+            and abs(one.left - before.right) < 2 * one.size
+        )
         text += ("" if beneath else " " if beside else "\n") + one.text
     return text
 
@@ -723,7 +836,8 @@ def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> st
     )
     if sizes is not None:
         sizes += (
-            SizedLine(row.size, "" if line.is_table_row else line.text) for row, line in zip(rows, lines, strict=True)
+            SizedLine(row.size, "" if line.is_table_row else line.text)
+            for row, line in zip(rows, lines, strict=True)
         )
     right = max(row.right for row in rows)
     pitch = _pitch(rows)
@@ -733,7 +847,11 @@ def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> st
         if line.is_merged:
             continue
         if line.is_table_row or previous.is_table_row:
-            between = "\n" if line.is_table_row and previous.is_table_row else _ends(rows[at - 1], row, pitch)
+            between = (
+                "\n"
+                if line.is_table_row and previous.is_table_row
+                else _ends(rows[at - 1], row, pitch)
+            )
             text += between + line.text
         else:
             cut, between = _joint(rows[at - 1], row, right, pitch, (previous.text, line.text))
@@ -760,7 +878,9 @@ def _ends(previous: Row, row: Row, pitch: float) -> str:
     return "\n\n" if step > _PARAGRAPH * max(pitch, 1.0) else "\n"
 
 
-def _joint(previous: Row, row: Row, right: float, pitch: float, lines: tuple[str, str]) -> tuple[int, str]:
+def _joint(
+    previous: Row, row: Row, right: float, pitch: float, lines: tuple[str, str]
+) -> tuple[int, str]:
     """Number of characters to remove between two rows, and the text to put there."""
     ends = _ends(previous, row, pitch)
     same = 0.85 < row.size / (previous.size or 1) < 1.18

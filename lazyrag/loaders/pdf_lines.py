@@ -1,4 +1,6 @@
-"""Lines of a PDF page: letters of a glyph and of a line in reading order, and the blanks between words."""
+"""Lines of a PDF page: letters of a glyph and of a line in reading order, and the blanks between
+words.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,11 @@ BLANK = Glyph(" ", 0.0, 0.0, 0.0, 0.0)
 
 
 class PlacedText(str):
-    """A text each of whose letters knows its character on the page; -1 for letters that layout added.
+    """A text each of whose letters knows its character on the page; -1 for letters that layout
+    added.
 
-    Layout makes the text of a page from such texts by the operations below, and so keeps the characters.
+    Layout makes the text of a page from such texts by the operations below, and so keeps the
+    characters.
     """
 
     __slots__ = ("at",)
@@ -80,7 +84,9 @@ class PlacedText(str):
     def join(self, texts: Iterable[str], /) -> PlacedText:
         """Called through the class, with a separator of either type."""
         parts = [part for text in texts for part in (self, text)][1:]
-        return PlacedText("".join(map(str, parts)), tuple(one for part in parts for one in PlacedText.of(part).at))
+        return PlacedText(
+            "".join(map(str, parts)), tuple(one for part in parts for one in PlacedText.of(part).at)
+        )
 
     def rstrip(self, chars: str | None = None, /) -> PlacedText:
         """See `str.rstrip`."""
@@ -100,7 +106,8 @@ class PlacedText(str):
 
 
 def join(between: str, texts: Iterable[str]) -> str:
-    """`str.join` that keeps the type of texts of a subclass, such as one that knows its places on the page.
+    """`str.join` that keeps the type of texts of a subclass, such as one that knows its places on
+    the page.
 
     Example:
         >>> join(", ", ["tea", "water"])
@@ -169,12 +176,15 @@ def _with_marks(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 _PRESENTATION_FORMS = frozenset(
-    normal for code in range(0xFB1D, 0xFEFD) if len(normal := unicodedata.normalize("NFKC", chr(code))) > 1
+    normal
+    for code in range(0xFB1D, 0xFEFD)
+    if len(normal := unicodedata.normalize("NFKC", chr(code))) > 1
 )
 
 
 def letters_in_order(parts: list[tuple[float, str]]) -> str:
-    """Letters of one glyph, with their left edges; pdfium reverses Arabic ones, except those of presentation forms.
+    """Letters of one glyph, with their left edges; pdfium reverses Arabic ones, except those of
+    presentation forms.
 
     Where it gives each letter a place of its own, that decides, and marks follow the letters.
 
@@ -188,7 +198,15 @@ def letters_in_order(parts: list[tuple[float, str]]) -> str:
     if len({left for left, _ in parts}) == 1:
         return join("", (text for _, text in reversed(parts)))
     marks = [(unicodedata.combining(text[0]), -left, text) for left, text in parts]
-    return join("", (text for _, _, text in sorted(marks, key=lambda part: (part[0], part[1] if not part[0] else 0.0))))
+    return join(
+        "",
+        (
+            text
+            for _, _, text in sorted(
+                marks, key=lambda part: (part[0], part[1] if not part[0] else 0.0)
+            )
+        ),
+    )
 
 
 # Letters written without spaces, and their punctuation. Korean is written with spaces.
@@ -196,9 +214,7 @@ _JOINED = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0003fffd"
 )
-_MARKS = (
-    "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\u2018\u2019\u201c\u201d"
-)
+_MARKS = "\u3001-\u3003\u3008-\u3011\u3014-\u301b\uff01\uff08\uff09\uff0c\uff0e\uff1a\uff1b\uff1f\u2018\u2019\u201c\u201d"  # noqa: E501
 _LETTER = re.compile(f"[{_JOINED}]")
 _MARK = re.compile(f"[{_MARKS}]")
 
@@ -235,8 +251,9 @@ _LEAST_SPREAD = 1e-4
 def respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> None:
     """Remove blanks from within letter-spaced words, as of text recognition.
 
-    On a page of such words, drawn blanks count alone if there are enough; else the gaps are parted into those between
-    letters and those between words. On other pages, so are those of a line of single letters.
+    On a page of such words, drawn blanks count alone if there are enough; else the gaps are parted
+    into those between letters and those between words. On other pages, so are those of a line of
+    single letters.
     """
     letters = sum(len(part) for parts in texts for part in parts[::2])
     drawn = sum(blank for own in gaps for _, blank in own)
@@ -257,7 +274,9 @@ def respace(texts: Sequence[list[str]], gaps: Sequence[Sequence[Gap]]) -> None:
 
 
 def _parting(widths: Sequence[float]) -> float:
-    """The width that parts gaps into two kinds best, each as if normally distributed (Kittler and Illingworth)."""
+    """The width that parts gaps into two kinds best, each as if normally distributed (Kittler and
+    Illingworth).
+    """
     ordered = np.sort(np.asarray(widths))
     counts = np.arange(_SPACED, len(ordered) - _SPACED)
     if not len(counts):
@@ -297,9 +316,13 @@ class GlyphCollector:
             found.append(glyph)
         elif at == len(found) - 1 or found[at].text != glyph.text:  # else it is drawn again
             before = found[at]
-            self._several.setdefault(at, [(before.left, before.text)]).append((place[0], glyph.text))
+            self._several.setdefault(at, [(before.left, before.text)]).append(
+                (place[0], glyph.text)
+            )
             edges = min(glyph.left, before.left), max(glyph.right, before.right)
-            found[at] = before._replace(text=before.text + glyph.text, left=edges[0], right=edges[1])
+            found[at] = before._replace(
+                text=before.text + glyph.text, left=edges[0], right=edges[1]
+            )
 
     def _is_of(self, at: int, glyph: Glyph) -> bool:
         """Whether a letter is of the same glyph as one that begins at the same point."""
@@ -333,7 +356,9 @@ class SizedLine(NamedTuple):
 
 @dataclass(slots=True)
 class TypeSizes:
-    """How much text of each size a file has, and lines that may be headings: those larger than most on their page."""
+    """How much text of each size a file has, and lines that may be headings: those larger than most
+    on their page.
+    """
 
     characters: Counter[float] = field(default_factory=Counter)
     lines: list[tuple[float, str, int]] = field(default_factory=list)
@@ -359,22 +384,34 @@ class TypeSizes:
         self.pages += 1
 
     def _add(self, size: float, title: str) -> None:
-        if len(title) <= _LONGEST and sum(one.isalpha() for one in title) > 1 and title[-1] not in ",;，；":
+        if (
+            len(title) <= _LONGEST
+            and sum(one.isalpha() for one in title) > 1
+            and title[-1] not in ",;，；"
+        ):
             self.lines.append((size, title, self.pages))
 
     def headings(self) -> list[tuple[int, str, int]]:
-        """Level from 1, title and index of the page of each heading; not the one title above all of them."""
+        """Level from 1, title and index of the page of each heading; not the one title above all of
+        them.
+        """
         if not self.characters:
             return []
         usual = self.characters.most_common(1)[0][0]
         larger = [one for one in self.lines if one[0] >= _LARGER * usual]
         sizes = sorted({size for size, _, _ in larger}, reverse=True)
-        if larger and larger[0][0] == sizes[0] and [size for size, _, _ in larger].count(sizes[0]) == 1:
+        if (
+            larger
+            and larger[0][0] == sizes[0]
+            and [size for size, _, _ in larger].count(sizes[0]) == 1
+        ):
             larger, sizes = larger[1:], sizes[1:]  # the title of the whole
         letters = sum(len(title) for _, title, _ in larger)
         if letters > _MOST * self.characters.total() or len(larger) > _MOST_ON_PAGE * self.pages:
             return []
-        return [(min(sizes.index(size), _LEVELS - 1) + 1, title, page) for size, title, page in larger]
+        return [
+            (min(sizes.index(size), _LEVELS - 1) + 1, title, page) for size, title, page in larger
+        ]
 
 
 def _rounded(size: float) -> float:

@@ -47,11 +47,15 @@ _BELOW, _ABOVE = 0.25, 0.9  # of a line, from its base line, in font sizes
 
 
 class OpenPdf:
-    """The file that this process has open; its methods are called by `lazyrag.loaders.pdf.PdfFile`."""
+    """The file that this process has open; its methods are called by
+    `lazyrag.loaders.pdf.PdfFile`.
+    """
 
     _document: Any = None
 
-    def open(self, path: str, passwords: Sequence[str], max_objects: int, max_seconds: float) -> int:
+    def open(
+        self, path: str, passwords: Sequence[str], max_objects: int, max_seconds: float
+    ) -> int:
         """Open a file, or what is left of a damaged one, and return the number of its pages.
 
         Args:
@@ -83,7 +87,10 @@ class OpenPdf:
         if time.monotonic() > self._until:
             read = f"{done} of its {self._count} pages were" if done else "none of its pages was"
             hint = "Split it, or allow more: PdfLoader(max_seconds=...)."
-            raise LoadError(f"Reading the PDF took longer than {self._max_seconds:g} s; {read} read by then. {hint}")
+            raise LoadError(
+                f"Reading the PDF took longer than {self._max_seconds:g} s; {read} read by then."
+                f" {hint}"
+            )
 
     def close(self) -> None:
         """Close the file."""
@@ -117,7 +124,11 @@ class OpenPdf:
                 found["textless"].append(index + 1)
             elif text and has_ocr and not self._is_usable(index, text):
                 found["unusable"].append(index + 1)
-        return {**found, "outline": self._outline() or sizes.headings(), "file_metadata": self._metadata()}
+        return {
+            **found,
+            "outline": self._outline() or sizes.headings(),
+            "file_metadata": self._metadata(),
+        }
 
     def layers(self) -> list[bool]:
         """Whether three of the pages have a text layer, without empty ones."""
@@ -129,10 +140,14 @@ class OpenPdf:
         return [*found]
 
     def _page(self, index: int) -> tuple[list[Glyph], bool]:
-        """Characters of a page in drawing order, and, if there are none, whether it has pictures or lines."""
+        """Characters of a page in drawing order, and, if there are none, whether it has pictures or
+        lines.
+        """
         with self._opened_page(index) as (page, text):
             if pdfium.FPDFPage_CountObjects(page) > self._max_objects:
-                problem = f"A page of the PDF has more than {self._max_objects:,} strings and lines."
+                problem = (
+                    f"A page of the PDF has more than {self._max_objects:,} strings and lines."
+                )
                 raise LoadError(f"{problem} Split it, or allow more: PdfLoader(max_objects=...).")
             glyphs = page_glyphs(PageText(page, text))
             return glyphs, all(one == BLANK for one in glyphs) and _has_drawings(page)
@@ -144,10 +159,14 @@ class OpenPdf:
             yield page.raw, text.raw
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int) -> bytes:
-        """Render a page: an array (height, width, 3) uint8, RGB, as a .npy; coarser where it would be huge."""
+        """Render a page: an array (height, width, 3) uint8, RGB, as a .npy; coarser where it would
+        be huge.
+        """
         with closing(self._document[index]) as page:
             width, height = page.get_size()
-            scale = (pixels_wide - 0.01) / width if pixels_wide else dots_per_inch / _POINTS_PER_INCH
+            scale = (
+                (pixels_wide - 0.01) / width if pixels_wide else dots_per_inch / _POINTS_PER_INCH
+            )
             pixels = max(1.0, width * height * scale * scale)
             scale *= min(1.0, (_MAX_PIXELS / pixels) ** 0.5)
             with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
@@ -155,28 +174,44 @@ class OpenPdf:
         return file.getvalue()
 
     def placed(self, index: int) -> tuple[str, tuple[int, ...]]:
-        """The text of a page, made as for ingestion, with the character on the page of each letter."""
+        """The text of a page, made as for ingestion, with the character on the page of each
+        letter.
+        """
         with self._opened_page(index) as (page, text):
             glyphs = page_glyphs(_PlacedPage(page, text))
         found = PlacedText.of(page_text(glyphs))
         return str(found), found.at
 
     def boxes(self, index: int, characters: Sequence[int]) -> tuple[float, list[tuple[float, ...]]]:
-        """The height of a page, and left, top, right and bottom of characters; all in widths of the page."""
+        """The height of a page, and left, top, right and bottom of characters; all in widths of the
+        page.
+        """
         with self._opened_page(index) as (page, text):
             return shown_height(page), [*_character_boxes(page, text, characters)]
 
     def pictures(self, index: int) -> list[tuple[Any, ...]]:
-        """The pictures of a page: place, what they are, else the error, caption, alternative text, page."""
-        from lazyrag.loaders.pictures import MAX_PICTURES, WHOLE_PAGE, caption_among, describe_object  # rarely needed
+        """The pictures of a page: place, what they are, else the error, caption, alternative text,
+        page.
+        """
+        # rarely needed
+        from lazyrag.loaders.pictures import (
+            MAX_PICTURES,
+            WHOLE_PAGE,
+            caption_among,
+            describe_object,
+        )
 
         found = []
         with closing(self._document[index]) as page, closing(page.get_textpage()) as text:
             alternatives = _alternative_texts(page)
             where, (wide, high) = f"page {index + 1}", page.get_size()
-            for number, (one, tag) in enumerate(itertools.islice(_image_objects(page), MAX_PICTURES)):
+            for number, (one, tag) in enumerate(
+                itertools.islice(_image_objects(page), MAX_PICTURES)
+            ):
                 left, bottom, right, top = one.get_bounds()
-                if (min(right, wide) - max(left, 0)) * (min(top, high) - max(bottom, 0)) >= WHOLE_PAGE * wide * high:
+                if (min(right, wide) - max(left, 0)) * (
+                    min(top, high) - max(bottom, 0)
+                ) >= WHOLE_PAGE * wide * high:
                     continue
                 below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
                 above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
@@ -186,7 +221,16 @@ class OpenPdf:
                     described = describe_object(one)
                 except Exception as exc:  # noqa: BLE001  it is the result
                     error = describe_error(exc)
-                found.append((f"{index + 1}/{number}", described, error, caption, alternatives.get(tag, ""), where))
+                found.append(
+                    (
+                        f"{index + 1}/{number}",
+                        described,
+                        error,
+                        caption,
+                        alternatives.get(tag, ""),
+                        where,
+                    )
+                )
         return found
 
     def picture(self, index: int, number: int) -> bytes:
@@ -206,27 +250,38 @@ class OpenPdf:
             return data
 
     def _metadata(self) -> dict[str, str]:
-        """Title, author, subject, keywords and dates, as far as the file has them; dates as ISO 8601."""
+        """Title, author, subject, keywords and dates, as far as the file has them; dates as ISO
+        8601.
+        """
         value = self._document.get_metadata_value
         found = {name: value(field).strip("\x00 \t\r\n") for field, name in _TEXT_FIELDS.items()}
         found |= {name: iso_date(value(field)) for field, name in _DATE_FIELDS.items()}
         return {
-            name: text.encode("utf-8", "replace").decode() for name, text in found.items() if text not in _PLACEHOLDERS
+            name: text.encode("utf-8", "replace").decode()
+            for name, text in found.items()
+            if text not in _PLACEHOLDERS
         }
 
     def _outline(self) -> list[tuple[int, str, int]]:
-        """Level from 1, title and index of the page of each entry; those without a page or a title are skipped."""
+        """Level from 1, title and index of the page of each entry; those without a page or a title
+        are skipped.
+        """
         found = []
         with suppress(pypdfium2.PdfiumError):  # a damaged outline costs no text
             for entry in self._document.get_toc():
-                target, title = entry.get_dest(), " ".join(entry.get_title().replace("\x00", "").split())
+                target, title = (
+                    entry.get_dest(),
+                    " ".join(entry.get_title().replace("\x00", "").split()),
+                )
                 page = None if target is None else target.get_index()
                 if title and page is not None and 0 <= page < self._count:
                     found.append((entry.level + 1, title, page))
         return found
 
     def _is_usable(self, index: int, text: str) -> bool:
-        """Whether the text layer of a page holds its words: not garbled, and not a few of them over a scan."""
+        """Whether the text layer of a page holds its words: not garbled, and not a few of them over
+        a scan.
+        """
         if is_garbled(text):
             return False
         if not has_few_letters(text):
@@ -240,14 +295,22 @@ def _opened(source: Path | io.BytesIO, passwords: Sequence[str]) -> Any:
         try:
             return pypdfium2.PdfDocument(source, password=password or None)
         except pypdfium2.PdfiumError as exc:
-            if getattr(exc, "err_code", None) != pdfium.FPDF_ERR_PASSWORD and "password" not in str(exc).lower():
+            if (
+                getattr(exc, "err_code", None) != pdfium.FPDF_ERR_PASSWORD
+                and "password" not in str(exc).lower()
+            ):
                 raise
     raise _wrong_password(passwords)
 
 
 def _wrong_password(passwords: Sequence[str]) -> LoadError:
-    problem = "no password that PdfLoader was given opens it" if any(passwords) else "it needs a password"
-    hint = "Give it: PdfLoader(password='...') in a reader of yours, or save the file again without one."
+    problem = (
+        "no password that PdfLoader was given opens it" if any(passwords) else "it needs a password"
+    )
+    hint = (
+        "Give it: PdfLoader(password='...') in a reader of yours, or save the file again without"
+        " one."
+    )
     return LoadError(f"The PDF is encrypted, and {problem}. {hint}")
 
 
@@ -293,7 +356,9 @@ def shown_height(page: Any) -> float:
 def shown_point(page: Any, x: float, y: float) -> tuple[float, float]:
     """A point of a page as it is shown, turned and cropped: from its top left, in widths of it."""
     across, down, height = ctypes.c_int(), ctypes.c_int(), round(_SHOWN_WIDE * shown_height(page))
-    pdfium.FPDF_PageToDevice(page, 0, 0, _SHOWN_WIDE, height, 0, x, y, ctypes.byref(across), ctypes.byref(down))
+    pdfium.FPDF_PageToDevice(
+        page, 0, 0, _SHOWN_WIDE, height, 0, x, y, ctypes.byref(across), ctypes.byref(down)
+    )
     return across.value / _SHOWN_WIDE, down.value / _SHOWN_WIDE
 
 
@@ -310,7 +375,9 @@ def _image_objects(page: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _alternative_texts(page: Any) -> dict[int, str]:
-    """Alternative texts of the pictures on a tagged, open page, by number of their marked content."""
+    """Alternative texts of the pictures on a tagged, open page, by number of their marked
+    content.
+    """
     found: dict[int, str] = {}
     tree = pdfium.FPDF_StructTree_GetForPage(page.raw)
     if not tree:
@@ -361,8 +428,8 @@ _EDGE = 1.0  # points beyond the crop box that count as inside
 def page_glyphs(page: PageText) -> list[Glyph]:
     """The characters of a page, without the spaces and line ends that pdfium adds.
 
-    A word on one line, as most are, is located by its ends alone: four calls for six characters. So is an English line
-    that is drawn by one operator, with its blanks.
+    A word on one line, as most are, is located by its ends alone: four calls for six characters. So
+    is an English line that is drawn by one operator, with its blanks.
     """
     text = page.text
     count = pdfium.FPDFText_CountChars(text)
@@ -399,8 +466,13 @@ class PageText:
     def __init__(self, page: Any, text: Any) -> None:
         self.text = text
         bounds = pdfium.FS_RECTF()
-        is_bounded = pdfium.FPDF_GetPageBoundingBox(page, ctypes.byref(bounds)) and bounds.right > bounds.left
-        self._bounds = (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else None
+        is_bounded = (
+            pdfium.FPDF_GetPageBoundingBox(page, ctypes.byref(bounds))
+            and bounds.right > bounds.left
+        )
+        self._bounds = (
+            (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else None
+        )
         self._box, self._matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
         self._across, self._up = ctypes.c_double(), ctypes.c_double()
         self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
@@ -411,7 +483,9 @@ class PageText:
         return letters(text)
 
     def is_drawn_at_once(self, start: int, line: str) -> bool:
-        """Whether one operator draws a line, with its blanks, so that there is no wide gap in it."""
+        """Whether one operator draws a line, with its blanks, so that there is no wide gap in
+        it.
+        """
         if pdfium.FPDFText_CountRects(self.text, start, len(line)) != 1:
             return False
         at = line.find(" ")
@@ -434,12 +508,18 @@ class PageText:
     def _read_whole(self, start: int, stretch: str) -> Glyph | None:
         """A stretch as one glyph; None if its characters have to be read one by one."""
         first, last = self.placed(start), self.placed(start + len(stretch) - 1)
-        if first is None or last is None or not (self._is_shown(first[0]) and self._is_shown(last[0])):
+        if (
+            first is None
+            or last is None
+            or not (self._is_shown(first[0]) and self._is_shown(last[0]))
+        ):
             return None
         size, turn = self.size_and_turn(start)
         left, _, base = turned(turn, *first)
         last_left, right, last_base = turned(turn, *last)
-        if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(stretch):
+        if abs(base - last_base) > 0.01 * size or not 0 < right - left < _WIDEST * size * len(
+            stretch
+        ):
             return None
         read = self.letters(start, stretch)
         return Glyph(read, left, right, base, size, turn) if read and last_left >= left else None
@@ -450,7 +530,12 @@ class PageText:
             return True
         across, up = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         left, bottom, right, top = self._bounds
-        return not (across < left - _EDGE or across > right + _EDGE or up < bottom - _EDGE or up > top + _EDGE)
+        return not (
+            across < left - _EDGE
+            or across > right + _EDGE
+            or up < bottom - _EDGE
+            or up > top + _EDGE
+        )
 
     def read_characters(self, start: int, end: int, found: list[Glyph]) -> list[Glyph]:
         """Add the characters of a stretch, one glyph each."""
@@ -480,12 +565,15 @@ class PageText:
             read = self.letters(at, chr(code) if code <= 0x10FFFF else "\ufffd")
             if read:
                 left, right, base = turned(turn, box, (x, y))
-                if has_right_to_left(read):  # the boxes of some writers are narrower than their glyphs
+                # the boxes of some writers are narrower than their glyphs
+                if has_right_to_left(read):
                     left = min(left, turned(turn, (x, y, x, y), (x, y))[0])
                 collected.add(Glyph(read, left, right, base, size, turn), (box[0], x, y))
         return collected.glyphs()
 
-    def placed(self, at: int) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
+    def placed(
+        self, at: int
+    ) -> tuple[tuple[float, float, float, float], tuple[float, float]] | None:
         """The box of a character, and where it begins on its base line."""
         if not pdfium.FPDFText_GetLooseCharBox(self.text, at, self._at_box):
             return None
@@ -510,11 +598,17 @@ class _PlacedPage(PageText):
     def letters(self, at: int, text: str) -> str:
         """See `PageText.letters`."""
         read = [(number, letters(one)) for number, one in enumerate(text, at)]
-        return PlacedText("".join(one for _, one in read), tuple(number for number, one in read for _ in one))
+        return PlacedText(
+            "".join(one for _, one in read), tuple(number for number, one in read for _ in one)
+        )
 
 
-def _character_boxes(page: Any, text: Any, characters: Iterable[int]) -> Iterator[tuple[float, ...]]:
-    """Left, top, right and bottom of characters on the page as it is shown, in widths of the page."""
+def _character_boxes(
+    page: Any, text: Any, characters: Iterable[int]
+) -> Iterator[tuple[float, ...]]:
+    """Left, top, right and bottom of characters on the page as it is shown, in widths of the
+    page.
+    """
     located = PageText(page, text)
     for at in characters:
         placed = located.placed(at) if at >= 0 else None
@@ -523,7 +617,9 @@ def _character_boxes(page: Any, text: Any, characters: Iterable[int]) -> Iterato
         (left, bottom, right, top), (across, up) = placed
         size, turn = located.size_and_turn(at)
         # The heights that fonts name reach over the lines above and below, or are missing.
-        low, high = (_BELOW * size, _ABOVE * size) if turn in (0, 3) else (_ABOVE * size, _BELOW * size)
+        low, high = (
+            (_BELOW * size, _ABOVE * size) if turn in (0, 3) else (_ABOVE * size, _BELOW * size)
+        )
         if turn % 2 and across - low < (left + right) / 2 < across + high:
             left, right = across - low, across + high
         elif not turn % 2 and up - low < (bottom + top) / 2 < up + high:

@@ -1,4 +1,6 @@
-"""Recovery of damaged PDFs: their objects are found by their marks, and written to a file that engines open."""
+"""Recovery of damaged PDFs: their objects are found by their marks, and written to a file that
+engines open.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ Objects = dict[int, bytes]
 
 
 def recovered(data: bytes) -> tuple[bytes, dict[int, str]] | None:
-    """A PDF of all pages whose objects are left, and what is lost of pages, by number; None if no page is left.
+    """A PDF of all pages whose objects are left, and what is lost of pages, by number; None if no
+    page is left.
 
     Lost pages are blank, so that the others keep their numbers.
 
@@ -42,12 +45,18 @@ def recovered(data: bytes) -> tuple[bytes, dict[int, str]] | None:
     pages = _pages(objects)
     if b"/Encrypt" in data or not any(page in objects for page in pages):
         return None
-    lost = {number: reason for number, page in enumerate(pages, start=1) if (reason := _reason(objects, page))}
+    lost = {
+        number: reason
+        for number, page in enumerate(pages, start=1)
+        if (reason := _reason(objects, page))
+    }
     return _written(objects, pages, data), lost
 
 
 def _objects(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and text of each object, up to its end or the next one; of several with a number the last counts."""
+    """Number and text of each object, up to its end or the next one; of several with a number the
+    last counts.
+    """
     starts = list(_OBJECT.finditer(data))
     ends = [*(one.start() for one in starts[1:]), len(data)][: len(starts)]
     for found, following in zip(starts, ends, strict=True):
@@ -66,7 +75,9 @@ def _kind(body: bytes) -> bytes:
 def _unpacked(body: bytes, most: int) -> Objects:
     """The objects in a compressed stream, as far as it is whole."""
     start = _STREAM.search(body)
-    numbers = {name: int(value) for name, value in _COUNT.findall(body[: start.start() if start else 0])}
+    numbers = {
+        name: int(value) for name, value in _COUNT.findall(body[: start.start() if start else 0])
+    }
     if start is None or b"First" not in numbers or most <= 0:
         return {}
     try:
@@ -77,11 +88,15 @@ def _unpacked(body: bytes, most: int) -> Objects:
     table = [int(one) for one in re.findall(rb"\d{1,9}", text[:first])][: 2 * numbers.get(b"N", 0)]
     offsets = [*table[1::2], len(text)]
     pairs = zip(table[::2], offsets, offsets[1:], strict=False)
-    return {number: own for number, at, end in pairs if (own := text[first + at : first + end].strip())}
+    return {
+        number: own for number, at, end in pairs if (own := text[first + at : first + end].strip())
+    }
 
 
 def _pages(objects: Objects) -> list[int]:
-    """Numbers of the pages in order: as the page tree lists them, lost ones too; then those that it does not list."""
+    """Numbers of the pages in order: as the page tree lists them, lost ones too; then those that it
+    does not list.
+    """
     kinds = {number: _kind(body) for number, body in objects.items()}
     kids = {
         number: [int(one) for one in _REFERENCE.findall(found[1])]
@@ -122,7 +137,10 @@ def _written(objects: Objects, pages: Sequence[int], data: bytes) -> bytes:
     """The objects as a file, with a page tree and a table of their own."""
     tree = max(objects) + 1
     kids = b" ".join(b"%d 0 R" % page for page in pages)
-    outlines = next((b"/Outlines %s" % found for body in objects.values() for found in _OUTLINES.findall(body)), b"")
+    outlines = next(
+        (b"/Outlines %s" % found for body in objects.values() for found in _OUTLINES.findall(body)),
+        b"",
+    )
     added = {
         tree: b"<< /Type /Pages /Count %d /Kids [%s] >>" % (len(pages), kids),
         tree + 1: b"<< /Type /Catalog /Pages %d 0 R %s >>" % (tree, outlines),
@@ -134,7 +152,9 @@ def _written(objects: Objects, pages: Sequence[int], data: bytes) -> bytes:
         parts.append(part)
         at += len(part)
     table = [b"xref\n0 1\n0000000000 65535 f \n"]
-    table += [b"%d 1\n%010d 00000 n \n" % (number, places[number]) for number in sorted(places) if number]
+    table += [
+        b"%d 1\n%010d 00000 n \n" % (number, places[number]) for number in sorted(places) if number
+    ]
     info = _INFO.findall(data)
     trailer = b"trailer\n<< /Size %d /Root %d 0 R %s >>\nstartxref\n%d\n%%%%EOF\n"
     table.append(trailer % (tree + 2, tree + 1, b"/Info %s" % info[-1] if info else b"", at))

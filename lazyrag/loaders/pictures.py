@@ -1,4 +1,6 @@
-"""Pictures in files: found with captions and alternative texts, and read again by their place in the file."""
+"""Pictures in files: found with captions and alternative texts, and read again by their place in
+the file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lazyrag.data.pictures import FoundPicture, FoundPictures
 from lazyrag.errors import LazyRAGError, LoadError, remade_error
-from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive, related, relations
+from lazyrag.loaders.archives import (
+    Archive,
+    Element,
+    attribute,
+    local_name,
+    open_archive,
+    related,
+    relations,
+)
 from lazyrag.loaders.base import check_pages, is_built_in, reading
 from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.media import SUFFIXES
@@ -63,7 +73,9 @@ def has_pictures(suffix: str) -> bool:
     return suffix in _FORMATS
 
 
-def find_pictures(path: Path, suffix: str, loader: Any = None, *, linked: bool = False) -> FoundPictures:
+def find_pictures(
+    path: Path, suffix: str, loader: Any = None, *, linked: bool = False
+) -> FoundPictures:
     """Find the pictures of a file. One is in memory at a time; what cannot be read is noted.
 
     Args:
@@ -89,8 +101,14 @@ def find_pictures(path: Path, suffix: str, loader: Any = None, *, linked: bool =
             found.notes.append(f"picture {one.place[:80] or path.name} left out: {_reason(exc)}")
             continue
         if min(width, height) >= MIN_SIDE:
-            caption, alternative = (" ".join(clean(text).split())[:_MAX_CAPTION] for text in one[2:4])
-            found.pictures.append(FoundPicture(one.place, digest, kind, width, height, caption, alternative, one.where))
+            caption, alternative = (
+                " ".join(clean(text).split())[:_MAX_CAPTION] for text in one[2:4]
+            )
+            found.pictures.append(
+                FoundPicture(
+                    one.place, digest, kind, width, height, caption, alternative, one.where
+                )
+            )
     else:
         found.notes.append(f"pictures left out: only the first {MAX_PICTURES:,} are read")
     times = Counter(one.digest for one in found.pictures)
@@ -104,7 +122,11 @@ def _reason(exc: Exception) -> str:
     """Why a picture cannot be read; memory is no property of a picture, so that error is raised."""
     if isinstance(exc, MemoryError):
         raise exc
-    return str(exc) if isinstance(exc, LazyRAGError) else f"It is damaged ({type(exc).__name__}: {exc})."
+    return (
+        str(exc)
+        if isinstance(exc, LazyRAGError)
+        else f"It is damaged ({type(exc).__name__}: {exc})."
+    )
 
 
 def read_picture(path: Path, suffix: str, place: str, loader: Any = None) -> bytes:
@@ -131,7 +153,9 @@ def read_picture(path: Path, suffix: str, place: str, loader: Any = None) -> byt
             return _embedded(_PAGES[suffix](path)[int(place.removeprefix(_DATA))][0])
         return _read_file(path)
     except Exception as exc:
-        raise LoadError(f"The picture {place!r:.100} of {path.name!r} cannot be read. {_reason(exc)}") from exc
+        raise LoadError(
+            f"The picture {place!r:.100} of {path.name!r} cannot be read. {_reason(exc)}"
+        ) from exc
 
 
 def picture_format(data: bytes) -> tuple[str, int, int]:
@@ -159,7 +183,9 @@ def picture_format(data: bytes) -> tuple[str, int, int]:
         kind, size = "webp", _webp_size(data)
         ends = len(data) >= 8 + int.from_bytes(data[4:8], "little")
     if not kind:
-        raise LoadError("It is of a format that vision models do not read, such as EMF, WMF, SVG or TIFF.")
+        raise LoadError(
+            "It is of a format that vision models do not read, such as EMF, WMF, SVG or TIFF."
+        )
     if size is None or not ends or not all(size):
         raise LoadError("It is damaged: cut off, or without a size.")
     return f"image/{kind}", size[0], size[1]
@@ -179,7 +205,9 @@ def check_pixels(width: int, height: int) -> None:
 
 
 def _unpacked(form: str, data: bytes) -> tuple[int, int] | None:
-    size: tuple[int, int] | None = struct.unpack_from(form, data) if len(data) >= struct.calcsize(form) else None
+    size: tuple[int, int] | None = (
+        struct.unpack_from(form, data) if len(data) >= struct.calcsize(form) else None
+    )
     return size
 
 
@@ -192,7 +220,9 @@ def _jpeg_header(data: bytes) -> tuple[int, int, int]:
             height, width, colours = struct.unpack_from(">2HB", data, at + 5)
             return width, height, colours
         has_length = marker not in (0x01, 0xFF, *range(0xD0, 0xD9))
-        at += 2 + int.from_bytes(data[at + 2 : at + 4]) if has_length else 1 if marker == 0xFF else 2
+        at += (
+            2 + int.from_bytes(data[at + 2 : at + 4]) if has_length else 1 if marker == 0xFF else 2
+        )
     return 0, 0, 0
 
 
@@ -240,7 +270,9 @@ def _describer(archive: Archive) -> Callable[[str], Callable[[], Described]]:
 
 
 def _drawings(archive: Archive, part: str) -> Iterator[tuple[Element, str, str]]:
-    """The pictures of a part of an office file: the element, the part with the bytes, the alternative text."""
+    """The pictures of a part of an office file: the element, the part with the bytes, the
+    alternative text.
+    """
     known = relations(archive, part)
     for element in archive.xml(part).iter("{*}blip", "{*}imagedata"):
         if any(local_name(above) == "Fallback" for above in element.iterancestors()):
@@ -250,7 +282,9 @@ def _drawings(archive: Archive, part: str) -> Iterator[tuple[Element, str, str]]
             continue
         alternative = ""
         for above in element.iterancestors("{*}pic", "{*}inline", "{*}anchor", "{*}shape"):
-            named = above.find("{*}docPr") if local_name(above) != "pic" else above.find("*/{*}cNvPr")
+            named = (
+                above.find("{*}docPr") if local_name(above) != "pic" else above.find("*/{*}cNvPr")
+            )
             named = above if local_name(above) == "shape" else named
             if not alternative and named is not None:
                 alternative = named.get("descr") or named.get("alt") or named.get("title") or ""
@@ -275,9 +309,12 @@ def _caption_near(paragraph: Element | None) -> str:
             continue
         text = " ".join("".join(_words(one)).split())
         style = next(
-            (attribute(named, "val") for named in one.iterfind("{*}pPr/{*}pStyle")), attribute(one, "style-name")
+            (attribute(named, "val") for named in one.iterfind("{*}pPr/{*}pStyle")),
+            attribute(one, "style-name"),
         )
-        if text and (_CAPTION.match(text) or style.lower().startswith(("caption", "illustration", "figure"))):
+        if text and (
+            _CAPTION.match(text) or style.lower().startswith(("caption", "illustration", "figure"))
+        ):
             return text
     return ""
 
@@ -298,7 +335,9 @@ def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
         describe = _describer(archive)
         main = related(archive, "officeDocument")
         known = relations(archive, main)
-        ids = [attribute(slide, "id") for slide in archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")]
+        ids = [
+            attribute(slide, "id") for slide in archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")
+        ]
         for number, slide in enumerate((known[one].target for one in ids if one in known), start=1):
             titles = archive.xml(slide).iterfind(".//{*}sp")
             title = next(("".join(_words(one)) for one in titles if _is_title(one)), "")
@@ -347,7 +386,9 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
         figure = next(image.iterancestors("figure"), None)
         if figure is not None and figure not in captions:
             caption = figure.find(".//figcaption")
-            captions[figure] = None if caption is None else "".join(map(str, caption.itertext()))[:_MAX_CAPTION]
+            captions[figure] = (
+                None if caption is None else "".join(map(str, caption.itertext()))[:_MAX_CAPTION]
+            )
         words = None if figure is None else captions[figure]
         if words is None:
             words = image.get("title") or ""
@@ -358,9 +399,19 @@ def _of_html(path: Path) -> list[tuple[str, str, str]]:
 def _markup(addresses: Addresses, path: Path, _: Any) -> Iterator[_Drawn]:
     for number, (address, caption, alternative) in enumerate(addresses(path)):
         if address[:5].lower() == _DATA:
-            yield _Drawn(f"{_DATA}{number}", functools.partial(_described, _embedded, address), caption, alternative)
+            yield _Drawn(
+                f"{_DATA}{number}",
+                functools.partial(_described, _embedded, address),
+                caption,
+                alternative,
+            )
         elif _linked_file(path, address) is not None:
-            yield _Drawn(LINK + address, functools.partial(_described, _linked, path, address), caption, alternative)
+            yield _Drawn(
+                LINK + address,
+                functools.partial(_described, _linked, path, address),
+                caption,
+                alternative,
+            )
 
 
 def _embedded(address: str) -> bytes:
@@ -377,7 +428,9 @@ def _embedded(address: str) -> bytes:
 
 
 def _linked_file(path: Path, address: str) -> Path | None:
-    """The file of a relative address in the folder of a page or below, unless it is a document of its own."""
+    """The file of a relative address in the folder of a page or below, unless it is a document of
+    its own.
+    """
     parts = urllib.parse.urlsplit(address)
     if parts.scheme or parts.netloc or not parts.path or parts.path.startswith("/"):
         return None
@@ -389,8 +442,11 @@ def _linked_file(path: Path, address: str) -> Path | None:
         return None
     suffix = file.suffix.lower()
     readers = reading().readers
-    names = ["/".join(file.parts[at:]) for at in range(1, len(file.parts))]  # patterns may name folders
-    is_document = not is_built_in(suffix) or (readers is not None and any(readers(one, file.name) for one in names))
+    # patterns may name folders
+    names = ["/".join(file.parts[at:]) for at in range(1, len(file.parts))]
+    is_document = not is_built_in(suffix) or (
+        readers is not None and any(readers(one, file.name) for one in names)
+    )
     is_shown = bool(inside) and not any(part.startswith(".") for part in inside)
     return file if is_shown and _FORMATS.get(suffix) is _itself and not is_document else None
 
@@ -444,9 +500,12 @@ def describe_object(one: Any) -> Described:
 
 
 def jpeg_of(one: Any) -> bytes | None:
-    """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours for printing."""
+    """The JPEG file that a picture is stored as; None if it is stored otherwise, or with colours
+    for printing.
+    """
     *packing, last = one.get_filters() or [""]
-    if last != "DCTDecode" or not {*packing} <= {"ASCII85Decode", "ASCIIHexDecode"}:  # others might unpack to gigabytes
+    # others might unpack to gigabytes
+    if last != "DCTDecode" or not {*packing} <= {"ASCII85Decode", "ASCIIHexDecode"}:
         return None
     data = bytes(one.get_data(decode_simple=True))
     picture_format(data)
@@ -457,7 +516,9 @@ def caption_among(text: str) -> str:
     """The caption that begins in a text, at most three lines; "" without one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = next((at for at, line in enumerate(lines) if _CAPTION.match(line)), len(lines))
-    last = next((at for at in range(first, len(lines)) if lines[at].endswith((".", "。"))), first + 2)
+    last = next(
+        (at for at in range(first, len(lines)) if lines[at].endswith((".", "。"))), first + 2
+    )
     return " ".join(lines[first : min(last, first + 2) + 1])
 
 
@@ -468,7 +529,12 @@ def _read_of_pdf(path: Path, place: str, loader: Any) -> bytes:
 
 
 _PACKED = {".docx": _docx, ".pptx": _pptx, ".odt": _odt}
-_PAGES: dict[str, Addresses] = {".md": _of_markdown, ".markdown": _of_markdown, ".htm": _of_html, ".html": _of_html}
+_PAGES: dict[str, Addresses] = {
+    ".md": _of_markdown,
+    ".markdown": _of_markdown,
+    ".htm": _of_html,
+    ".html": _of_html,
+}
 _FORMATS: dict[str, Callable[[Path, Any], Iterator[_Drawn]]] = {
     ".pdf": _pdf,
     **_PACKED,

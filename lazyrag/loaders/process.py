@@ -1,6 +1,7 @@
 """Child processes for untrusted files: they answer one call at a time over pipes, within limits.
 
-A child needs no ``if __name__ == "__main__":`` in the program, and sends JSON or bytes, never pickles.
+A child needs no ``if __name__ == "__main__":`` in the program, and sends JSON or bytes, never
+pickles.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _PARENT_POLL_S = 1.0
 _HEAD = struct.Struct("<QQ")  # bytes of JSON, and of other data
 _LARGE = 160 << 20  # bytes that a process may hold when it is kept for other files
 _START = (
-    "import json,sys;sys.path[:]=json.loads(sys.argv[1]);from lazyrag.loaders.process import serve;serve(*sys.argv[2:])"
+    "import json,sys;sys.path[:]=json.loads(sys.argv[1]);from lazyrag.loaders.process import"
+    " serve;serve(*sys.argv[2:])"
 )
 _DATA = b'["data", null]'
 _ENDED = "The process that loaded the file ended: its loader crashed, or the memory was not enough."
@@ -61,8 +63,17 @@ class ChildProcess:
         self._exceeded: LoadError | None = None
         import tempfile  # slow to import
 
-        self._folder = tempfile.mkdtemp(prefix="lazyrag-")  # for its temporary files, also when it is killed
-        command = [sys.executable, "-P", "-c", _START, json.dumps([*map(str, sys.path)]), target, self._folder]
+        # for its temporary files, also when it is killed
+        self._folder = tempfile.mkdtemp(prefix="lazyrag-")
+        command = [
+            sys.executable,
+            "-P",
+            "-c",
+            _START,
+            json.dumps([*map(str, sys.path)]),
+            target,
+            self._folder,
+        ]
         try:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
         except OSError as exc:
@@ -73,14 +84,21 @@ class ChildProcess:
             self._answer()
         except (OSError, EOFError) as exc:
             self.end()
-            raise IngestionError("No loading process could be started; see the error output.") from exc
+            raise IngestionError(
+                "No loading process could be started; see the error output."
+            ) from exc
         except BaseException:
             self.end()
             raise
         threading.Thread(target=self._watch, name="lazyrag loading", daemon=True).start()
 
     def call(
-        self, method: str, *args: Any, data: bytes = b"", limits: LoadLimits | None = None, cpu_s: float = math.inf
+        self,
+        method: str,
+        *args: Any,
+        data: bytes = b"",
+        limits: LoadLimits | None = None,
+        cpu_s: float = math.inf,
     ) -> Any:
         """Call a method of the object, and return its value.
 
@@ -146,15 +164,20 @@ class ChildProcess:
                 return
             seconds, most = self._limits.time_s, self._limits.memory_bytes
             if time.monotonic() > self._until:
-                error = over_limit(f"Loading the file took longer than {seconds:g} s", "time_s", seconds or 0)
+                error = over_limit(
+                    f"Loading the file took longer than {seconds:g} s", "time_s", seconds or 0
+                )
                 self._exceeded = LoaderEndedError(str(error))
             elif most is not None and resident_bytes(self._process.pid) > most:
                 self._exceeded = _too_much_memory(self._limits)
             elif self._cpu_until < math.inf and cpu_seconds(self._process.pid) > self._cpu_until:
                 problem = (
-                    f"Reading the file took more than {self._cpu_s:.3g} s of the processor, too much for its size."
+                    f"Reading the file took more than {self._cpu_s:.3g} s of the processor, too"
+                    " much for its size."
                 )
-                self._exceeded = LoadError(f"{problem} Split it, or allow more: PdfLoader(max_seconds=...).")
+                self._exceeded = LoadError(
+                    f"{problem} Split it, or allow more: PdfLoader(max_seconds=...)."
+                )
             if self._exceeded is not None:
                 _kill(self._process)
                 return
@@ -172,7 +195,9 @@ class ChildProcess:
         return self.is_alive
 
     def keep(self) -> bool:
-        """Keep the process for a while, unless it has ended or holds much memory; return whether it is kept."""
+        """Keep the process for a while, unless it has ended or holds much memory; return whether it
+        is kept.
+        """
         if not self.is_alive or resident_bytes(self._process.pid) > _LARGE:
             self.end()
             return False
@@ -249,7 +274,12 @@ def resident_bytes(pid: int | None) -> int:
 def cpu_seconds(pid: int) -> float:
     """Return the time of the processor that a process took; 0 on systems that do not report it."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{pid}/stat")
+            .read_text(encoding="ascii", errors="replace")
+            .rpartition(")")[2]
+            .split()
+        )
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return 0.0
@@ -300,7 +330,8 @@ def serve(target: str, folder: str) -> None:
     source, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # nothing else is printed among the answers
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal; the parent decides
+    # Ctrl-C reaches all processes of a terminal; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "setsid"):
         with suppress(OSError):
             os.setsid()  # so that killing this process kills its subprocesses
@@ -324,10 +355,19 @@ def serve(target: str, folder: str) -> None:
 def _answer_call(answers: BinaryIO, served: Any, method: str, args: list[Any]) -> None:
     try:
         value = getattr(served, method)(*args)
-        text, data = (_DATA, value) if isinstance(value, bytes) else (json.dumps(["value", value]).encode(), b"")
+        text, data = (
+            (_DATA, value)
+            if isinstance(value, bytes)
+            else (json.dumps(["value", value]).encode(), b"")
+        )
     except Exception as exc:  # noqa: BLE001  raised again in the parent
         lacks_memory = isinstance(exc, MemoryError) or isinstance(exc.__cause__, MemoryError)
-        text, data = json.dumps(["memory", None] if lacks_memory else ["error", describe_error(exc)]).encode(), b""
+        text, data = (
+            json.dumps(
+                ["memory", None] if lacks_memory else ["error", describe_error(exc)]
+            ).encode(),
+            b"",
+        )
     _send(answers, text, data)
 
 

@@ -35,7 +35,8 @@ class Located:
     """A value with its line.
 
     Args:
-        value: A dict from text to `Located`, a list of `Located`, a text, a number, a boolean, None.
+        value: A dict from text to `Located`, a list of `Located`, a text, a number, a boolean,
+            None.
         line: Its first line, from 1.
     """
 
@@ -47,7 +48,8 @@ def located_json(text: str) -> Located:
     r"""Parse JSON, with the lines of all values.
 
     Raises:
-        ConfigError: If it is not JSON, has a duplicate name, or is nested too deep; the message begins with the line.
+        ConfigError: If it is not JSON, has a duplicate name, or is nested too deep; the message
+            begins with the line.
 
     Example:
         >>> located_json('{\n"topk": 3}').value["topk"]
@@ -56,7 +58,9 @@ def located_json(text: str) -> Located:
     try:
         json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as exc:
-        raise ConfigError(f"line {exc.lineno}: This is not JSON ({exc.msg}, column {exc.colno}). Fix it.") from exc
+        raise ConfigError(
+            f"line {exc.lineno}: This is not JSON ({exc.msg}, column {exc.colno}). Fix it."
+        ) from exc
     except RecursionError as exc:
         raise nested_too_deep(1) from exc
     breaks = [match.start() for match in re.finditer("\n", text)]
@@ -69,7 +73,9 @@ def located_json(text: str) -> Located:
 
 def nested_too_deep(line: int) -> ConfigError:
     """The error for values nested too deep."""
-    return ConfigError(f"line {line}: Values are nested more than {MAX_LOCATED_DEPTH} deep. Write them flatter.")
+    return ConfigError(
+        f"line {line}: Values are nested more than {MAX_LOCATED_DEPTH} deep. Write them flatter."
+    )
 
 
 def named_twice(name: str, line: int) -> ConfigError:
@@ -114,13 +120,15 @@ class Selection:
     """The fields of a record that become text, and their form.
 
     Args:
-        fields: Field names, in this order; () for all. A nested field is named by its path, as in ``"address.city"``;
-            a path includes everything below it, and without indexes all elements of lists.
-        template: A text with field names in braces, as in ``"{name} costs {price}"``, instead of ``name: value``. A
-            missing field leaves nothing; double braces stay.
+        fields: Field names, in this order; () for all. A nested field is named by its path, as in
+            ``"address.city"``; a path includes everything below it, and without indexes all
+            elements of lists.
+        template: A text with field names in braces, as in ``"{name} costs {price}"``, instead of
+            ``name: value``. A missing field leaves nothing; double braces stay.
 
     Raises:
-        ConfigError: If fields is not a list of names, template is not a text with names, or both are given.
+        ConfigError: If fields is not a list of names, template is not a text with names, or both
+            are given.
 
     Example:
         >>> Selection(template="{tea} at {degrees} C").text_of([("tea", "Sencha"), ("degrees", "70")], "; ")
@@ -132,10 +140,22 @@ class Selection:
         self.template = template
         named: tuple[str, ...] = ()
         if template is not None:
-            named = tuple(match for match in _BRACES.findall(template) if match) if isinstance(template, str) else ()
-            require(bool(named), "template", template, "a text with field names in braces, as in '{name}'")
+            named = (
+                tuple(match for match in _BRACES.findall(template) if match)
+                if isinstance(template, str)
+                else ()
+            )
+            require(
+                bool(named),
+                "template",
+                template,
+                "a text with field names in braces, as in '{name}'",
+            )
             if self.fields:
-                msg = f"fields={list(fields)!r:.80} and template={template!r:.80} exclude each other. Pass one of them."
+                msg = (
+                    f"fields={list(fields)!r:.80} and template={template!r:.80} exclude each other."
+                    " Pass one of them."
+                )
                 raise ConfigError(msg)
         self.wanted = (*self.fields, *named)
 
@@ -148,8 +168,16 @@ class Selection:
         """
         if self.template is not None:
             filled = _BRACES.sub(lambda found: self._filled(found, record), self.template)
-            return filled if any(_belongs(path, name) for path, _ in record for name in self.wanted) else ""
-        taken = [one for name in self.fields for one in record if _belongs(one[0], name)] if self.fields else record
+            return (
+                filled
+                if any(_belongs(path, name) for path, _ in record for name in self.wanted)
+                else ""
+            )
+        taken = (
+            [one for name in self.fields for one in record if _belongs(one[0], name)]
+            if self.fields
+            else record
+        )
         return joined_by.join(f"{name}: {value}" if name else value for name, value in taken)
 
     @staticmethod
@@ -200,7 +228,8 @@ class RecordWriter:
 
     Args:
         selection: The fields that become text.
-        source_length: Characters of the file. The text may be longer, as names are repeated, up to a bound.
+        source_length: Characters of the file. The text may be longer, as names are repeated, up to
+            a bound.
         joined_by: Separator of fields.
         between: Separator of records.
 
@@ -211,7 +240,9 @@ class RecordWriter:
         'tea: Sencha; degrees: 70'
     """
 
-    def __init__(self, selection: Selection, source_length: int, *, joined_by: str, between: str) -> None:
+    def __init__(
+        self, selection: Selection, source_length: int, *, joined_by: str, between: str
+    ) -> None:
         self._selection = selection
         self._most = most_text(source_length)
         self._joined_by = joined_by
@@ -233,9 +264,13 @@ class RecordWriter:
         reading().spend(_STEPS_PER_RECORD)
         for name, value in record:
             length += len(name) + len(value) + 1
-            # Checked before formatting: a long name repeated for many short values is the bomb of such formats.
+            # Checked before formatting: a long name repeated for many short values is the bomb of
+            # such formats.
             if length > self._most:
-                problem = f"As text, with its names repeated, the file would have more than {self._most:,} characters"
+                problem = (
+                    "As text, with its names repeated, the file would have more than"
+                    f" {self._most:,} characters"
+                )
                 raise LoadError(f"{problem}. Shorten long names or values, or split it.")
             if value.strip():
                 filled.append((name, value))
@@ -263,7 +298,8 @@ _MAX_VALUES = 10_000
 
 
 class RecordFields:
-    """The values of the fields of records: each name with its value, or with the list of its different ones.
+    """The values of the fields of records: each name with its value, or with the list of its
+    different ones.
 
     Example:
         >>> fields = RecordFields()
@@ -336,14 +372,16 @@ _SAMPLE_ROWS = 200
 class CsvLoader:
     r"""Reads a table; each row becomes a line ``header: value; header: value`` and a location.
 
-    Empty cells are skipped, and a line end inside a cell becomes a space. Rows above the header stay as they are. The
-    columns' names become the metadata ``columns``, the number of rows ``rows``.
+    Empty cells are skipped, and a line end inside a cell becomes a space. Rows above the header
+    stay as they are. The columns' names become the metadata ``columns``, the number of rows
+    ``rows``.
 
     Args:
         delimiter: Between cells; None detects it: tab, semicolon, bar or comma.
         header: Whether there is a header; None detects it, and assumes one if fields are selected.
         fields: Columns to read, in this order; () for all.
-        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``header: value``.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of
+            ``header: value``.
 
     Raises:
         ConfigError: If the delimiter is not one character, or fields or template are invalid.
@@ -369,7 +407,9 @@ class CsvLoader:
             isinstance(delimiter, str) and len(delimiter) == 1 and delimiter not in '\r\n"'
         )
         require(is_valid, "delimiter", delimiter, "one character, no line end or quotation mark")
-        require(header in (None, True, False), "header", header, "True, False, or None to detect it")
+        require(
+            header in (None, True, False), "header", header, "True, False, or None to detect it"
+        )
         self._delimiter = delimiter
         self._header = header
         self._selection = Selection(fields, template)
@@ -407,7 +447,9 @@ class CsvLoader:
             fields.add(pair for pair in pairs if pair[0])
             if number > header_number:
                 body.append(cells)
-        loaded = writer.loaded({**({"columns": header} if header else {}), "rows": count, **read.metadata})
+        loaded = writer.loaded(
+            {**({"columns": header} if header else {}), "rows": count, **read.metadata}
+        )
         table = FoundTable(tuple(header or ()), tuple(body), int(at is not None))
         tables = (table.location(0, len(loaded.text)),) if body else ()
         return replace(loaded, tables=tables, fields=fields.values())
@@ -421,7 +463,14 @@ class CsvLoader:
             return None
         width = _usual_width(sample)
         # A title above a table fills only the first cell.
-        at = next((at for at, row in enumerate(sample) if any(map(str.strip, row[1:] if width > 1 else row))), None)
+        at = next(
+            (
+                at
+                for at, row in enumerate(sample)
+                if any(map(str.strip, row[1:] if width > 1 else row))
+            ),
+            None,
+        )
         if at is None or wanted:
             return at
         return at if is_header(sample[at], sample[at + 1 :]) else None
@@ -434,7 +483,9 @@ def _rows(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         yield from enumerate(reader, start=1)
     except csv.Error as exc:
         hint = "Close its quotation marks; csv.field_size_limit(...) allows longer cells."
-        raise LoadError(f"The table cannot be read at line {reader.line_num} ({exc}). {hint}") from exc
+        raise LoadError(
+            f"The table cannot be read at line {reader.line_num} ({exc}). {hint}"
+        ) from exc
 
 
 def _folded(cell: str) -> str:
@@ -447,7 +498,8 @@ def _folded(cell: str) -> str:
 def _sniffed(text: str, usual: str) -> str:
     """The delimiter that splits most of the first rows into equally many cells.
 
-    csv.Sniffer goes by the frequency of characters, raises if it fails, and sometimes returns a letter.
+    csv.Sniffer goes by the frequency of characters, raises if it fails, and sometimes returns a
+    letter.
     """
     best = 0.0
     delimiter = usual
@@ -531,7 +583,9 @@ def leaves(value: RecordValue, path: str = "") -> Iterator[Pair]:
     while pending:
         for at, one in pending[-1]:
             if len(at) > _MAX_PATH_LENGTH:
-                raise LoadError(f"A value's path has more than {_MAX_PATH_LENGTH:,} characters. Shorten it.")
+                raise LoadError(
+                    f"A value's path has more than {_MAX_PATH_LENGTH:,} characters. Shorten it."
+                )
             leaf = _leaf(one)
             if leaf is None:
                 pending.append(_inside(at, one))
@@ -558,7 +612,9 @@ def _leaf(value: RecordValue) -> str | None:
 
 def _inside(path: str, value: RecordValue) -> Iterator[tuple[str, RecordValue]]:
     if isinstance(value, OrderedFields):
-        yield from ((f"{path}.{name}" if path and name else path or name, one) for name, one in value.items)
+        yield from (
+            (f"{path}.{name}" if path and name else path or name, one) for name, one in value.items
+        )
     elif isinstance(value, list):
         yield from ((f"{path}[{number}]", one) for number, one in enumerate(value))
 
@@ -567,15 +623,17 @@ def _inside(path: str, value: RecordValue) -> Iterator[tuple[str, RecordValue]]:
 class JsonLoader:
     r"""Reads JSON: each value becomes a line ``path: value``, such as ``orders[0].tea: Sencha``.
 
-    The elements of a list are records with an empty line between them, and each is a place; so is each name of an
-    object. Numbers stay as they are spelled, duplicate names stay, null and empty values are skipped. A file with a
-    value in each line is read as by `JsonLinesLoader`. The number of records becomes the metadata ``records``.
+    The elements of a list are records with an empty line between them, and each is a place; so is
+    each name of an object. Numbers stay as they are spelled, duplicate names stay, null and empty
+    values are skipped. A file with a value in each line is read as by `JsonLinesLoader`. The number
+    of records becomes the metadata ``records``.
 
     Args:
         records: Path to the list of records, such as ``"data.items"``; "" for the complete value.
-        fields: Paths within a record to read, in this order; () for all. A path includes everything below it, and
-            without indexes all elements of lists.
-        template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of ``path: value``.
+        fields: Paths within a record to read, in this order; () for all. A path includes everything
+            below it, and without indexes all elements of lists.
+        template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of
+            ``path: value``.
 
     Raises:
         ConfigError: If records is not a text, or fields or template are invalid.
@@ -591,7 +649,9 @@ class JsonLoader:
         'Sencha of Uji'
     """
 
-    def __init__(self, records: str = "", *, fields: Sequence[str] = (), template: str | None = None) -> None:
+    def __init__(
+        self, records: str = "", *, fields: Sequence[str] = (), template: str | None = None
+    ) -> None:
         self._records = records_path(records)
         self._selection = Selection(fields, template)
 
@@ -606,22 +666,28 @@ class JsonLoader:
             if exc.msg == "Extra data" and not self._records:
                 loaded = read_lines(text, self._selection)
                 count = sum(1 for line in text.split("\n") if line.strip())
-                if count <= 2 * loaded.metadata["records"]:  # at least half of the lines are records
+                # at least half of the lines are records
+                if count <= 2 * loaded.metadata["records"]:
                     return loaded
-            raise LoadError(f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it.") from exc
+            raise LoadError(
+                f"The JSON breaks at line {exc.lineno}, column {exc.colno} ({exc.msg}). Fix it."
+            ) from exc
         return read_value(value, self._selection, len(text), path=self._records)
 
 
 @known_arguments
 class JsonLinesLoader:
-    r"""Reads a JSON value in each line; each is a record and a location, with an empty line between them.
+    r"""Reads a JSON value in each line; each is a record and a location, with an empty line between
+    them.
 
-    A record becomes lines ``path: value``, as with `JsonLoader`. Their number becomes the metadata ``records``; lines
-    that are no JSON or nested too deep are left out and become ``unread_lines``, with the reason.
+    A record becomes lines ``path: value``, as with `JsonLoader`. Their number becomes the metadata
+    ``records``; lines that are no JSON or nested too deep are left out and become ``unread_lines``,
+    with the reason.
 
     Args:
         fields: Paths to read, in this order; () for all.
-        template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of ``path: value``.
+        template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of
+            ``path: value``.
 
     Raises:
         ConfigError: If fields or template are invalid.
@@ -658,7 +724,8 @@ def records_path(records: str) -> str:
 def read_value(
     value: RecordValue, selection: Selection, length: int, *, path: str = "", kind: str = "item"
 ) -> LoadedFile:
-    """Convert a nested value: the elements of a list become records, else each name of a mapping a place.
+    """Convert a nested value: the elements of a list become records, else each name of a mapping a
+    place.
 
     Args:
         value: The content of a file.
@@ -695,7 +762,8 @@ def read_lines(text: str, selection: Selection) -> LoadedFile:
     writer = RecordWriter(selection, len(text), joined_by="\n", between="\n\n")
     count, fields = 0, RecordFields()
     unread: dict[str, str] = {}
-    for number, line in enumerate(text.split("\n"), start=1):  # other line ends may be inside a JSON text
+    # other line ends may be inside a JSON text
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -706,7 +774,8 @@ def read_lines(text: str, selection: Selection) -> LoadedFile:
             unread[str(number)] = str(exc)
         except json.JSONDecodeError as exc:
             unread[str(number)] = (
-                f"It is not JSON: it breaks at column {exc.colno} ({exc.msg}). Fix or delete the line."
+                f"It is not JSON: it breaks at column {exc.colno} ({exc.msg}). Fix or delete the"
+                " line."
             )
         else:
             count += 1
@@ -719,9 +788,15 @@ def read_lines(text: str, selection: Selection) -> LoadedFile:
 
 def _parsed(text: str) -> RecordValue:
     try:
-        # Numbers stay texts: 1.10 is a version, and a number of a million digits takes an hour to convert.
+        # Numbers stay texts: 1.10 is a version, and a number of a million digits takes an hour to
+        # convert.
         value: RecordValue = json.loads(
-            text, object_pairs_hook=OrderedFields, parse_int=str, parse_float=str, parse_constant=str, strict=False
+            text,
+            object_pairs_hook=OrderedFields,
+            parse_int=str,
+            parse_float=str,
+            parse_constant=str,
+            strict=False,
         )
     except RecursionError as exc:
         raise too_deep() from exc
@@ -733,7 +808,10 @@ def _at(value: RecordValue, path: str) -> RecordValue:
     for name in path.split(".") if path else ():
         inner = dict(value.items) if isinstance(value, OrderedFields) else {}
         if name not in inner:
-            msg = f"There is no {name!r} of the path {path!r} to the records. {known_names(name, list(inner)[:50])}"
+            msg = (
+                f"There is no {name!r} of the path {path!r} to the records."
+                f" {known_names(name, list(inner)[:50])}"
+            )
             raise LoadError(msg)
         value = inner[name]
     return value
@@ -744,11 +822,12 @@ _DECLARED_ENCODING = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([\w.:-
 
 @known_arguments
 class XmlLoader:
-    r"""Reads XML: each element with text becomes a line ``name: text`` and a location, labelled with its XPath.
+    r"""Reads XML: each element with text becomes a line ``name: text`` and a location, labelled
+    with its XPath.
 
-    An element with text of its own is read together with all elements inside; its text is stripped. Its attributes, and
-    those of other elements, are lines ``name@attribute: value``. Comments are skipped. Files that declare entities are
-    refused. The root's name becomes the metadata ``root``.
+    An element with text of its own is read together with all elements inside; its text is stripped.
+    Its attributes, and those of other elements, are lines ``name@attribute: value``. Comments are
+    skipped. Files that declare entities are refused. The root's name becomes the metadata ``root``.
 
     Args:
         names: Write element names before their texts; False suits books, True data.
@@ -784,11 +863,15 @@ class XmlLoader:
         try:
             elements, pieces = xml_elements(text)
         except expat.ExpatError as exc:
-            raise LoadError(f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Fix it.") from exc
+            raise LoadError(
+                f"The XML breaks at line {exc.lineno}, column {exc.offset + 1} ({exc}). Fix it."
+            ) from exc
         except RecursionError as exc:
             raise too_deep() from exc
         except ValueError as exc:
-            raise LoadError(f"The XML {exc}; it is not read. Save it with its entities replaced.") from exc
+            raise LoadError(
+                f"The XML {exc}; it is not read. Save it with its entities replaced."
+            ) from exc
         writer = RecordWriter(Selection(), len(text), joined_by="", between="\n")
         at = 0
         while at < len(elements):

@@ -20,27 +20,32 @@ from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import known_arguments
 
 IMAGES = SUFFIXES["image"]
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # Pillow starts Ghostscript for EPS of any suffix
+# Pillow starts Ghostscript for EPS of any suffix
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 _MAX_PIXELS = 40_000_000
-_one_at_a_time = threading.Lock()  # warnings are switched off for all threads, and images take memory
+# warnings are switched off for all threads, and images take memory
+_one_at_a_time = threading.Lock()
 _SMALL = 1_000  # pixels of the longer side: letters of a screen are too small for the models
 
 
 @known_arguments
 class ScanLoader(PdfLoader):
-    """Reads scanned pages of PDF files and image files by OCR; other pages by their text layer, as `PdfLoader`.
+    """Reads scanned pages of PDF files and image files by OCR; other pages by their text layer, as
+    `PdfLoader`.
 
     Args:
         ocr: The OCR, see `lazyrag.loaders.ocr.Ocr`; None for `RapidOcr()`.
-        cache: Folder in which results are stored by content, so that no page is recognized twice; None keeps some in
-            memory.
+        cache: Folder in which results are stored by content, so that no page is recognized twice;
+            None keeps some in memory.
         options: Those of `PdfLoader`.
 
     Raises:
         MissingDependencyError: If the extra ``ocr`` is not installed.
     """
 
-    def __init__(self, ocr: Ocr | None = None, *, cache: Path | str | None = None, **options: Any) -> None:
+    def __init__(
+        self, ocr: Ocr | None = None, *, cache: Path | str | None = None, **options: Any
+    ) -> None:
         ocr = RapidOcr() if ocr is None else ocr
         if isinstance(getattr(ocr, "identity", None), str):
             ocr = CachedOcr(ocr, cache)
@@ -113,7 +118,14 @@ class ImageFile(PdfFile):
                 Image.open(self._path, formats=_FORMATS) as image,
             ):
                 yield image
-        except (OSError, ValueError, SyntaxError, EOFError, ArithmeticError, Image.DecompressionBombError) as exc:
+        except (
+            OSError,
+            ValueError,
+            SyntaxError,
+            EOFError,
+            ArithmeticError,
+            Image.DecompressionBombError,
+        ) as exc:
             msg = f"The image cannot be read ({type(exc).__name__}: {exc})."
             raise LoadError(f"{msg} It may be damaged, or of another format.") from exc
 
@@ -126,7 +138,9 @@ class ImageFile(PdfFile):
         return {False}
 
     def image(self, index: int, dots_per_inch: int, pixels_wide: int = 0) -> np.ndarray:  # noqa: ARG002
-        """Decode a page: (height, width, 3) uint8, RGB; smaller where it is huge, larger where it is small."""
+        """Decode a page: (height, width, 3) uint8, RGB; smaller where it is huge, larger where it
+        is small.
+        """
         from PIL import Image, ImageOps
 
         with self._opened() as image:
@@ -134,7 +148,8 @@ class ImageFile(PdfFile):
             width, height = image.size
             share = min(1.0, (_MAX_PIXELS / (width * height)) ** 0.5)
             image.draft("RGB", (round(width * share), round(height * share)))
-            ImageOps.exif_transpose(image, in_place=True)  # as any copy of a huge image takes much memory
+            # as any copy of a huge image takes much memory
+            ImageOps.exif_transpose(image, in_place=True)
             shown = image
             if _is_transparent(image):
                 drawn = image if image.mode == "RGBA" else image.convert("RGBA")
@@ -144,14 +159,22 @@ class ImageFile(PdfFile):
                 shown = image.convert("RGB")
             width, height = shown.size
             share = min(1.0, (_MAX_PIXELS / (width * height)) ** 0.5)
-            scale = pixels_wide / width if pixels_wide else 2.0 if max(width, height) < _SMALL else share
+            scale = (
+                pixels_wide / width
+                if pixels_wide
+                else 2.0
+                if max(width, height) < _SMALL
+                else share
+            )
             size = max(1, round(width * scale)), max(1, round(height * scale))
             return np.asarray(shown if size == shown.size else shown.resize(size))
 
     def no_text(self, read: Any) -> LoadError:  # noqa: ARG002
         """An image without words is skipped."""
         return NoReaderError(
-            "OCR found no text in the image.", reason="image in which OCR found no text", loader="ScanLoader"
+            "OCR found no text in the image.",
+            reason="image in which OCR found no text",
+            loader="ScanLoader",
         )
 
     def close(self) -> None:

@@ -33,10 +33,10 @@ _OF_EVERY_SLIDE = frozenset(["sldNum", "ftr"])
 class PptxLoader:
     """Reads a presentation slide by slide; each slide is a location.
 
-    Shapes come in stored order, that of reading aloud, those of a group row by row: text, tables row by row with ``|``
-    between the cells, data of charts, text of diagrams, alternative texts of pictures, and then the speaker's notes.
-    Hidden slides are read, too. Title and author become metadata. Comments, footers, slide numbers and slide masters
-    are skipped.
+    Shapes come in stored order, that of reading aloud, those of a group row by row: text, tables
+    row by row with ``|`` between the cells, data of charts, text of diagrams, alternative texts of
+    pictures, and then the speaker's notes. Hidden slides are read, too. Title and author become
+    metadata. Comments, footers, slide numbers and slide masters are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
@@ -45,9 +45,13 @@ class PptxLoader:
             main = related(archive, "officeDocument")
             presentation = archive.xml(main) if main else None
             if presentation is None or local_name(presentation) != "presentation":
-                raise LoadError("The file is not a presentation, but of another format. Save it as .pptx.")
+                raise LoadError(
+                    "The file is not a presentation, but of another format. Save it as .pptx."
+                )
             known = relations(archive, main)
-            ids = [attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")]
+            ids = [
+                attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")
+            ]
             slides = [known[one].target for one in ids if one in known]
             check_pages(len(slides), "slides")
             texts = []
@@ -65,8 +69,14 @@ class PptxLoader:
             metadata: dict[str, object] = {**properties(archive)}
         if hidden:
             metadata["hidden_slides"] = hidden
-        text, locations = join_parts(texts, [("slide", str(number)) for number in range(1, len(slides) + 1)])
-        placed = [one for location, some in zip(locations, tables, strict=True) for one in moved(some, location.start)]
+        text, locations = join_parts(
+            texts, [("slide", str(number)) for number in range(1, len(slides) + 1)]
+        )
+        placed = [
+            one
+            for location, some in zip(locations, tables, strict=True)
+            for one in moved(some, location.start)
+        ]
         return LoadedFile(text, locations, metadata, tuple(placed))
 
 
@@ -149,7 +159,9 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
 
 
 def _chart(chart: Element) -> Iterator[str]:
-    """A chart's title, then its data as a table: a line for each category, a column for each series."""
+    """A chart's title, then its data as a table: a line for each category, a column for each
+    series.
+    """
     for title in chart.iter("{*}title"):
         yield from _paragraphs(title)
     series = list(chart.iter("{*}ser"))

@@ -1,6 +1,7 @@
 """Spreadsheets: `XlsxLoader`, `XlsLoader`, and sheets of cells as text, also for `OdsLoader`.
 
-openpyxl and xlrd are packages of an extra, and slow to import: each is imported when a file needs it.
+openpyxl and xlrd are packages of an extra, and slow to import: each is imported when a file needs
+it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ _DURATION = re.compile(r"\[[hms]", re.IGNORECASE)
 class Sheet:
     """One sheet: its name, its rows from the top, and whether it is hidden.
 
-    Merges, comments (cell and text) and the cells of formulas without a stored value may be added while rows are read.
+    Merges, comments (cell and text) and the cells of formulas without a stored value may be added
+    while rows are read.
     """
 
     name: str
@@ -84,8 +86,8 @@ def read_sheets(
 ) -> LoadedFile:
     r"""Convert a workbook to text; each filled sheet is a location, its name the first line.
 
-    Each row below the column names is a place within the sheet. The names of the sheets, and of the hidden ones, become
-    metadata.
+    Each row below the column names is a place within the sheet. The names of the sheets, and of the
+    hidden ones, become metadata.
 
     Args:
         sheets: In their order. The rows of a sheet are read before the next sheet.
@@ -122,7 +124,11 @@ def read_sheets(
                 end += 1 + len(line)
             table = island.found(sheet.name)
             if table is not None and end >= first:
-                above = 0 if selection.wanted else sum(1 + len(_joined(row.texts)) for row in island.above)
+                above = (
+                    0
+                    if selection.wanted
+                    else sum(1 + len(_joined(row.texts)) for row in island.above)
+                )
                 places.append(table.location(first + above, end))
         for cell, text in sheet.comments:
             lines.append(f"Comment on {cell}: {text}")
@@ -131,11 +137,15 @@ def read_sheets(
         if len(lines) == 1:
             continue
         texts.append("\n".join(lines))
-        locations += nested_locations(LoadedFile(texts[-1], tuple(places)), start, "sheet", sheet.name)
+        locations += nested_locations(
+            LoadedFile(texts[-1], tuple(places)), start, "sheet", sheet.name
+        )
         start += end + len(_BREAK)
         for name in ("sheets", "hidden_sheets") if sheet.hidden else ("sheets",):
             names[name].append(sheet.name)
-        names["formulas_without_values"] += (f"{sheet.name}!{cell}" for cell in sheet.formulas[:_MAX_LISTED])
+        names["formulas_without_values"] += (
+            f"{sheet.name}!{cell}" for cell in sheet.formulas[:_MAX_LISTED]
+        )
     sought.check()
     listed = {name: found for name, found in names.items() if found}
     return LoadedFile(_BREAK.join(texts), tuple(locations), {**metadata, **listed})
@@ -146,9 +156,9 @@ def row_lines(
 ) -> Iterator[tuple[int | None, str]]:
     """A line for each filled row, with the row's number if it is below the column names.
 
-    Rows below the column names become ``name: value; name: value``, or the selected form. The names and the rows above,
-    and the rows of tables without names, have ``|`` between the cells; they are skipped if columns are selected. See
-    `lazyrag.loaders.tables.islands` for several tables.
+    Rows below the column names become ``name: value; name: value``, or the selected form. The names
+    and the rows above, and the rows of tables without names, have ``|`` between the cells; they are
+    skipped if columns are selected. See `lazyrag.loaders.tables.islands` for several tables.
 
     Args:
         rows: From the top, of any length.
@@ -175,7 +185,9 @@ def _islands(sheet: Sheet) -> Iterator[Island]:
         texts = [cell_text(value) for value in values]
         if any(texts):
             spend(sum(map(len, texts)) // _CHARACTERS_PER_STEP)
-            is_named = all(isinstance(value, str) for value, text in zip(values, texts, strict=True) if text)
+            is_named = all(
+                isinstance(value, str) for value, text in zip(values, texts, strict=True) if text
+            )
             rows.append(SheetRow(number, texts, is_named))
     return islands(merged_rows(rows, sheet.merges) if sheet.merges else rows)
 
@@ -196,10 +208,18 @@ def _island_lines(
     if not selection.wanted:
         yield from ((None, _joined(row.texts)) for row in plain)
     for row in island.body if names else ():
-        named = [pair for pair in itertools.zip_longest(names[: len(row.texts)], row.texts, fillvalue="") if pair[1]]
+        named = [
+            pair
+            for pair in itertools.zip_longest(names[: len(row.texts)], row.texts, fillvalue="")
+            if pair[1]
+        ]
         line = selection.text_of(named, "; ")
         if line.strip():
-            yield (row.number, line) if not row.is_title or selection.wanted else (None, _joined(row.texts))
+            yield (
+                (row.number, line)
+                if not row.is_title or selection.wanted
+                else (None, _joined(row.texts))
+            )
 
 
 def _joined(cells: Sequence[str]) -> str:
@@ -209,7 +229,8 @@ def _joined(cells: Sequence[str]) -> str:
 
 
 def cell_text(value: Cell) -> str:
-    """Format a cell: dates as ISO 8601, numbers with the 15 digits of spreadsheets, white space folded.
+    """Format a cell: dates as ISO 8601, numbers with the 15 digits of spreadsheets, white space
+    folded.
 
     Example:
         >>> [cell_text(value) for value in (2.0, 0.1 + 0.2, True, dt.datetime(2024, 4, 5), None)]
@@ -255,19 +276,22 @@ _UNPACKED = (".xml", ".rels")
 
 
 class XlsxLoader(SheetLoader):
-    """Reads a workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
+    """Reads a workbook sheet by sheet; each sheet is a location, each row a line of
+    ``column: value``.
 
-    Without column names, ``|`` is between the cells. Formulas yield the last computed value, dates are ISO 8601. Hidden
-    sheets are read, too. Names of sheets, title and author become metadata. A formula without a stored value is read as
-    the formula, and its cell is listed in the metadata ``formulas_without_values``. Comments follow the rows of their
-    sheet. Charts and pictures are skipped.
+    Without column names, ``|`` is between the cells. Formulas yield the last computed value, dates
+    are ISO 8601. Hidden sheets are read, too. Names of sheets, title and author become metadata. A
+    formula without a stored value is read as the formula, and its cell is listed in the metadata
+    ``formulas_without_values``. Comments follow the rows of their sheet. Charts and pictures are
+    skipped.
 
-    Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
-    and sheets without names are skipped.
+    Each row below the column names is a location, too, with its number. With fields or a template,
+    rows above the names and sheets without names are skipped.
 
     Args:
         fields: Columns to read, in this order; () for all.
-        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``column: value``.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of
+            ``column: value``.
 
     Raises:
         ConfigError: If fields or template are invalid.
@@ -282,15 +306,25 @@ class XlsxLoader(SheetLoader):
         with open_archive(path, "workbook", ".xlsx") as archive:
             main = related(archive, "officeDocument")
             if not main.endswith(".xml") or local_name(archive.xml(main)) != "workbook":
-                raise LoadError("The file is not a workbook, but of another format. Save it as .xlsx.")
+                raise LoadError(
+                    "The file is not a workbook, but of another format. Save it as .xlsx."
+                )
             known = relations(archive, main)
             listed = archive.xml(main).iterfind("{*}sheets/{*}sheet")
-            parts = {one.get("name", ""): known[key].target for one in listed if (key := attribute(one, "id")) in known}
+            parts = {
+                one.get("name", ""): known[key].target
+                for one in listed
+                if (key := attribute(one, "id")) in known
+            }
             shared = related(archive, "sharedStrings", main)
-            readable, damaged = _readable_parts(archive, {part: name for name, part in parts.items()}, {main, shared})
+            readable, damaged = _readable_parts(
+                archive, {part: name for name, part in parts.items()}, {main, shared}
+            )
             archive.restrict(readable)
             metadata = properties(archive)
-            extras = {name: _extras(archive, part) for name, part in parts.items() if part in archive}
+            extras = {
+                name: _extras(archive, part) for name, part in parts.items() if part in archive
+            }
             source = _rewritten(archive, readable) if damaged else archive.source
         with path.open("rb") if isinstance(source, str) else source as file, _unwarned():
             book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
@@ -310,7 +344,9 @@ class XlsxLoader(SheetLoader):
             return read_sheets(sheets, self._selection, metadata)
 
 
-def _readable_parts(archive: Archive, sheets: Mapping[str, str], needed: Collection[str]) -> tuple[set[str], bool]:
+def _readable_parts(
+    archive: Archive, sheets: Mapping[str, str], needed: Collection[str]
+) -> tuple[set[str], bool]:
     """The parts that openpyxl may read, and whether others are damaged; those are noted.
 
     Args:
@@ -326,7 +362,8 @@ def _readable_parts(archive: Archive, sheets: Mapping[str, str], needed: Collect
             data = archive.read(name)
             if name not in sheets:  # sheets may be listed several times
                 reading().spend(data.count(b"<"))
-            if name not in sheets or b"sheetData" not in data:  # else the rows before the damage are read
+            # else the rows before the damage are read
+            if name not in sheets or b"sheetData" not in data:
                 _check_xml(name, data)
             readable.add(name)
     for part, name in sheets.items():
@@ -356,7 +393,9 @@ _one_at_a_time = threading.Lock()
 
 @contextmanager
 def _unwarned() -> Iterator[None]:
-    """Ignore openpyxl's warnings about parts without cells. Filters of warnings are global, hence the lock."""
+    """Ignore openpyxl's warnings about parts without cells. Filters of warnings are global, hence
+    the lock.
+    """
     with _one_at_a_time, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"openpyxl\.")
         yield
@@ -372,7 +411,9 @@ class _Extras:
     readable: bytes | None = None
 
 
-_MERGED = re.compile(rb"<(?:\w+:)?mergeCell\s+ref=[\"']([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})[\"']")
+_MERGED = re.compile(
+    rb"<(?:\w+:)?mergeCell\s+ref=[\"']([A-Z]{1,3})(\d{1,7}):([A-Z]{1,3})(\d{1,7})[\"']"
+)
 _RANGE = re.compile(rb"(mergeCell\s+ref=[\"'])[^\"']*")
 _NO_VALUE = re.compile(rb"<f\b[^>]*(?:/>|>[^<]*</f>)\s*(?:<v\s*/>|<v>\s*</v>|</c>)")
 
@@ -382,7 +423,9 @@ def _extras(archive: Archive, part: str) -> _Extras:
     data = archive.read(part)
     reading().spend(data.count(b"<"))
     cells = (tuple(map(bytes.decode, found.groups())) for found in _MERGED.finditer(data))
-    given = [(int(top), int(bottom), _column(left), _column(right)) for left, top, right, bottom in cells]
+    given = [
+        (int(top), int(bottom), _column(left), _column(right)) for left, top, right, bottom in cells
+    ]
     merges = [(min(one[:2]), max(one[:2]), min(one[2:]), max(one[2:])) for one in given]
     comments = []
     for relation in relations(archive, part).values():
@@ -391,7 +434,8 @@ def _extras(archive: Archive, part: str) -> _Extras:
                 words = " ".join("".join(text.text or "" for text in comment.iter("{*}t")).split())
                 if words:
                     comments.append((comment.get("ref", ""), words))
-    readable = None if merges == given else _RANGE.sub(rb"\1A1", data)  # openpyxl refuses ranges such as C3:A1
+    # openpyxl refuses ranges such as C3:A1
+    readable = None if merges == given else _RANGE.sub(rb"\1A1", data)
     return _Extras(merges, comments, _NO_VALUE.search(data) is not None, readable)
 
 
@@ -417,7 +461,9 @@ def _xlsx_rows(sheet: Any, formulas: Any, unread: list[str]) -> Iterator[Row]:
             yield number, [_xlsx_value(cell) for cell in row]
         return
     formulas.reset_dimensions()
-    for number, (row, asked) in enumerate(zip(sheet.iter_rows(), formulas.iter_rows(), strict=True), start=1):
+    for number, (row, asked) in enumerate(
+        zip(sheet.iter_rows(), formulas.iter_rows(), strict=True), start=1
+    ):
         cells = [_xlsx_value(cell) for cell in row]
         for at, cell in enumerate(asked):
             if cells[at] is None and cell.data_type == "f":
@@ -428,23 +474,30 @@ def _xlsx_rows(sheet: Any, formulas: Any, unread: list[str]) -> Iterator[Row]:
 
 def _xlsx_value(cell: Any) -> Cell:
     value: Cell = cell.value
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and "%" in cell.number_format:
+    if (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and "%" in cell.number_format
+    ):
         return _percentage(value)
     return duration_text(value, cell.number_format) if isinstance(value, dt.timedelta) else value
 
 
 class XlsLoader(SheetLoader):
-    """Reads an old workbook sheet by sheet; each sheet is a location, each row a line of ``column: value``.
+    """Reads an old workbook sheet by sheet; each sheet is a location, each row a line of
+    ``column: value``.
 
-    Without column names, ``|`` is between the cells. Formulas yield the last computed value. Hidden sheets are read,
-    too. Comments follow the rows of their sheet. Names of sheets and the author become metadata.
+    Without column names, ``|`` is between the cells. Formulas yield the last computed value. Hidden
+    sheets are read, too. Comments follow the rows of their sheet. Names of sheets and the author
+    become metadata.
 
-    Each row below the column names is a location, too, with its number. With fields or a template, rows above the names
-    and sheets without names are skipped.
+    Each row below the column names is a location, too, with its number. With fields or a template,
+    rows above the names and sheets without names are skipped.
 
     Args:
         fields: Columns to read, in this order; () for all.
-        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of ``column: value``.
+        template: A text with columns in braces, as in ``"{name} costs {price}"``, instead of
+            ``column: value``.
 
     Raises:
         ConfigError: If fields or template are invalid.
@@ -458,19 +511,31 @@ class XlsLoader(SheetLoader):
             raise missing_package("The loader of .xls files", exc, "office") from exc
         data = path.read_bytes()
         if data.startswith(b"PK"):  # a zip file, which xlrd reads before it refuses it
-            raise LoadError("The file is not a workbook of the old format, perhaps of the new one. Save it as .xlsx.")
+            raise LoadError(
+                "The file is not a workbook of the old format, perhaps of the new one. Save it as"
+                " .xlsx."
+            )
         log = io.StringIO()  # xlrd prints flaws of a file
         try:
             with xlrd.open_workbook(
-                file_contents=data, logfile=log, on_demand=True, ragged_rows=True, formatting_info=True
+                file_contents=data,
+                logfile=log,
+                on_demand=True,
+                ragged_rows=True,
+                formatting_info=True,
             ) as book:
                 author = (book.user_name or "").strip()
-                return read_sheets(_xls_sheets(xlrd, book), self._selection, {"author": author} if author else {})
+                return read_sheets(
+                    _xls_sheets(xlrd, book), self._selection, {"author": author} if author else {}
+                )
         except xlrd.XLRDError as exc:
             if "encrypted" in str(exc):
                 msg = "The workbook is encrypted and needs a password. Save it again without one."
             else:
-                msg = f"{sentence(f'The file is not a workbook of the old format: {exc}')} Save it as .xls or .xlsx."
+                msg = (
+                    f"{sentence(f'The file is not a workbook of the old format: {exc}')} Save it as"
+                    " .xls or .xlsx."
+                )
             raise LoadError(msg) from exc
 
 
@@ -482,8 +547,13 @@ def _xls_sheets(xlrd: Any, book: Any) -> Iterator[Sheet]:
             sheet = _xls_sheet(xlrd, book, number)
         if sheet is None:
             continue
-        merges = [(top + 1, bottom, left + 1, right) for top, bottom, left, right in sheet.merged_cells]
-        notes = ((f"{column_letters(at[1] + 1)}{at[0] + 1}", note.text) for at, note in sheet.cell_note_map.items())
+        merges = [
+            (top + 1, bottom, left + 1, right) for top, bottom, left, right in sheet.merged_cells
+        ]
+        notes = (
+            (f"{column_letters(at[1] + 1)}{at[0] + 1}", note.text)
+            for at, note in sheet.cell_note_map.items()
+        )
         comments = [(cell, words) for cell, text in notes if (words := " ".join(text.split()))]
         yield Sheet(name, _xls_rows(xlrd, sheet, book), sheet.visibility != 0, merges, comments)
         book.unload_sheet(number)
@@ -500,7 +570,10 @@ def _xls_rows(xlrd: Any, sheet: Any, book: Any) -> Iterator[Row]:
     known = [book.format_map.get(one.format_key) for one in book.xf_list]
     formats = ["" if one is None else one.format_str for one in known]
     for number in range(sheet.nrows):
-        yield number + 1, [_xls_cell(xlrd, cell, book.datemode, formats) for cell in sheet.row(number)]
+        yield (
+            number + 1,
+            [_xls_cell(xlrd, cell, book.datemode, formats) for cell in sheet.row(number)],
+        )
 
 
 def _xls_cell(xlrd: Any, cell: Any, datemode: int, formats: Sequence[str]) -> Cell:
@@ -510,7 +583,9 @@ def _xls_cell(xlrd: Any, cell: Any, datemode: int, formats: Sequence[str]) -> Ce
     if kind == xlrd.XL_CELL_DATE and _DURATION.search(shown) and abs(value) < _MAX_DAYS:
         return duration_text(dt.timedelta(days=value), shown)
     return (
-        _percentage(value) if kind == xlrd.XL_CELL_NUMBER and "%" in shown else _xls_value(xlrd, kind, value, datemode)
+        _percentage(value)
+        if kind == xlrd.XL_CELL_NUMBER and "%" in shown
+        else _xls_value(xlrd, kind, value, datemode)
     )
 
 

@@ -1,4 +1,6 @@
-"""The grid of a table: merged cells, header rows, titles, and its lines of text, for the loaders of all formats."""
+"""The grid of a table: merged cells, header rows, titles, and its lines of text, for the loaders of
+all formats.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from lazyrag.loaders.base import reading
 
 _MAX_COLUMNS = 16_384
 _MAX_COPIED = 1 << 20
-"""Characters that merged cells add to the further places that they cover: a small file may merge millions of cells."""
+"""Characters that merged cells add to the further places that they cover: a small file may merge
+millions of cells."""
 _MAX_CELLS = 1 << 21
 _ALWAYS_DATA, _MAX_EMPTY = 1 << 16, 4
-"""Cells of a table as data, empty ones too: one wide row among many makes a table of mostly nothing."""
+"""Cells of a table as data, empty ones too: one wide row among many makes a table of mostly
+nothing."""
 _SEPARATOR = len(" | ")
 _MAX_HEADER = 5
 
@@ -40,10 +44,12 @@ _BLANK = GridCell("")
 
 
 def expand(rows: Iterable[Iterable[GridCell]]) -> list[list[GridCell]]:
-    """Place cells in a grid, by the algorithm of HTML: a merged cell is in every place that it covers.
+    """Place cells in a grid, by the algorithm of HTML: a merged cell is in every place that it
+    covers.
 
     Args:
-        rows: The cells of each row, without the places that merged cells of this row and of rows above cover.
+        rows: The cells of each row, without the places that merged cells of this row and of rows
+            above cover.
 
     Example:
         >>> rows = [[GridCell("tea", rows=2), GridCell("2024", columns=2)], [GridCell("kg"), GridCell("EUR")]]
@@ -51,7 +57,8 @@ def expand(rows: Iterable[Iterable[GridCell]]) -> list[list[GridCell]]:
         [['tea', '2024', '2024'], ['tea', 'kg', 'EUR']]
     """
     grid: list[list[GridCell]] = []
-    covered: dict[int, tuple[GridCell, int]] = {}  # by column: a cell of a row above, and the rows that it still covers
+    # by column: a cell of a row above, and the rows that it still covers
+    covered: dict[int, tuple[GridCell, int]] = {}
     budget = _MAX_COPIED
     for row in rows:
         line: list[GridCell] = []
@@ -84,8 +91,12 @@ def is_title(row: Sequence[GridCell]) -> bool:
 
 
 def is_grouped(row: Sequence[GridCell]) -> bool:
-    """Whether a row has a cell over several columns, with others beside it: names of groups of columns."""
-    return not is_title(row) and any(one is other and one.text for one, other in itertools.pairwise(row))
+    """Whether a row has a cell over several columns, with others beside it: names of groups of
+    columns.
+    """
+    return not is_title(row) and any(
+        one is other and one.text for one, other in itertools.pairwise(row)
+    )
 
 
 def read_table(
@@ -162,7 +173,9 @@ def one_line(lines: str) -> str:
 
 
 def _header_rows(grid: Sequence[Sequence[GridCell]], texts: Sequence[Sequence[str]]) -> int:
-    """Number of header rows of a table that declares none: rows of groups of columns, and one of names."""
+    """Number of header rows of a table that declares none: rows of groups of columns, and one of
+    names.
+    """
     groups = len(list(itertools.takewhile(is_grouped, grid[:_MAX_HEADER])))
     count = groups + 1
     return count if is_header(joined_names(texts[:count]), texts[count:]) else 0
@@ -240,10 +253,20 @@ class Island:
                 runs[-1] = runs[-1][0], row.number
             else:
                 runs.append((row.number, row.number))
-        caption = " ".join(next((row.texts for row in reversed(self.above) if row.filled == 1), ())).strip()
+        caption = " ".join(
+            next((row.texts for row in reversed(self.above) if row.filled == 1), ())
+        ).strip()
         header = len(self.header)
         names = joined_names(cells[:header])
-        return FoundTable(names, tuple(cells[header:]), header, caption, sheet, self.column + first + 1, tuple(runs))
+        return FoundTable(
+            names,
+            tuple(cells[header:]),
+            header,
+            caption,
+            sheet,
+            self.column + first + 1,
+            tuple(runs),
+        )
 
 
 def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[SheetRow]:
@@ -256,7 +279,8 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
     found = {row.number: row for row in rows}
     numbers = sorted(found)
     copied = 0
-    alone = sorted(merges, key=lambda one: one[0] == one[1])  # whether a row is a title shows when others are filled
+    # whether a row is a title shows when others are filled
+    alone = sorted(merges, key=lambda one: one[0] == one[1])
     for top, bottom, left, right in alone:
         first = found.get(top)
         text = first.texts[left - 1] if first is not None and left <= len(first.texts) else ""
@@ -266,7 +290,9 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
         if right > left and first.filled == 1 and bottom == top:
             found[top] = first._replace(is_title=True)
             continue
-        for number in numbers[bisect.bisect_left(numbers, top) : bisect.bisect_right(numbers, bottom)]:
+        for number in numbers[
+            bisect.bisect_left(numbers, top) : bisect.bisect_right(numbers, bottom)
+        ]:
             row = found[number]
             end = min(right, _MAX_COLUMNS)
             copied += (len(text) + _SEPARATOR) * (end - left + 1)
@@ -279,10 +305,11 @@ def merged_rows(rows: Iterable[SheetRow], merges: Iterable[Merge]) -> list[Sheet
 
 
 def islands(rows: Sequence[SheetRow]) -> Iterator[Island]:
-    """The tables of a sheet: below each other with an empty row between, or side by side with an empty column between.
+    """The tables of a sheet: below each other with an empty row between, or side by side with an
+    empty column between.
 
-    Rows below an empty row belong to the table above unless they have column names of their own: names above numbers,
-    a title, or columns beyond those of the table.
+    Rows below an empty row belong to the table above unless they have column names of their own:
+    names above numbers, a title, or columns beyond those of the table.
 
     Example:
         >>> rows = [["tea", "kg"], ["green", "4"], ["town", "km"], ["Uji", "7"]]
@@ -294,7 +321,8 @@ def islands(rows: Sequence[SheetRow]) -> Iterator[Island]:
     for run in _runs(rows):
         block = [*waiting, *run]
         if run[-1] is not rows[-1] and (
-            all(row.is_title or row.filled == 1 for row in run) or (current is None and len(run) == 1)
+            all(row.is_title or row.filled == 1 for row in run)
+            or (current is None and len(run) == 1)
         ):
             waiting = block
             continue
@@ -327,7 +355,9 @@ def _runs(rows: Sequence[SheetRow]) -> Iterator[list[SheetRow]]:
 
 
 def _island(rows: list[SheetRow], column: int) -> Island:
-    """Rows with the column names: the first of the top rows that fills most of the columns with different texts."""
+    """Rows with the column names: the first of the top rows that fills most of the columns with
+    different texts.
+    """
     top = rows[:_SAMPLE]
     widest = max(row.filled for row in top)
     for at in range(len(top) - 1):
@@ -355,7 +385,8 @@ def _starts(new: Island, current: Island) -> bool:
 def _side_by_side(rows: list[SheetRow]) -> list[Island]:
     """Tables with an empty column between them; [] if the rows are one table.
 
-    Tables have titles of their own, the same names, or another height: else the column is a space in one table.
+    Tables have titles of their own, the same names, or another height: else the column is a space
+    in one table.
     """
     wide = [row for row in rows if row.filled > 1]
     used = _used_columns(row.texts for row in wide)
@@ -373,7 +404,11 @@ def _side_by_side(rows: list[SheetRow]) -> list[Island]:
         parts.append(part)
     names = [name for part in parts for name in part.names if name]
     heights = {(part.header[0].number, part.body[-1].number) for part in parts}
-    if len(set(names)) == len(names) and len(heights) == 1 and not all(part.above for part in parts):
+    if (
+        len(set(names)) == len(names)
+        and len(heights) == 1
+        and not all(part.above for part in parts)
+    ):
         return []
     if above:
         parts.insert(0, Island(0, body=above))

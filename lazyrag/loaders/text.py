@@ -34,10 +34,11 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # of terminals, in printed out
 
 @known_arguments
 class NotebookLoader:
-    """Reads a Jupyter notebook cell by cell, Markdown and code as they are; each cell with text is a location.
+    """Reads a Jupyter notebook cell by cell, Markdown and code as they are; each cell with text is
+    a location.
 
-    Text outputs and errors follow the code; pictures and HTML are skipped. The kernel's language becomes the metadata
-    ``language``, the number of cells ``cells``.
+    Text outputs and errors follow the code; pictures and HTML are skipped. The kernel's language
+    becomes the metadata ``language``, the number of cells ``cells``.
 
     Args:
         outputs: Read the outputs of code.
@@ -62,10 +63,18 @@ class NotebookLoader:
         """Read the file."""
         notebook = _parsed(decode(path.read_bytes()))
         cells = _cells(notebook)
-        texts = [(number, text) for number, cell in enumerate(cells, 1) if (text := self._text(cell)).strip()]
-        text, locations = join_parts([text for _, text in texts], [("cell", str(number)) for number, _ in texts])
+        texts = [
+            (number, text)
+            for number, cell in enumerate(cells, 1)
+            if (text := self._text(cell)).strip()
+        ]
+        text, locations = join_parts(
+            [text for _, text in texts], [("cell", str(number)) for number, _ in texts]
+        )
         language = _language(notebook)
-        return LoadedFile(text, locations, {**({"language": language} if language else {}), "cells": len(cells)})
+        return LoadedFile(
+            text, locations, {**({"language": language} if language else {}), "cells": len(cells)}
+        )
 
     def _text(self, cell: dict[str, Any]) -> str:
         source = _joined(cell.get("source", cell.get("input")))  # "input" until format 3
@@ -77,10 +86,15 @@ def _parsed(text: str) -> dict[str, Any]:
     problem = ""
     try:
         notebook = json.loads(text, strict=False)
-    except (ValueError, RecursionError) as exc:  # ValueError also for a number of thousands of digits
+    except (
+        ValueError,
+        RecursionError,
+    ) as exc:  # ValueError also for a number of thousands of digits
         problem, notebook = f" ({exc})", None
     if not isinstance(notebook, dict):
-        raise LoadError(f"The file is not a notebook: cut off, or of another format{problem}. Save it again.")
+        raise LoadError(
+            f"The file is not a notebook: cut off, or of another format{problem}. Save it again."
+        )
     return notebook
 
 
@@ -88,9 +102,16 @@ def _cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """The cells; until format 3 they are in worksheets."""
     sheets = notebook.get("worksheets")
     holders = sheets if isinstance(sheets, list) else [notebook]
-    found = [cells for one in holders if isinstance(one, dict) and isinstance(cells := one.get("cells"), list)]
+    found = [
+        cells
+        for one in holders
+        if isinstance(one, dict) and isinstance(cells := one.get("cells"), list)
+    ]
     if not found or len(found) < len(holders):
-        raise LoadError("The file is not a notebook: it has no list of cells. Save it again from Jupyter, or as .json.")
+        raise LoadError(
+            "The file is not a notebook: it has no list of cells. Save it again from Jupyter, or as"
+            " .json."
+        )
     return [cell if isinstance(cell, dict) else {} for cells in found for cell in cells]
 
 
@@ -138,11 +159,15 @@ class RstLoader:
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         read = find_encoding(path.read_bytes())
-        return LoadedFile(read.text, heading_locations(list(_headings(read.text)), len(read.text)), read.metadata)
+        return LoadedFile(
+            read.text, heading_locations(list(_headings(read.text)), len(read.text)), read.metadata
+        )
 
 
 def _headings(text: str) -> Iterator[Heading]:
-    """Titles with a line below, or above and below; levels follow the first occurrence of each style."""
+    """Titles with a line below, or above and below; levels follow the first occurrence of each
+    style.
+    """
     levels: dict[tuple[str, bool], int] = {}
     lines = text.splitlines(keepends=True)
     start = at = 0
@@ -150,11 +175,15 @@ def _headings(text: str) -> Iterator[Heading]:
     fresh = True  # a block may begin here
     while at < len(lines):
         taken = 1
-        title, over = _title([line.rstrip() for line in lines[at : at + 3]]) if fresh else ("", False)
+        title, over = (
+            _title([line.rstrip() for line in lines[at : at + 3]]) if fresh else ("", False)
+        )
         if title:
             taken = 3 if over else 2
             style = (lines[at + taken - 1][0], over)
-            yield Heading(start if first < 0 else first, levels.setdefault(style, len(levels) + 1), title)
+            yield Heading(
+                start if first < 0 else first, levels.setdefault(style, len(levels) + 1), title
+            )
         if lines[at].startswith(".. _"):
             first = start if first < 0 else first
         elif title or lines[at].strip():
@@ -175,7 +204,9 @@ def _title(lines: list[str]) -> tuple[str, bool]:
 
 
 def _reaches(adornment: str, title: str) -> bool:
-    """Whether a line is long enough: four characters, or as wide as the title; Chinese is two columns wide."""
+    """Whether a line is long enough: four characters, or as wide as the title; Chinese is two
+    columns wide.
+    """
     if len(adornment) >= _ALWAYS_LONG_ENOUGH:
         return True
     return len(adornment) >= sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in title)

@@ -65,7 +65,9 @@ def _mark(formula: Element, properties: str, name: str, default: str) -> str:
     found = formula.find(f"{{*}}{properties}/{{*}}{name}")
     if found is None:
         return default
-    return next((str(value) for key, value in found.attrib.items() if str(key).endswith("}val")), "")
+    return next(
+        (str(value) for key, value in found.attrib.items() if str(key).endswith("}val")), ""
+    )
 
 
 def _scripts(formula: Element) -> str:
@@ -97,8 +99,12 @@ _WRITERS: dict[str, Callable[[Element], str]] = {
     "f": lambda formula: f"{_bracketed(_part(formula, 'num'))}/{_bracketed(_part(formula, 'den'))}",
     "limLow": _limit,
     "limUpp": _limit,
-    "m": lambda formula: "; ".join(", ".join(_elements(row)) for row in formula if local_name(row) == "mr"),
-    "nary": lambda formula: f"{_mark(formula, 'naryPr', 'chr', '∫')}{_scripts(formula)} {_part(formula, 'e')}",
+    "m": lambda formula: "; ".join(
+        ", ".join(_elements(row)) for row in formula if local_name(row) == "mr"
+    ),
+    "nary": lambda formula: (
+        f"{_mark(formula, 'naryPr', 'chr', '∫')}{_scripts(formula)} {_part(formula, 'e')}"
+    ),
     "rad": _root,
     "sPre": _raised,
     "sSub": _raised,
@@ -110,7 +116,19 @@ _WRITERS: dict[str, Callable[[Element], str]] = {
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _MAX_LIST_LEVELS = 9
 _PLACEHOLDER = re.compile(r"%([1-9])")
-_ROMAN = {1000: "m", 900: "cm", 500: "d", 400: "cd", 100: "c", 90: "xc", 50: "l", 40: "xl", 10: "x", 9: "ix", 5: "v"}
+_ROMAN = {
+    1000: "m",
+    900: "cm",
+    500: "d",
+    400: "cd",
+    100: "c",
+    90: "xc",
+    50: "l",
+    40: "xl",
+    10: "x",
+    9: "ix",
+    5: "v",
+}
 _ROMAN |= {4: "iv", 1: "i"}
 _DIGITS = "零一二三四五六七八九"
 
@@ -151,7 +169,9 @@ class Numbering:
             self._read_styles(styles)
 
     def mark(self, paragraph: Any) -> str:
-        """The number or bullet of a paragraph, with a space; "" without one. Call it for each paragraph, in order."""
+        """The number or bullet of a paragraph, with a space; "" without one. Call it for each
+        paragraph, in order.
+        """
         if not self._lists:
             return ""
         properties = paragraph.find(f"{_W}pPr")
@@ -167,12 +187,16 @@ class Numbering:
         if found is None:
             return ""
         if depth is None:
-            depth = next((number for number, level in found.levels.items() if level.style == style), 0)
+            depth = next(
+                (number for number, level in found.levels.items() if level.style == style), 0
+            )
         level = found.levels.get(depth)
         if level is None:
             return ""
         counts = self._count(key, found, depth)
-        mark = _PLACEHOLDER.sub(lambda location: self._written(found, counts, int(location[1]) - 1), level.text).strip()
+        mark = _PLACEHOLDER.sub(
+            lambda location: self._written(found, counts, int(location[1]) - 1), level.text
+        ).strip()
         if level.form == "bullet":
             mark = "•"  # the file's own is in a symbol font
         return f"{mark} " if mark and level.form != "none" else ""
@@ -245,7 +269,9 @@ def _levels(parent: Any) -> list[tuple[int, _Level]]:
         if depth is not None and 0 <= depth < _MAX_LIST_LEVELS:
             start = _number(_value(one, "start"), 0) or 0
             form = _value(one, "numFmt") or "decimal"
-            levels.append((depth, _Level(start, form, _value(one, "lvlText"), _value(one, "pStyle"))))
+            levels.append(
+                (depth, _Level(start, form, _value(one, "lvlText"), _value(one, "pStyle")))
+            )
     return levels
 
 
@@ -307,7 +333,15 @@ _NOTES = {f"{_W}footnoteReference": "footnotes", f"{_W}endnoteReference": "endno
 _CHARACTERS = {f"{_W}tab": "\t", f"{_W}br": "\n", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
 # Invisible: deleted and moved text, the fallback of a drawing, properties.
 _UNSEEN = frozenset(
-    [f"{_W}del", f"{_W}moveFrom", f"{_MC}Fallback", f"{_W}pPr", f"{_W}rPr", f"{_W}instrText", f"{_W}sectPr"]
+    [
+        f"{_W}del",
+        f"{_W}moveFrom",
+        f"{_MC}Fallback",
+        f"{_W}pPr",
+        f"{_W}rPr",
+        f"{_W}instrText",
+        f"{_W}sectPr",
+    ]
 )
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}"
 _PICTURES = frozenset([f"{_DRAWING}docPr", "{urn:schemas-microsoft-com:vml}shape"])
@@ -318,9 +352,10 @@ _HEADING_STYLE = re.compile(r"(?:heading|标题)\s*([1-9])$", re.IGNORECASE)
 class DocxLoader:
     """Reads a Word document in body order, tables row by row with ``|`` between the cells.
 
-    Headings become locations; title, author, subject, keywords and dates of the document's properties become metadata.
-    Footnotes and endnotes are numbered in order and follow the text, as places of kind ``footnote``. Tracked changes
-    are read as accepted, formulas as lines, lists with Word's numbers, pictures as their alternative texts.
+    Headings become locations; title, author, subject, keywords and dates of the document's
+    properties become metadata. Footnotes and endnotes are numbered in order and follow the text, as
+    places of kind ``footnote``. Tracked changes are read as accepted, formulas as lines, lists with
+    Word's numbers, pictures as their alternative texts.
 
     Args:
         comments: Read comments; they follow the text, as places of kind ``comment``.
@@ -338,13 +373,25 @@ class DocxLoader:
             document = archive.xml(main) if main else None
             body = None if document is None else document.find(f"{_W}body")
             if body is None:
-                raise LoadError("The file is no Word document, but of another format. Save it as .docx.")
+                raise LoadError(
+                    "The file is no Word document, but of another format. Save it as .docx."
+                )
             metadata = properties(archive, _PROPERTY_NAMES)
-            styles = [one for one in archive.optional(related(archive, "styles", main)) if one.tag == f"{_W}style"]
-            page = _Page(_heading_levels(styles), Numbering(archive, main, styles), captions=_caption_styles(styles))
+            styles = [
+                one
+                for one in archive.optional(related(archive, "styles", main))
+                if one.tag == f"{_W}style"
+            ]
+            page = _Page(
+                _heading_levels(styles),
+                Numbering(archive, main, styles),
+                captions=_caption_styles(styles),
+            )
             around = _headers_and_footers(archive, main, page) if self._headers else {}
             lines = _blocks(body, page)
-            for block, level in itertools.chain(around.get("header", ()), lines, around.get("footer", ())):
+            for block, level in itertools.chain(
+                around.get("header", ()), lines, around.get("footer", ())
+            ):
                 page.add(block, level)
             within = page.length
             page.add_notes(_notes(archive, main, page))
@@ -420,10 +467,16 @@ def _comments(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, s
     for number, comment in enumerate(part, start=1):
         words = page.words(comment)
         if words:
-            yield "comment", str(number), f"Comment by {_own(comment, 'author') or 'somebody'}: {words}"
+            yield (
+                "comment",
+                str(number),
+                f"Comment by {_own(comment, 'author') or 'somebody'}: {words}",
+            )
 
 
-def _headers_and_footers(archive: Archive, main: str, page: _Page) -> dict[str, dict[tuple[str, int], None]]:
+def _headers_and_footers(
+    archive: Archive, main: str, page: _Page
+) -> dict[str, dict[tuple[str, int], None]]:
     """The distinct lines of all headers, and of all footers, in order."""
     found: dict[str, dict[tuple[str, int], None]] = {"header": {}, "footer": {}}
     for relation in relations(archive, main).values():
@@ -450,11 +503,15 @@ def _heading_levels(styles: Iterable[Element]) -> dict[str, int]:
 
 
 def _caption_styles(styles: Iterable[Element]) -> frozenset[str]:
-    return frozenset(_own(one, "styleId") for one in styles if _style_name(one).lower() == "caption")
+    return frozenset(
+        _own(one, "styleId") for one in styles if _style_name(one).lower() == "caption"
+    )
 
 
 def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int | list[FoundTable]]]:
-    """Paragraphs with their heading level (0: none), and tables with their data, through all wrapping elements."""
+    """Paragraphs with their heading level (0: none), and tables with their data, through all
+    wrapping elements.
+    """
     for child in parent:
         if child.tag == f"{_W}p":
             style = child.find(f"{_W}pPr/{_W}pStyle")
@@ -463,7 +520,8 @@ def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int | list[FoundTab
             yield mark + text, page.levels.get(style.get(f"{_W}val"), 0) if style is not None else 0
             # Text boxes are inside a paragraph and have paragraphs of their own.
             for box in child.iter(f"{_W}txbxContent"):
-                own = next(box.iterancestors(f"{_W}p")) is child  # not a box inside one of its boxes
+                # not a box inside one of its boxes
+                own = next(box.iterancestors(f"{_W}p")) is child
                 if own and not any(above.tag == f"{_MC}Fallback" for above in box.iterancestors()):
                     yield from _blocks(box, page)
         elif child.tag == f"{_W}tbl":
@@ -484,13 +542,19 @@ def _table(table: Any, page: _Page) -> tuple[str, list[FoundTable]]:
             continue  # of a nested table, whose text the outer cell holds
         skipped = _number(_value(row.find(f"{_W}trPr"), "gridBefore"), 0) or 0
         cells = [GridCell("", skipped)] if skipped else []
-        own = (cell for cell in row.iter(f"{_W}tc") if next(cell.iterancestors(f"{_W}tbl")) is table)
+        own = (
+            cell for cell in row.iter(f"{_W}tc") if next(cell.iterancestors(f"{_W}tbl")) is table
+        )
         cells += (_cell(cell, page, nested) for cell in own)
         header += header == len(rows) and row.find(f"{_W}trPr/{_W}tblHeader") is not None
         rows.append(cells)
     caption = _value(table.find(f"{_W}tblPr"), "tblCaption")
     for near in (table.getprevious(), table.getnext()) if page.captions else ():
-        if not caption and near is not None and _value(near.find(f"{_W}pPr"), "pStyle") in page.captions:
+        if (
+            not caption
+            and near is not None
+            and _value(near.find(f"{_W}pPr"), "pStyle") in page.captions
+        ):
             caption = " ".join("".join(text.text or "" for text in near.iter(f"{_W}t")).split())
     lines, found = read_table(rows, header=header, caption=caption)
     return "\n".join(lines), [*([found] if found else []), *nested]
@@ -524,7 +588,11 @@ def _run_text(paragraph: Any, page: _Page) -> Iterator[str]:
         elif child.tag in _NOTES:
             page.noted.append((_NOTES[child.tag], _own(child, "id")))
             yield f"[{len(page.noted)}]"
-        elif child.tag not in _UNSEEN and child.tag != f"{_W}txbxContent" and isinstance(child.tag, str):
+        elif (
+            child.tag not in _UNSEEN
+            and child.tag != f"{_W}txbxContent"
+            and isinstance(child.tag, str)
+        ):
             yield from _run_text(child, page)
 
 
@@ -546,11 +614,11 @@ _RTF_CHARACTERS = {
 _SYMBOLS = {"~": "\xa0", "_": "-", "\\": "\\", "{": "{", "}": "}"}
 # Groups without text of the page, in addition to unknown groups that are marked as optional.
 _RTF_UNSEEN = frozenset(
-    "colortbl filetbl fldinst footer footerf footerl footerr header headerf headerl headerr nonesttables nonshppict "
-    "objdata objclass objname pict private revtbl rsidtbl rxe shprslt sp tc template txe xe annotation atnauthor atnid "
-    "comment company operator creatim revtim printim buptim bkmkstart bkmkend keywords category manager hlinkbase "
-    "nesttableprops listtable listoverridetable generator themedata datastore latentstyles pgptbl xmlnstbl "
-    "mmathPict".split()
+    "colortbl filetbl fldinst footer footerf footerl footerr header headerf headerl headerr"
+    " nonesttables nonshppict objdata objclass objname pict private revtbl rsidtbl rxe shprslt sp"
+    " tc template txe xe annotation atnauthor atnid comment company operator creatim revtim printim"
+    " buptim bkmkstart bkmkend keywords category manager hlinkbase nesttableprops listtable"
+    " listoverridetable generator themedata datastore latentstyles pgptbl xmlnstbl mmathPict".split()
 )
 _SEEN_IF_MARKED = frozenset(["shpinst", "shptxt", "shpgrp", "footnote", "moMath", "moMathPara"])
 _PROPERTIES = {"title": "title", "author": "author", "subject": "subject"}
@@ -566,15 +634,18 @@ _CHARSETS = {
 class RtfLoader:
     """Reads Rich Text: paragraphs as lines, tables row by row with ``|`` between the cells.
 
-    Headings become locations; title, author and subject metadata. Footnotes are numbered in order and follow the text,
-    as locations of kind ``footnote``. Headers, footers, comments, pictures, hidden and deleted text are skipped.
+    Headings become locations; title, author and subject metadata. Footnotes are numbered in order
+    and follow the text, as locations of kind ``footnote``. Headers, footers, comments, pictures,
+    hidden and deleted text are skipped.
     """
 
     def load(self, path: Path) -> LoadedFile:
         """Read the file."""
         data = path.read_bytes()
         if not data.lstrip().startswith(b"{\\rtf"):
-            raise LoadError(r"The file is not Rich Text: it does not begin with {\rtf. Save it again as .rtf.")
+            raise LoadError(
+                r"The file is not Rich Text: it does not begin with {\rtf. Save it again as .rtf."
+            )
         return read_rtf(data)
 
 
@@ -632,7 +703,8 @@ class _Reader:
 
     def read(self, data: bytes) -> None:
         position = 0
-        while match := _TOKEN.search(data, position):  # only line ends, which mean nothing, are between tokens
+        # only line ends, which mean nothing, are between tokens
+        while match := _TOKEN.search(data, position):
             position = match.end()
             if match["byte"]:
                 self._take_bytes(bytes.fromhex(match["byte"].decode()))
@@ -661,10 +733,17 @@ class _Reader:
         for number, note in enumerate(self.notes, start=1):
             if note:
                 line = f"[{number}] {clean(_joined(note))}"
-                locations.append(Location(len(text) + 1, len(text) + 1 + len(line), "footnote", str(number)))
+                locations.append(
+                    Location(len(text) + 1, len(text) + 1 + len(line), "footnote", str(number))
+                )
                 text += f"\n{line}"
-        found = {name: " ".join(clean(_joined("".join(pieces))).split()) for name, pieces in self.properties.items()}
-        return LoadedFile(text, tuple(locations), {name: value for name, value in found.items() if value})
+        found = {
+            name: " ".join(clean(_joined("".join(pieces))).split())
+            for name, pieces in self.properties.items()
+        }
+        return LoadedFile(
+            text, tuple(locations), {name: value for name, value in found.items() if value}
+        )
 
     def _brace(self, *, opens: bool) -> None:
         self._flush()
@@ -672,7 +751,10 @@ class _Reader:
         self.to_skip = 0
         if opens:
             if len(self.stack) >= MAX_RTF_DEPTH:
-                msg = f"Its groups are nested deeper than {MAX_RTF_DEPTH:,} levels, which no program writes."
+                msg = (
+                    f"Its groups are nested deeper than {MAX_RTF_DEPTH:,} levels, which no program"
+                    " writes."
+                )
                 raise LoadError(f"{msg} Save it again.")
             self.stack.append(replace(self.state))
         elif self.stack:
@@ -691,7 +773,8 @@ class _Reader:
             self._take(_SYMBOLS[symbol])
 
     def _word(self, word: str, number: int | None) -> None:
-        if self.to_skip and word not in {"u", "uc"}:  # a control word counts as one character after \u
+        # a control word counts as one character after \u
+        if self.to_skip and word not in {"u", "uc"}:
             self.to_skip -= 1
             return
         self._flush()
@@ -828,7 +911,9 @@ class _Reader:
 
     def _end_cell(self) -> None:
         if self.state.target == "body":
-            self.cells.append(" ".join(clean(_joined("".join(self.paragraph))).split()).removesuffix(" |"))
+            self.cells.append(
+                " ".join(clean(_joined("".join(self.paragraph))).split()).removesuffix(" |")
+            )
             self.paragraph.clear()
 
     def _end_row(self) -> None:

@@ -34,13 +34,14 @@ _NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 class YamlLoader(JsonLoader):
     r"""Reads YAML as `JsonLoader` reads JSON: each value becomes a line ``path: value``.
 
-    Values stay as they are spelled, numbers and dates too; tags create no objects. Comments are skipped, aliases
-    expanded, and each document of a file is a location.
+    Values stay as they are spelled, numbers and dates too; tags create no objects. Comments are
+    skipped, aliases expanded, and each document of a file is a location.
 
     Args:
         records: Path to the list of records, such as ``"data.items"``; "" for the complete value.
         fields: Paths to read, in this order; () for all.
-        template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of ``path: value``.
+        template: A text with paths in braces, as in ``"{name} costs {price}"``, instead of
+            ``path: value``.
 
     Raises:
         ConfigError: If records is not a text, or fields or template are invalid.
@@ -64,11 +65,16 @@ class YamlLoader(JsonLoader):
                 raise too_deep() from exc
             mark = getattr(exc, "problem_mark", None)
             where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-            msg = f"The YAML breaks{where} ({getattr(exc, 'problem', None) or 'invalid character'}). Fix it."
+            msg = (
+                f"The YAML breaks{where} ({getattr(exc, 'problem', None) or 'invalid character'})."
+                " Fix it."
+            )
             raise LoadError(msg) from exc
         if len(documents) > 1 and not self._records:
             return read_value(list(documents), self._selection, len(text), kind="document")
-        return read_value(documents[0] if documents else None, self._selection, len(text), path=self._records)
+        return read_value(
+            documents[0] if documents else None, self._selection, len(text), path=self._records
+        )
 
 
 class _Open:
@@ -86,14 +92,18 @@ class _Open:
         """The complete list or mapping."""
         if not self.is_mapping:
             return self.values
-        return OrderedFields(list(zip(map(_name, self.values[::2]), self.values[1::2], strict=True)))
+        return OrderedFields(
+            list(zip(map(_name, self.values[::2]), self.values[1::2], strict=True))
+        )
 
 
 def _documents(text: str) -> Iterator[RecordValue]:
-    """The documents of a file, from the parser's events: without recursion and objects, with bounded aliases.
+    """The documents of a file, from the parser's events: without recursion and objects, with
+    bounded aliases.
 
     Raises:
-        LoadError: If values are nested too deep, contain themselves, or are much longer than the file through aliases.
+        LoadError: If values are nested too deep, contain themselves, or are much longer than the
+            file through aliases.
     """
     # Values by anchor, with their expanded size; those without an anchor are under None.
     known: dict[str | None, tuple[RecordValue, int]] = {}
@@ -109,7 +119,10 @@ def _documents(text: str) -> Iterator[RecordValue]:
             value, size = _aliased(event.anchor, known)
         elif isinstance(event, yaml.ScalarEvent):
             is_null = not event.style and event.value in _NULLS  # plain, not quoted
-            value, size = known[event.anchor] = None if is_null else event.value, len(event.value) + 1
+            value, size = known[event.anchor] = (
+                None if is_null else event.value,
+                len(event.value) + 1,
+            )
         elif isinstance(event, yaml.CollectionEndEvent):
             ended = within.pop()
             value, size = known[ended.anchor] = ended.value(), ended.size
@@ -121,12 +134,18 @@ def _documents(text: str) -> Iterator[RecordValue]:
         within[-1].values.append(value)
         within[-1].size += size
         if within[-1].size > most:
-            raise LoadError(f"Its aliases expand to more than {most:,} characters. Use fewer of them.")
+            raise LoadError(
+                f"Its aliases expand to more than {most:,} characters. Use fewer of them."
+            )
 
 
-def _aliased(anchor: str, known: dict[str | None, tuple[RecordValue, int]]) -> tuple[RecordValue, int]:
+def _aliased(
+    anchor: str, known: dict[str | None, tuple[RecordValue, int]]
+) -> tuple[RecordValue, int]:
     if anchor not in known:
-        raise LoadError(f"The alias *{anchor:.80} has no anchor before it, or is inside it. Write its value.")
+        raise LoadError(
+            f"The alias *{anchor:.80} has no anchor before it, or is inside it. Write its value."
+        )
     return known[anchor]
 
 
@@ -139,8 +158,8 @@ def located_yaml(text: str) -> Located:
     r"""Parse YAML of one document, with the lines of all values; tags create no objects.
 
     Raises:
-        ConfigError: If it is not YAML, a name is not a text or duplicate, or values are nested too deep or in
-            themselves; the message begins with the line.
+        ConfigError: If it is not YAML, a name is not a text or duplicate, or values are nested too
+            deep or in themselves; the message begins with the line.
 
     Example:
         >>> located_yaml("group: FineChunk\ntopk: 3").value["topk"]
@@ -153,12 +172,16 @@ def located_yaml(text: str) -> Located:
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        raise ConfigError(f"line {line}: This is not YAML ({getattr(exc, 'problem', None) or exc}). Fix it.") from exc
+        raise ConfigError(
+            f"line {line}: This is not YAML ({getattr(exc, 'problem', None) or exc}). Fix it."
+        ) from exc
     finally:
         loader.dispose()
 
 
-def _located(loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Located], depth: int) -> Located:
+def _located(
+    loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Located], depth: int
+) -> Located:
     """The value of a node; a node with aliases is read once."""
     if node in known:
         return known[node]
@@ -173,7 +196,10 @@ def _located(loader: yaml.SafeLoader, node: yaml.Node, known: dict[yaml.Node, Lo
         for key, held in node.value:
             name = _located(loader, key, known, depth + 1)
             if not isinstance(name.value, str):
-                raise ConfigError(f"line {name.line}: The name {name.value!r:.40} is not a text. Put it in quotes.")
+                raise ConfigError(
+                    f"line {name.line}: The name {name.value!r:.40} is not a text. Put it in"
+                    " quotes."
+                )
             if name.value in value:
                 raise named_twice(name.value, name.line)
             value[name.value] = _located(loader, held, known, depth + 1)
@@ -187,5 +213,8 @@ def _scalar(loader: yaml.SafeLoader, node: yaml.Node, line: int) -> Any:
     try:
         return loader.construct_object(node)
     except ValueError as exc:  # what looks like a day, and is none
-        msg = f"line {line}: {node.value!r:.40} cannot be read ({exc}). Put it in quotes if it is a text."
+        msg = (
+            f"line {line}: {node.value!r:.40} cannot be read ({exc}). Put it in quotes if it is a"
+            " text."
+        )
         raise ConfigError(msg) from exc

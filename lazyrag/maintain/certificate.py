@@ -1,4 +1,6 @@
-"""Deletion certificates: purge a document, and scan the stores' files for what could be left of it."""
+"""Deletion certificates: purge a document, and scan the stores' files for what could be left of
+it.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ class CheckedPlace(NamedTuple):
     Args:
         place: A file, a folder, or the rows of a store.
         bytes: How many bytes were scanned; 0 for rows, which were queried by their keys.
-        found: How many pieces of the document are there, which no live document has as well; for rows, their number.
+        found: How many pieces of the document are there, which no live document has as well; for
+            rows, their number.
     """
 
     place: str
@@ -70,16 +73,18 @@ class CheckedPlace(NamedTuple):
 class DeletionCertificate:
     """What was searched for a deleted document, and what was found.
 
-    Searched for are all pieces of 32 bytes of its texts (UTF-8 and UTF-16), metadata and vectors, one after the other,
-    so that no 63 bytes in a row remain unnoticed (of more than 12 MB, even samples); the keys of its nodes, which stand
-    beside all that indexes and caches of rows hold; and its path.
+    Searched for are all pieces of 32 bytes of its texts (UTF-8 and UTF-16), metadata and vectors,
+    one after the other, so that no 63 bytes in a row remain unnoticed (of more than 12 MB, even
+    samples); the keys of its nodes, which stand beside all that indexes and caches of rows hold;
+    and its path.
 
     Args:
         document: Its path or id.
         checked: The places that were searched.
         not_checked: What cannot be checked, and should be by other means.
         pieces: How many different pieces were searched for.
-        shared: How many of them are in the stores because live documents have the same text or vectors,
+        shared: How many of them are in the stores because live documents have the same text or
+            vectors,
         notes: What else is worth knowing.
         made: When, in UTC.
     """
@@ -98,13 +103,19 @@ class DeletionCertificate:
         return not any(place.found for place in self.checked)
 
     def __str__(self) -> str:
-        scanned, found = sum(one.bytes for one in self.checked), sum(one.found for one in self.checked)
+        scanned, found = (
+            sum(one.bytes for one in self.checked),
+            sum(one.found for one in self.checked),
+        )
         result = f"{found} pieces found" if found else "nothing found"
         where = f"{len(self.checked)} places, {scanned:,} bytes, {self.made:%Y-%m-%d %H:%M:%S} UTC"
         lines = [f"{self.document}: {result} in {where}"]
         lines += [f"  {one.place}: {one.found} found" for one in self.checked if one.found]
         lines += [f"  {self.shared} pieces are in live documents, too"] if self.shared else []
-        lines += [*(f"  {note}" for note in self.notes), *(f"  not checked: {one}" for one in self.not_checked)]
+        lines += [
+            *(f"  {note}" for note in self.notes),
+            *(f"  not checked: {one}" for one in self.not_checked),
+        ]
         return "\n".join(lines)
 
 
@@ -116,7 +127,10 @@ def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> Delet
         document = normal_name(validate_text("document", document))
         row = indexer.ledger.documents.find(document)
         if row is None:
-            raise ConfigError(f"There is no document {document!r}. For one that is gone call deletion_certificate().")
+            raise ConfigError(
+                f"There is no document {document!r}. For one that is gone call"
+                " deletion_certificate()."
+            )
         needles = _Needles.of_row(indexer, row)
         if row.status == "live":
             delete_files(indexer, [document])
@@ -136,15 +150,23 @@ def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> Delet
 
 
 def certify(
-    indexer: Indexer, document: str, text: str | None, file: PathLike | None, folders: Iterable[PathLike]
+    indexer: Indexer,
+    document: str,
+    text: str | None,
+    file: PathLike | None,
+    folders: Iterable[PathLike],
 ) -> DeletionCertificate:
     """Search the stores for a document that is gone; see `Document.deletion_certificate`."""
     document = normal_name(validate_text("document", document))
     row = indexer.ledger.documents.find(document)
     if row is not None and row.status == "live":
-        raise ConfigError(f"The document {document!r} is not deleted. Call purge({document!r}), which deletes it.")
+        raise ConfigError(
+            f"The document {document!r} is not deleted. Call purge({document!r}), which deletes it."
+        )
     if (text is None) == (file is None):
-        raise ConfigError("Pass either text= or file=, of the document as it was: what to search for.")
+        raise ConfigError(
+            "Pass either text= or file=, of the document as it was: what to search for."
+        )
     needles = _Needles(document)
     if file is not None:
         needles.add_bytes(Path(file).read_bytes())
@@ -160,26 +182,35 @@ def _existing(folders: Iterable[PathLike]) -> list[Path]:
     if missing:
         raise DatasetPathError(f"folders must be existing files and folders; got {missing[0]!r}.")
     # Beside a database lie its log and its index.
-    beside = (place.parent.glob(f"{glob.escape(place.name)}*") for place in places if place.is_file())
+    beside = (
+        place.parent.glob(f"{glob.escape(place.name)}*") for place in places if place.is_file()
+    )
     return [*(place for place in places if place.is_dir()), *chain.from_iterable(beside)]
 
 
 _KEPT = (
-    "The file is still in the dataset's folder. The ledger keeps its path, so that sync() leaves it out: delete the "
-    "file and call purge() again."
+    "The file is still in the dataset's folder. The ledger keeps its path, so that sync() leaves it"
+    " out: delete the file and call purge() again."
 )
 
 
 def _forget_row(indexer: Indexer, row: DocumentRow) -> bool:
-    """Remove what the ledger has of a deleted document beside its builds; whether its path has to stay."""
-    ledger, file = indexer.ledger, indexer.dataset.find(row.identity) if row.origin == "dataset" else None
-    kept = row.origin == "dataset" and (not indexer.dataset.is_given or (file is not None and file.path.exists()))
+    """Remove what the ledger has of a deleted document beside its builds; whether its path has to
+    stay.
+    """
+    ledger, file = (
+        indexer.ledger,
+        indexer.dataset.find(row.identity) if row.origin == "dataset" else None,
+    )
+    kept = row.origin == "dataset" and (
+        not indexer.dataset.is_given or (file is not None and file.path.exists())
+    )
     if not kept:
         ledger.documents.tombstone([row.id], "deleted")
     with ledger.writing() as connection:
         connection.execute(
-            "UPDATE document SET size = NULL, mtime_ns = NULL, inode = NULL, content_hash = '', mark = '', "
-            "loaded = '{}', said = '{}', updates = '{}' WHERE id = ?",
+            "UPDATE document SET size = NULL, mtime_ns = NULL, inode = NULL, content_hash = '',"
+            " mark = '', loaded = '{}', said = '{}', updates = '{}' WHERE id = ?",
             (row.id,),
         )
     ledger.documents.set_failures([row.identity], [])
@@ -190,7 +221,9 @@ def _forget_row(indexer: Indexer, row: DocumentRow) -> bool:
 
 @contextmanager
 def _without_grace(indexer: Indexer) -> Iterator[None]:
-    """Remove dead rows and files at once: reads of other programs that still use them are repeated."""
+    """Remove dead rows and files at once: reads of other programs that still use them are
+    repeated.
+    """
     options = indexer.options
     indexer.options = replace(options, grace_s=0.0)
     try:
@@ -200,7 +233,9 @@ def _without_grace(indexer: Indexer) -> Iterator[None]:
 
 
 def _rewrite_term_parts(indexer: Indexer) -> None:
-    """Write the parts of keyword indexes anew without rows of dead builds, which they keep until they are merged."""
+    """Write the parts of keyword indexes anew without rows of dead builds, which they keep until
+    they are merged.
+    """
     ledger = indexer.ledger
     spaces = ledger.select(
         "SELECT space.id FROM space JOIN node_group ON node_group.id = space.node_group "
@@ -215,7 +250,9 @@ def _rewrite_term_parts(indexer: Indexer) -> None:
             inline = None if row.in_file else ledger.groups.part_arrays(row.id)
             part = TermPart.from_arrays(ledger.file.arrays.open(row.file, inline))
             part = TermPart.joined([part], [np.repeat(alive, row.rows)])
-            name, content = ledger.file.arrays.write_or_inline(part.arrays(), 0 if row.in_file else _PIECE)
+            name, content = ledger.file.arrays.write_or_inline(
+                part.arrays(), 0 if row.in_file else _PIECE
+            )
             builds = np.stack([row.builds[alive], row.rows[alive]], axis=1).astype("<i8").tobytes()
             with ledger.writing() as connection:
                 ledger.next_change(connection)
@@ -223,9 +260,13 @@ def _rewrite_term_parts(indexer: Indexer) -> None:
 
 
 def _remove_graphs(ledger: Ledger) -> None:
-    """Remove the graphs of approximate search over parts that are gone, which stay until the next one is written."""
+    """Remove the graphs of approximate search over parts that are gone, which stay until the next
+    one is written.
+    """
     stems = {bundle.partition(".")[0] for (bundle,) in ledger.select(VECTOR_PARTS, ())}
-    for graph in Path(f"{ledger.file.path}.graphs").glob("*") if ledger.file.path is not None else ():
+    for graph in (
+        Path(f"{ledger.file.path}.graphs").glob("*") if ledger.file.path is not None else ()
+    ):
         if graph.name.partition(".")[0] not in stems:
             graph.unlink()
 
@@ -238,7 +279,9 @@ def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
     nodes, path = indexer.nodes, local_path(indexer.nodes.vectors)
     if path is None:
         return
-    query = "SELECT collection, dimension, name FROM space WHERE collection <> '' AND dimension <> 0"
+    query = (
+        "SELECT collection, dimension, name FROM space WHERE collection <> '' AND dimension <> 0"
+    )
     spaces = indexer.ledger.select(query, ())
     for collection, dimension, embed_key in spaces:
         if collection not in collections:
@@ -253,28 +296,37 @@ def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
         nodes.vectors.close()
         _clean_database(database)
         nodes.vectors.open()
-        for collection, _, _ in spaces:  # the first read of an opened Chroma writes its graph once more
+        # the first read of an opened Chroma writes its graph once more
+        for collection, _, _ in spaces:
             nodes.vectors.get(collection, [""])
         for header in database.parent.glob("*/header.bin") if Path(path).is_dir() else ():
             _clear_unused(header.parent)
 
 
 def _clean_database(database: Path) -> None:
-    """Remove what a closed Chroma, or a Milvus Lite of one file, keeps of rows and collections that it has deleted."""
+    """Remove what a closed Chroma, or a Milvus Lite of one file, keeps of rows and collections that
+    it has deleted.
+    """
     is_chroma = database.name == "chroma.sqlite3"
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         for statement in _CHROMA_LEFTOVERS if is_chroma else ():
             connection.execute(statement)
         connection.execute("VACUUM")
-        segments = {name for (name,) in connection.execute("SELECT id FROM segments")} if is_chroma else ()
+        segments = (
+            {name for (name,) in connection.execute("SELECT id FROM segments")} if is_chroma else ()
+        )
     for header in database.parent.glob("*/header.bin") if is_chroma else ():
         if header.parent.name not in segments:
             shutil.rmtree(header.parent)
 
 
 def _clear_unused(folder: Path) -> None:
-    """Overwrite the unused part of a graph's files: Chroma writes there what was in memory, such as deleted vectors."""
-    version, _, size, count, width = struct.unpack("<i4Q", (folder / "header.bin").read_bytes()[:36])
+    """Overwrite the unused part of a graph's files: Chroma writes there what was in memory, such as
+    deleted vectors.
+    """
+    version, _, size, count, width = struct.unpack(
+        "<i4Q", (folder / "header.bin").read_bytes()[:36]
+    )
     for name, bytes_each in (("data_level0.bin", width), ("length.bin", 4)):
         path = folder / name
         if version == 1 and path.stat().st_size == size * bytes_each:
@@ -283,9 +335,13 @@ def _clear_unused(folder: Path) -> None:
                 file.write(bytes((size - count) * bytes_each))
 
 
-# Chroma keeps the vectors, lists of metadata and log of dropped collections (chroma-core/chroma#7594).
+# Chroma keeps the vectors, lists of metadata and log of dropped collections
+# (chroma-core/chroma#7594).
 _CHROMA_LEFTOVERS = (
-    "DELETE FROM embeddings_queue WHERE NOT EXISTS (SELECT 1 FROM collections WHERE instr(topic, collections.id))",
+    (
+        "DELETE FROM embeddings_queue WHERE NOT EXISTS (SELECT 1 FROM collections WHERE"
+        " instr(topic, collections.id))"
+    ),
     "DELETE FROM embeddings WHERE segment_id NOT IN (SELECT id FROM segments)",
     "DELETE FROM embedding_metadata WHERE id NOT IN (SELECT id FROM embeddings)",
     "DELETE FROM embedding_metadata_array WHERE id NOT IN (SELECT id FROM embeddings)",
@@ -303,18 +359,22 @@ class _Needles:
         self.windows: set[bytes] = set()
         paths = (document.encode("utf-8", "surrogatepass"), json.dumps(document)[1:-1].encode())
         self.paths = {path for path in paths if len(path) >= _SHORTEST_PATH}
-        self.keys: dict[str, list[str]] = {}  # of its nodes by collection, of segments or of vectors
+        # of its nodes by collection, of segments or of vectors
+        self.keys: dict[str, list[str]] = {}
         self.has_short_vectors = False
         self.add_bytes(root_uid(document).encode())
 
     @classmethod
     def of_row(cls, indexer: Indexer, row: DocumentRow) -> _Needles:
-        """Those of all builds of a document that the stores have: live ones, versions and dead ones."""
+        """Those of all builds of a document that the stores have: live ones, versions and dead
+        ones.
+        """
         found = cls(row.identity)
         ledger, nodes = indexer.ledger, indexer.nodes
         builds = ledger.select(
-            "SELECT build.number, node_group.collection, node_group.id FROM build "
-            "JOIN node_group ON node_group.id = build.node_group WHERE document = ? AND node_group.status <> 'dropped'",
+            "SELECT build.number, node_group.collection, node_group.id FROM build JOIN node_group"
+            " ON node_group.id = build.node_group WHERE document = ? AND node_group.status <>"
+            " 'dropped'",
             (row.id,),
         )
         objects = ledger.builds.with_parents([number for number, _, _ in builds])
@@ -334,7 +394,9 @@ class _Needles:
 
     def add_text(self, text: str) -> None:
         """Add the windows of a text in both encodings."""
-        self.add_bytes(text.encode("utf-8", "surrogatepass"), text.encode("utf-16-le", "surrogatepass"))
+        self.add_bytes(
+            text.encode("utf-8", "surrogatepass"), text.encode("utf-16-le", "surrogatepass")
+        )
 
     def add_vectors(self, vectors: Iterable[Embedding]) -> None:
         """Add the windows of vectors."""
@@ -355,11 +417,15 @@ class _Needles:
 
 
 class _Scanner:
-    """Finds windows in bytes, at any offset: a table of hashes of their first 8 bytes says where to look."""
+    """Finds windows in bytes, at any offset: a table of hashes of their first 8 bytes says where to
+    look.
+    """
 
     def __init__(self, windows: Collection[bytes], paths: Collection[bytes]) -> None:
         self._windows, self._paths = windows, paths
-        firsts = np.fromiter((int.from_bytes(one[:8], "little") for one in windows), np.uint64, len(windows))
+        firsts = np.fromiter(
+            (int.from_bytes(one[:8], "little") for one in windows), np.uint64, len(windows)
+        )
         bits = min(24, max(16, len(windows).bit_length() + 7))
         self._shift = np.uint64(64 - bits)
         self._table = np.zeros(1 << bits, np.bool_)
@@ -381,7 +447,12 @@ class _Scanner:
 
     def find_in_file(self, path: Path) -> tuple[int, set[bytes]]:
         """How many bytes a file has, and what is in it."""
-        size, found, overlap, longest = 0, set[bytes](), b"", max(map(len, (*self._paths, bytes(_WINDOW))))
+        size, found, overlap, longest = (
+            0,
+            set[bytes](),
+            b"",
+            max(map(len, (*self._paths, bytes(_WINDOW)))),
+        )
         with path.open("rb") as file:
             while piece := file.read(_PIECE):
                 size += len(piece)
@@ -395,23 +466,35 @@ def _other_caches(indexer: Indexer) -> Iterator[str]:
     for key, one in indexer.embedders.items():
         if isinstance(one.user_object, CachedEmbedder):
             yield f"the embedding cache that was given for the embed key {key!r}"
-        if getattr(getattr(one.user_object, "embedder", one.user_object), "token_cache", None) is not None:
+        if (
+            getattr(getattr(one.user_object, "embedder", one.user_object), "token_cache", None)
+            is not None
+        ):
             yield f"the token vectors that the embedder of the embed key {key!r} has stored"
 
 
 def _search(
-    indexer: Indexer, document: str, needles: _Needles, folders: Iterable[Path], notes: tuple[str, ...]
+    indexer: Indexer,
+    document: str,
+    needles: _Needles,
+    folders: Iterable[Path],
+    notes: tuple[str, ...],
 ) -> DeletionCertificate:
     """Search all places, and report."""
     scanner = _Scanner(needles.windows, needles.paths)
     scanned = [(place, *_scan(scanner, place)) for place in (*_places(indexer), *folders)]
     found = set[bytes]().union(*(pieces for _, _, pieces in scanned))
     shared = _shared(indexer, found, needles.paths) if found else found
-    checked = [CheckedPlace(str(place), size, len(pieces - shared)) for place, size, pieces in scanned]
+    checked = [
+        CheckedPlace(str(place), size, len(pieces - shared)) for place, size, pieces in scanned
+    ]
     file = indexer.ledger.file
     missing = [
         *_ELSEWHERE,
-        *([f"the server's files of {file.address}, which lose deleted rows later"] * file.is_server),
+        *(
+            [f"the server's files of {file.address}, which lose deleted rows later"]
+            * file.is_server
+        ),
     ]
     for name, store in (("segment", indexer.nodes.segments), ("vector", indexer.nodes.vectors)):
         known = {collection for (collection,) in _collections(indexer, name)}
@@ -419,7 +502,10 @@ def _search(
         checked.append(CheckedPlace(f"rows of the {name} store", 0, rows))
         location = getattr(store, "location", None)
         if location is not None and location.is_server:
-            missing.append(f"the files of the server at {location.address}: its rows were queried by their keys")
+            missing.append(
+                f"the files of the server at {location.address}: its rows were queried by their"
+                " keys"
+            )
     if indexer.ledger.file.path is None:
         missing.append("the memory of this program, in which the store is")
     if needles.has_short_vectors:
@@ -430,22 +516,40 @@ def _search(
     if any(place.is_dir() and next(place.rglob("*.parquet"), None) for place, _, _ in scanned):
         missing.append("what the vector store has compressed")
     if any((place / "chroma.sqlite3").exists() for place, _, _ in scanned):
-        missing.append("unused memory of this program, which Chroma may write to its files until the program ends")
+        missing.append(
+            "unused memory of this program, which Chroma may write to its files until the program"
+            " ends"
+        )
     pieces = len(needles.windows | needles.paths)
-    return DeletionCertificate(document, tuple(checked), tuple(missing), pieces, len(found & shared), notes)
+    return DeletionCertificate(
+        document, tuple(checked), tuple(missing), pieces, len(found & shared), notes
+    )
 
 
 def _places(indexer: Indexer) -> list[Path]:
-    """Files and folders of the stores on this machine, with all that lies beside them under their names."""
+    """Files and folders of the stores on this machine, with all that lies beside them under their
+    names.
+    """
     stores = indexer.nodes.segments, indexer.nodes.vectors
-    files = [indexer.ledger.file, *(store.file for store in stores if isinstance(store, STORE_FILES))]
-    roots = [Path(one) for one in (*(file.path for file in files), *map(local_path, stores)) if one is not None]
-    return sorted({path for one in roots for path in one.parent.iterdir() if path.name.startswith(one.name)})
+    files = [
+        indexer.ledger.file,
+        *(store.file for store in stores if isinstance(store, STORE_FILES)),
+    ]
+    roots = [
+        Path(one)
+        for one in (*(file.path for file in files), *map(local_path, stores))
+        if one is not None
+    ]
+    return sorted(
+        {path for one in roots for path in one.parent.iterdir() if path.name.startswith(one.name)}
+    )
 
 
 def _scan(scanner: _Scanner, place: Path) -> tuple[int, set[bytes]]:
     size, found = 0, set[bytes]()
-    for path in [place] if place.is_file() else sorted(one for one in place.rglob("*") if one.is_file()):
+    for path in (
+        [place] if place.is_file() else sorted(one for one in place.rglob("*") if one.is_file())
+    ):
         with suppress(FileNotFoundError):  # a log that was closed meanwhile
             count, pieces = scanner.find_in_file(path)
             size, found = size + count, found | pieces
@@ -455,8 +559,12 @@ def _scan(scanner: _Scanner, place: Path) -> tuple[int, set[bytes]]:
 def _collections(indexer: Indexer, kind: str) -> list[Any]:
     """The collections in the store file's ledgers: of segments, or of vectors."""
     if kind == "segment":
-        return indexer.ledger.select("SELECT collection FROM node_group WHERE status <> 'dropped'", ())
-    return indexer.ledger.select("SELECT collection FROM space WHERE collection <> '' AND dimension <> 0", ())
+        return indexer.ledger.select(
+            "SELECT collection FROM node_group WHERE status <> 'dropped'", ()
+        )
+    return indexer.ledger.select(
+        "SELECT collection FROM space WHERE collection <> '' AND dimension <> 0", ()
+    )
 
 
 def _shared(indexer: Indexer, found: set[bytes], paths: set[bytes]) -> set[bytes]:
@@ -465,7 +573,12 @@ def _shared(indexer: Indexer, found: set[bytes], paths: set[bytes]) -> set[bytes
     for (collection,) in _collections(indexer, "segment"):
         for segments in pages(functools.partial(nodes.segments.scan, collection)):
             for one in segments:
-                for text in (content_text(one.content), one.path, _json(one.metadata), _json(one.fields)):
+                for text in (
+                    content_text(one.content),
+                    one.path,
+                    _json(one.metadata),
+                    _json(one.fields),
+                ):
                     shared |= scanner.find(text.encode("utf-8", "surrogatepass"))
                     shared |= scanner.find(text.encode("utf-16-le", "surrogatepass"))
     for (collection,) in _collections(indexer, "vector"):

@@ -1,8 +1,10 @@
-"""A Document as plain files: export, import and the canonical dump, with one encoding of rows for all of them.
+"""A Document as plain files: export, import and the canonical dump, with one encoding of rows for
+all of them.
 
-An export is a folder: ``documents.jsonl``, ``nodes-<n>.jsonl`` for each group, ``vectors-<n>-<m>.npy`` (``.npz`` for
-sparse ones) with their uids in ``vectors-<n>-<m>.json``, and ``manifest.json``, which lists the groups, and the row
-count and SHA-256 of each file. Format 1 had no checksums and is still read.
+An export is a folder: ``documents.jsonl``, ``nodes-<n>.jsonl`` for each group,
+``vectors-<n>-<m>.npy`` (``.npz`` for sparse ones) with their uids in ``vectors-<n>-<m>.json``, and
+``manifest.json``, which lists the groups, and the row count and SHA-256 of each file. Format 1 had
+no checksums and is still read.
 """
 
 from __future__ import annotations
@@ -49,7 +51,12 @@ DOCUMENTS = "documents.jsonl"
 _BATCH = 200  # documents; bounds memory
 _VOLATILE = "last_accessed_date"
 # Of a document, by their exported names.
-_PLAIN_FIELDS = {"identity": "identity", "origin": "origin", "content_hash": "content_hash", "mark": "config_hash"}
+_PLAIN_FIELDS = {
+    "identity": "identity",
+    "origin": "origin",
+    "content_hash": "content_hash",
+    "mark": "config_hash",
+}
 _JSON_FIELDS = {"loaded": "loaded", "updates": "updates", "said": "user_metadata"}
 
 
@@ -82,7 +89,9 @@ def export(write: Callable[[Path], object], folder: str | os.PathLike[str]) -> P
     """Write an export into a new folder by a function, all or nothing; see `Document.export`."""
     target = folder_path(folder).absolute()
     if target.exists():
-        raise ConfigError(f"{target} exists already. Pass the path of a folder that export() can create.")
+        raise ConfigError(
+            f"{target} exists already. Pass the path of a folder that export() can create."
+        )
     unfinished = target.with_name(target.name + ".unfinished")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -95,7 +104,10 @@ def export(write: Callable[[Path], object], folder: str | os.PathLike[str]) -> P
         unfinished.replace(target)
         sync_folder(target.parent)
     except OSError as exc:
-        msg = f"The export to {target} cannot be written: {exc.strerror or exc}. No part of it remains."
+        msg = (
+            f"The export to {target} cannot be written: {exc.strerror or exc}. No part of it"
+            " remains."
+        )
         raise StoreError(msg, store=str(target)) from exc
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -129,18 +141,24 @@ class Exporter:
             "selection": dataclasses.asdict(self._indexer.dataset.selection),
             "groups": [dataclasses.asdict(group) for group in groups],
             "files": {
-                name: {"rows": rows, "sha256": _file_digest(self._folder / name)} for name, rows in self._rows.items()
+                name: {"rows": rows, "sha256": _file_digest(self._folder / name)}
+                for name, rows in self._rows.items()
             },
         }
         manifest["sha256"] = _manifest_digest(manifest)
         (self._folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
     def _write_groups(self) -> list[ExportedGroup]:
-        return [self._write_group(number, group) for number, group in enumerate(self._tree.groups.values())]
+        return [
+            self._write_group(number, group)
+            for number, group in enumerate(self._tree.groups.values())
+        ]
 
     def _write_group(self, number: int, group: LiveGroup) -> ExportedGroup:
         builds = self._tree.builds(group)
-        segments = (one for build in builds for one in self._indexer.nodes.of_build(group.collection, build))
+        segments = (
+            one for build in builds for one in self._indexer.nodes.of_build(group.collection, build)
+        )
         nodes = self._write_lines(f"nodes-{number}.jsonl", map(encode_node, segments))
         spaces = [
             self._write_vectors(f"vectors-{number}-{at}", group, space)
@@ -152,8 +170,15 @@ class Exporter:
     def _write_vectors(self, name: str, group: LiveGroup, space: LiveIndex) -> ExportedSpace:
         def pairs() -> Iterator[tuple[str, Embedding]]:
             for build in self._tree.builds(group):
-                found = {row.key: row.vector for row in self._indexer.nodes.vectors.get(space.collection, build.keys)}
-                yield from ((uid, found[key]) for uid, key in zip(build.uids, build.keys, strict=True) if key in found)
+                found = {
+                    row.key: row.vector
+                    for row in self._indexer.nodes.vectors.get(space.collection, build.keys)
+                }
+                yield from (
+                    (uid, found[key])
+                    for uid, key in zip(build.uids, build.keys, strict=True)
+                    if key in found
+                )
 
         return self._write_space(name, pairs(), space)
 
@@ -175,7 +200,9 @@ class Exporter:
         return ExportedSpace(space.name, space.identity, space.dimension, file, f"{name}.json")
 
     def _documents(self) -> Iterator[dict[str, Any]]:
-        inputs: dict[int, dict[str, str]] = {document.id: {} for document in self._tree.documents.values()}
+        inputs: dict[int, dict[str, str]] = {
+            document.id: {} for document in self._tree.documents.values()
+        }
         for group in self._tree.groups.values():
             for build in self._indexer.ledger.builds.live_in(group.id):
                 inputs[build.document][group.name] = build.input
@@ -207,14 +234,18 @@ def _manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 
 def import_from(indexer: Indexer, folder: str | os.PathLike[str]) -> int:
-    """Import what `export` wrote into an empty Document, all or nothing; see `Document.import_from`.
+    """Import what `export` wrote into an empty Document, all or nothing; see
+    `Document.import_from`.
 
     Lexical indexes are not exported; they are built at first use.
     """
     importer = Importer(indexer, folder_path(folder))
     with indexer.writing():
         if indexer.ledger.tree.documents:
-            msg = f"{indexer.where} contains documents already. Import into an empty Document, or one of another name."
+            msg = (
+                f"{indexer.where} contains documents already. Import into an empty Document, or one"
+                " of another name."
+            )
             raise ConfigError(msg)
         return importer.run()
 
@@ -235,11 +266,16 @@ class Importer:
         for name, expected in (self._files or {}).items():
             self._verify_file(name, expected)
         spaces = [(group, space) for group in self._groups for space in group.spaces]
-        self._vectors = {(group.name, space.name): self._read_vectors(space) for group, space in spaces}
-        self._nodes = {group.name: _NodeLines(self._read_lines(group.nodes)) for group in self._groups}
+        self._vectors = {
+            (group.name, space.name): self._read_vectors(space) for group, space in spaces
+        }
+        self._nodes = {
+            group.name: _NodeLines(self._read_lines(group.nodes)) for group in self._groups
+        }
         self._documents = self._read_lines(DOCUMENTS)
         self._group_rows: dict[str, tuple[int, str]] = {}  # row and collection by name
-        self._index_rows: dict[tuple[str, str], tuple[int, str]] = {}  # the same by group and embed key
+        # the same by group and embed key
+        self._index_rows: dict[tuple[str, str], tuple[int, str]] = {}
 
     def run(self) -> int:
         """Write everything, and make it live in one transaction; return the number of documents."""
@@ -254,7 +290,8 @@ class Importer:
             raise self._damaged(DOCUMENTS, "it lacks documents that have nodes")
         ledger = self._indexer.ledger
         groups = [row for name, (row, _) in self._group_rows.items() if name != LAZY_ROOT_NAME]
-        ledger.switch(groups, [row for row, _ in self._index_rows.values()], [])  # still without documents
+        # still without documents
+        ledger.switch(groups, [row for row, _ in self._index_rows.values()], [])
         ledger.flip(flips)
         return len(flips)
 
@@ -267,31 +304,48 @@ class Importer:
             msg = f"{self._folder} is not an export: {_MANIFEST} is missing or unreadable."
             raise ConfigError(f"{msg} Pass a folder that export() wrote.") from exc
         if version not in (_FORMAT, _FORMAT_WITHOUT_CHECKSUMS):
-            msg = f"The export in {self._folder} has format {version!r}; this release reads 1 and {_FORMAT}."
+            msg = (
+                f"The export in {self._folder} has format {version!r}; this release reads 1 and"
+                f" {_FORMAT}."
+            )
             raise ConfigError(f"{msg} Import it with the release that wrote it.")
         with self._decoding(_MANIFEST):
             if version == _FORMAT and manifest["sha256"] != _manifest_digest(manifest):
                 raise self._damaged(_MANIFEST, "its content differs from its SHA-256")
             files = dict(manifest["files"]) if version == _FORMAT else None
             if manifest["fields"] != schema_digest(self._indexer.nodes.schema):
-                msg = f"The export in {self._folder} was written with other doc_fields. Pass the same ones to Document."
+                msg = (
+                    f"The export in {self._folder} was written with other doc_fields. Pass the same"
+                    " ones to Document."
+                )
                 raise ConfigError(msg)
             if not self._indexer.dataset.is_chosen:
                 self._selection = self._selection.changed(**manifest.get("selection", {}))
             groups = [
-                ExportedGroup(**{**group, "spaces": tuple(ExportedSpace(**space) for space in group["spaces"])})
+                ExportedGroup(
+                    **{
+                        **group,
+                        "spaces": tuple(ExportedSpace(**space) for space in group["spaces"]),
+                    }
+                )
                 for group in manifest["groups"]
             ]
             known: list[str | None] = [None]
             for group in groups:
-                if group.parent not in known or (group.parent is None) != (group.name == LAZY_ROOT_NAME):
+                if group.parent not in known or (group.parent is None) != (
+                    group.name == LAZY_ROOT_NAME
+                ):
                     raise self._damaged(_MANIFEST, "its groups do not form a tree")
                 known.append(group.name)
         return groups, files
 
     def _path(self, name: Any) -> Path:
         """Return the path of a file that a manifest names, which must be directly in the folder."""
-        is_plain = isinstance(name, str) and name not in ("", ".", "..") and not {"/", "\\", ":", "\0"} & set(name)
+        is_plain = (
+            isinstance(name, str)
+            and name not in ("", ".", "..")
+            and not {"/", "\\", ":", "\0"} & set(name)
+        )
         path = self._folder / name if is_plain else self._folder
         if not is_plain or path.is_symlink() or (path.exists() and not path.is_file()):
             raise self._damaged(_MANIFEST, f"{name!r} is not a file in the folder itself")
@@ -340,11 +394,24 @@ class Importer:
             raise
         except FileNotFoundError as exc:
             raise self._damaged(name, "it is missing") from exc
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as exc:
-            raise self._damaged(name, f"it cannot be decoded ({type(exc).__name__}: {exc})") from exc
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            EOFError,
+            zipfile.BadZipFile,
+        ) as exc:
+            raise self._damaged(
+                name, f"it cannot be decoded ({type(exc).__name__}: {exc})"
+            ) from exc
 
     def _damaged(self, name: str, what: str) -> StoreError:
-        msg = f"{name} of the export in {self._folder} is damaged: {what}. Nothing was imported. Copy the export again."
+        msg = (
+            f"{name} of the export in {self._folder} is damaged: {what}. Nothing was imported. Copy"
+            " the export again."
+        )
         return StoreError(msg, store=str(self._folder))
 
     def _open_groups(self) -> None:
@@ -355,12 +422,18 @@ class Importer:
         for group in self._groups:
             if group.parent is not None:
                 parent = self._group_rows[group.parent][0]
-                self._group_rows[group.name] = planner.open_group(group.name, parent, group.fingerprint)
+                self._group_rows[group.name] = planner.open_group(
+                    group.name, parent, group.fingerprint
+                )
             row = self._group_rows[group.name][0]
             for space in group.spaces:
-                collections = planner.definitions.collections(group.name, group.fingerprint, space.name)
+                collections = planner.definitions.collections(
+                    group.name, group.fingerprint, space.name
+                )
                 name = collections(f"{space.identity}/{row}")
-                number, _ = ledger.groups.open_index(row, "vectors", space.name, space.identity, name)
+                number, _ = ledger.groups.open_index(
+                    row, "vectors", space.name, space.identity, name
+                )
                 nodes.create_vectors(name, space.dimension, space.name)
                 ledger.groups.set_dimension(number, space.dimension)
                 self._index_rows[group.name, space.name] = number, name
@@ -370,7 +443,10 @@ class Importer:
         ledger = self._indexer.ledger
         with self._decoding(DOCUMENTS):
             decoded = [decode_document(one) for one in documents]
-            inputs = [{**one["inputs"], LAZY_ROOT_NAME: one["inputs"][LAZY_ROOT_NAME]} for one in documents]
+            inputs = [
+                {**one["inputs"], LAZY_ROOT_NAME: one["inputs"][LAZY_ROOT_NAME]}
+                for one in documents
+            ]
         registered = ledger.documents.register(decoded)
         numbers = iter(ledger.builds.reserve(len(documents) * len(self._groups)))
         builds: dict[str, dict[str, BuildRow]] = {row.uid: {} for row in registered}
@@ -385,7 +461,10 @@ class Importer:
                     continue
                 number = next(numbers)
                 with self._decoding(group.nodes):
-                    own = [decode_node(one, number) for one in self._nodes[group.name].of_document(row.uid)]
+                    own = [
+                        decode_node(one, number)
+                        for one in self._nodes[group.name].of_document(row.uid)
+                    ]
                     above = None if group.parent is None else uids.get((row.uid, group.parent), [])
                     counts = child_counts(own, above)
                 uids[row.uid, group.name] = [one.uid for one in own]
@@ -461,16 +540,18 @@ def child_counts(nodes: Sequence[Segment], parents: Sequence[str] | None) -> lis
 def canonical_dump(indexer: Indexer) -> Iterator[str]:
     """Yield a line of JSON for each live document, node, vector and indexed node, in a fixed order.
 
-    Leaves out what is independent of the content: numbers of builds and versions, timestamps, ``last_accessed_date``,
-    and how rows are distributed over files. An interrupted, resumed and repaired Document has the same dump as one that
-    was built in one go. Builds nothing.
+    Leaves out what is independent of the content: numbers of builds and versions, timestamps,
+    ``last_accessed_date``, and how rows are distributed over files. An interrupted, resumed and
+    repaired Document has the same dump as one that was built in one go. Builds nothing.
     """
     tree = indexer.ledger.tree
     for document in tree.in_order():
         yield _dump_line("document", {"identity": document.identity, "uid": document.uid})
     for name in sorted(tree.groups):
         group = tree.groups[name]
-        yield _dump_line("group", {"name": name, "parent": group.parent, "fingerprint": group.fingerprint})
+        yield _dump_line(
+            "group", {"name": name, "parent": group.parent, "fingerprint": group.fingerprint}
+        )
         for build in tree.builds(group):
             for segment in indexer.nodes.of_build(group.collection, build):
                 node = encode_node(segment)
@@ -480,25 +561,38 @@ def canonical_dump(indexer: Indexer) -> Iterator[str]:
                 yield _dump_line("node", node)
         for key in sorted(group.indexes):
             space = group.indexes[key]
-            yield _dump_line("space", {"kind": space.kind, "name": space.name, "identity": space.identity})
-            held = (_vector_digests if space.kind == "vectors" else _term_counts)(indexer, tree, group, space)
-            yield from (_dump_line(space.kind, {"uid": uid, "holds": held[uid]}) for uid in sorted(held))
+            yield _dump_line(
+                "space", {"kind": space.kind, "name": space.name, "identity": space.identity}
+            )
+            held = (_vector_digests if space.kind == "vectors" else _term_counts)(
+                indexer, tree, group, space
+            )
+            yield from (
+                _dump_line(space.kind, {"uid": uid, "holds": held[uid]}) for uid in sorted(held)
+            )
 
 
 def _dump_line(kind: str, value: Mapping[str, Any]) -> str:
     return json.dumps({"is": kind, **value}, sort_keys=True, ensure_ascii=True)
 
 
-def _vector_digests(indexer: Indexer, tree: Tree, group: LiveGroup, space: LiveIndex) -> dict[str, Any]:
+def _vector_digests(
+    indexer: Indexer, tree: Tree, group: LiveGroup, space: LiveIndex
+) -> dict[str, Any]:
     """Return digests of the vectors of live nodes, by uid."""
     if not space.dimension:
         return {}
     keys = [key for build in tree.builds(group) for key in build.keys]
     rows = indexer.nodes.vectors.get(space.collection, keys)
-    return {key_uid(row.key): hashlib.blake2b(_encode_vector(row.vector), digest_size=16).hexdigest() for row in rows}
+    return {
+        key_uid(row.key): hashlib.blake2b(_encode_vector(row.vector), digest_size=16).hexdigest()
+        for row in rows
+    }
 
 
-def _term_counts(indexer: Indexer, tree: Tree, group: LiveGroup, space: LiveIndex) -> dict[str, Any]:
+def _term_counts(
+    indexer: Indexer, tree: Tree, group: LiveGroup, space: LiveIndex
+) -> dict[str, Any]:
     """Return the term frequencies of live nodes, by uid."""
     live = tree.live_owners(group)
     found: dict[str, dict[str, int]] = {}
@@ -514,7 +608,9 @@ def _terms_by_key(part: TermPart) -> dict[str, dict[str, int]]:
     postings = part.postings
     for number, term in enumerate(part.vocabulary.terms()):
         first, last = int(postings.starts[number]), int(postings.starts[number + 1])
-        for row, count in zip(postings.rows[first:last].tolist(), postings.values[first:last].tolist(), strict=True):
+        for row, count in zip(
+            postings.rows[first:last].tolist(), postings.values[first:last].tolist(), strict=True
+        ):
             by_row[row][term] = int(count)
     return dict(zip((key.decode() for key in part.keys.tolist()), by_row, strict=True))
 
@@ -539,9 +635,9 @@ def decode_document(document: Mapping[str, Any]) -> DocumentRow:
 def write_vectors(folder: Path, name: str, vectors: Iterable[Embedding], dimension: int) -> str:
     """Write vectors of one kind to an array file, in order.
 
-    Dense vectors become ``<name>.npy``: (n, dimension) float32. Sparse vectors become ``<name>.npz``: ``starts``,
-    (n + 1,) int64, the start of each vector; ``dimensions``, uint64, ascending in each; ``weights``, float32, one per
-    dimension.
+    Dense vectors become ``<name>.npy``: (n, dimension) float32. Sparse vectors become
+    ``<name>.npz``: ``starts``, (n + 1,) int64, the start of each vector; ``dimensions``, uint64,
+    ascending in each; ``weights``, float32, one per dimension.
 
     Args:
         folder: Folder of the file.
@@ -586,12 +682,16 @@ def read_vectors(path: Path, count: int, dimension: int) -> Embeddings:
     with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         starts, dimensions, weights = (arrays[name] for name in ("starts", "dimensions", "weights"))
     if len(starts) != count + 1 or not len(dimensions) == len(weights) == starts[-1]:
-        raise ValueError(f"{len(starts) - 1} sparse vectors with {len(weights)} weights for {count} nodes")
+        raise ValueError(
+            f"{len(starts) - 1} sparse vectors with {len(weights)} weights for {count} nodes"
+        )
     pairs = list(zip(dimensions.tolist(), weights.tolist(), strict=True))
     return [dict(pairs[start:end]) for start, end in pairwise(starts.tolist())]
 
 
-def _sparse_arrays(vectors: Iterable[SparseVector]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _sparse_arrays(
+    vectors: Iterable[SparseVector],
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     starts, dimensions, weights = array("q", [0]), array("Q"), array("f")
     for vector in vectors:
         row = sorted(vector.items())

@@ -1,4 +1,6 @@
-"""Migrate Documents to other stores: rows are copied as they are, so that nothing is loaded or embedded again."""
+"""Migrate Documents to other stores: rows are copied as they are, so that nothing is loaded or
+embedded again.
+"""
 
 from __future__ import annotations
 
@@ -76,29 +78,35 @@ def migrate(
 ) -> Migration:
     """Copy Documents to other stores, where they give the same answers.
 
-    Copies segments, vectors, ledger, lexical indexes and the embedding cache as they are. Rows are compared with the
-    ledger when they are read, and read back and compared after they are written. The source does not change; it cannot
-    be written meanwhile, but it can be queried. The Documents appear in the target all at once, at the end; until then
-    no other program can write there. Repeat an interrupted call to continue it: rows that are there already are
-    compared, and not written again. Repeating a complete one changes nothing, as long as neither side has changed.
+    Copies segments, vectors, ledger, lexical indexes and the embedding cache as they are. Rows are
+    compared with the ledger when they are read, and read back and compared after they are written.
+    The source does not change; it cannot be written meanwhile, but it can be queried. The Documents
+    appear in the target all at once, at the end; until then no other program can write there.
+    Repeat an interrupted call to continue it: rows that are there already are compared, and not
+    written again. Repeating a complete one changes nothing, as long as neither side has changed.
 
-    Afterwards open the Document with ``store_conf=target_conf`` and its other arguments as before; on a server, a
-    Document without a name is called ``name="default"``.
+    Afterwards open the Document with ``store_conf=target_conf`` and its other arguments as before;
+    on a server, a Document without a name is called ``name="default"``.
 
     Args:
         source_conf: The complete ``store_conf`` of the Documents.
-        target_conf: Another one, whose ledger has no documents yet. Its stores may be shared servers.
-        names: Names of the Documents; None for all in the source's ledger. A Document without a name is ``"default"``.
-        on_progress: Called with a `Progress` every few hundred rows; a terminal also shows a progress bar.
-        cancel: An event that stops the call between two batches of rows once it is set; the next call continues it.
+        target_conf: Another one, whose ledger has no documents yet. Its stores may be shared
+            servers.
+        names: Names of the Documents; None for all in the source's ledger. A Document without a
+            name is ``"default"``.
+        on_progress: Called with a `Progress` every few hundred rows; a terminal also shows a
+            progress bar.
+        cancel: An event that stops the call between two batches of rows once it is set; the next
+            call continues it.
 
     Raises:
-        ConfigError: If a configuration is invalid, in memory, or equal to the other one; if the source has no such
-            Document, or the target cannot store it.
-        UnsupportedError: If there are sparse vectors and the target's vector store does not support them.
+        ConfigError: If a configuration is invalid, in memory, or equal to the other one; if the
+            source has no such Document, or the target cannot store it.
+        UnsupportedError: If there are sparse vectors and the target's vector store does not support
+            them.
         StoreBusyError: If another program writes the source or the target.
-        StoreError: If a store fails, the source lacks rows, the target contains other documents or another copy, or
-            returns other rows than were written.
+        StoreError: If a store fails, the source lacks rows, the target contains other documents or
+            another copy, or returns other rows than were written.
         CanceledError: If ``cancel`` is set.
 
     Example:
@@ -117,7 +125,10 @@ def migrate(
         default: 1 segments, 0 vectors
         ['Green tea keeps for a year.']
     """
-    source, target = _parse_conf("source_conf", source_conf), _parse_conf("target_conf", target_conf)
+    source, target = (
+        _parse_conf("source_conf", source_conf),
+        _parse_conf("target_conf", target_conf),
+    )
     if source.ledger_file == target.ledger_file:
         msg = f"source_conf and target_conf have the same ledger, {target.ledger_file}."
         raise ConfigError(f"{msg} Configure another one for the target.")
@@ -126,7 +137,10 @@ def migrate(
             msg = f"source_conf refers to {path}, which does not exist."
             raise ConfigError(f"{msg} Pass the complete store_conf of a Document.")
     require(
-        names is None or (is_list_of(names, str) and bool(names)), "names", names, "a list of names, or None for all"
+        names is None or (is_list_of(names, str) and bool(names)),
+        "names",
+        names,
+        "a list of names, or None for all",
     )
     with ExitStack() as stack:
         stack.enter_context(during_call(on_progress, cancel))
@@ -163,7 +177,10 @@ def _parse_conf(argument: str, conf: Any) -> StoreConf:
     parsed = StoreConf.parse(conf)
     if parsed.ledger_file is None:
         msg = f"{argument} describes a Document in memory, which cannot be migrated."
-        raise ConfigError(f"{msg} Pass the store_conf of persistent stores: 'map' with a 'uri', a folder, a server.")
+        raise ConfigError(
+            f"{msg} Pass the store_conf of persistent stores: 'map' with a 'uri', a folder, a"
+            " server."
+        )
     return parsed
 
 
@@ -175,7 +192,9 @@ def _known_names(source: OpenStores, names: Iterable[str] | None) -> list[str]:
     wanted = known if names is None else sorted({*names})
     for name in wanted:
         if name not in known:
-            raise ConfigError(f"{source.ledger.path} contains no Document {name!r}. {known_names(name, known)}")
+            raise ConfigError(
+                f"{source.ledger.path} contains no Document {name!r}. {known_names(name, known)}"
+            )
     return wanted
 
 
@@ -183,13 +202,16 @@ def _refuse_unfit_target(here: LedgerConnection, target: StoreConf) -> None:
     """Check whether the target can store a Document, as far as possible before it is opened."""
     groups = copied_groups(here)
     target.check_use(
-        here.name, None, embeds=any(index.kind == "vectors" for group in groups for index in group.indexes)
+        here.name,
+        None,
+        embeds=any(index.kind == "vectors" for group in groups for index in group.indexes),
     )
     for group in groups:
         if not group.fields:
             msg = (
-                f"The ledger of {here.name!r} was written by an earlier release, which did not store the fields of "
-                f"group {group.name!r}. Open the Document once with this release and sync() it, or export() it."
+                f"The ledger of {here.name!r} was written by an earlier release, which did not"
+                f" store the fields of group {group.name!r}. Open the Document once with this"
+                " release and sync() it, or export() it."
             )
             raise ConfigError(msg)
 
@@ -236,14 +258,22 @@ class _DocumentCopy:
     def _count(self) -> None:
         for group in copied_groups(self.here):
             self.segments += sum(one.build.size for one in copied_builds(self.here, group))
-            vectors = [index for index in group.indexes if index.kind == "vectors" and index.dimension]
-            self.vectors += sum(one.build.size for index in vectors for one in copied_builds(self.here, group, index))
+            vectors = [
+                index for index in group.indexes if index.kind == "vectors" and index.dimension
+            ]
+            self.vectors += sum(
+                one.build.size
+                for index in vectors
+                for one in copied_builds(self.here, group, index)
+            )
         self.present = self.segments + self.vectors
 
     def _copy_segments(self, group: CopiedGroup) -> None:
         copy = self._rename(group, group.collection)
         self._target.segments.create(copy, read_schema(group.fields))
-        copied = _CollectionCopy(self._source.segments, self._target.segments, group.collection, copy, _SEGMENTS)
+        copied = _CollectionCopy(
+            self._source.segments, self._target.segments, group.collection, copy, _SEGMENTS
+        )
         self._run(copied, f"copy {group.name} of {self.here.name}", group)
         self.segments += copied.rows
 
@@ -254,12 +284,26 @@ class _DocumentCopy:
         fields, dimension = read_schema(group.fields), index.dimension
         schema = VectorSchema(dimension, metric_of(dimension), fields, embed_key=index.name)
         self._target.vectors.create(copy, schema)
-        copied = _CollectionCopy(self._source.vectors, self._target.vectors, index.collection, copy, _VECTORS)
-        self._run(copied, f"copy {group.name} of {self.here.name}, embedded with {index.name!r}", group, index)
+        copied = _CollectionCopy(
+            self._source.vectors, self._target.vectors, index.collection, copy, _VECTORS
+        )
+        self._run(
+            copied,
+            f"copy {group.name} of {self.here.name}, embedded with {index.name!r}",
+            group,
+            index,
+        )
         self.vectors += copied.rows
 
-    def _run(self, copied: _CollectionCopy[Any], what: str, group: CopiedGroup, index: LiveIndex | None = None) -> None:
-        # Builds are listed twice: together, with the uids of their nodes, they would take as much memory as the nodes.
+    def _run(
+        self,
+        copied: _CollectionCopy[Any],
+        what: str,
+        group: CopiedGroup,
+        index: LiveIndex | None = None,
+    ) -> None:
+        # Builds are listed twice: together, with the uids of their nodes, they would take as much
+        # memory as the nodes.
         total = sum(one.build.size for one in copied_builds(self.here, group, index))
         with ProgressMeter(what, total, 1, None, unit="row") as meter:
             for done in copied.run(copied_builds(self.here, group, index)):
@@ -307,7 +351,9 @@ class _CollectionCopy(Generic[R]):
         kind: Kind of the rows.
     """
 
-    def __init__(self, source: _Rows[R], target: _Rows[R], collection: str, copy: str, kind: _Kind[R]) -> None:
+    def __init__(
+        self, source: _Rows[R], target: _Rows[R], collection: str, copy: str, kind: _Kind[R]
+    ) -> None:
         self._source: _Rows[R] = source
         self._target: _Rows[R] = target
         self._collection, self._copy = collection, copy
@@ -319,7 +365,8 @@ class _CollectionCopy(Generic[R]):
         """Copy the builds' rows; yield the number of finished ones.
 
         Raises:
-            StoreError: If the source lacks rows, or the target returns other rows than were written.
+            StoreError: If the source lacks rows, or the target returns other rows than were
+                written.
         """
         fresh = not self._target.count(self._copy)
         numbers: set[int] = set()
@@ -331,21 +378,33 @@ class _CollectionCopy(Generic[R]):
                 if not self._kind.is_complete(one, rows[one.build.number]):
                     raise self._incomplete(one, len(rows[one.build.number]))
             missing = batch if fresh else self._differing(batch, rows)
-            self.present += sum(one.build.size for one in batch) - sum(one.build.size for one in missing)
+            self.present += sum(one.build.size for one in batch) - sum(
+                one.build.size for one in missing
+            )
             if missing:
-                self._target.upsert(self._copy, [row for one in missing for row in rows[one.build.number]])
-                self._refuse_differing(sum(one.build.size for one in self._differing(missing, rows)))
+                self._target.upsert(
+                    self._copy, [row for one in missing for row in rows[one.build.number]]
+                )
+                self._refuse_differing(
+                    sum(one.build.size for one in self._differing(missing, rows))
+                )
             self.rows += len(keys)
             yield self.rows
         if not fresh:
             self._remove_others(numbers)
         self._refuse_differing(abs(self._target.count(self._copy) - self.rows))
 
-    def _differing(self, builds: Sequence[CopiedBuild], rows: dict[int, list[R]]) -> list[CopiedBuild]:
+    def _differing(
+        self, builds: Sequence[CopiedBuild], rows: dict[int, list[R]]
+    ) -> list[CopiedBuild]:
         """Return the builds that the copy lacks, or has otherwise."""
         found = self._target.get(self._copy, [key for one in builds for key in one.build.keys])
         theirs = self._by_build(builds, found)
-        return [one for one in builds if not self._kind.is_equal(one, rows[one.build.number], theirs[one.build.number])]
+        return [
+            one
+            for one in builds
+            if not self._kind.is_equal(one, rows[one.build.number], theirs[one.build.number])
+        ]
 
     @staticmethod
     def _by_build(builds: Sequence[CopiedBuild], rows: Sequence[R]) -> dict[int, list[R]]:
@@ -357,21 +416,27 @@ class _CollectionCopy(Generic[R]):
     def _remove_others(self, numbers: set[int]) -> None:
         """Delete rows of an earlier run whose builds are no longer in the ledger."""
         for page in pages(functools.partial(self._target.scan, self._copy)):
-            self._target.delete(self._copy, keys=[row.key for row in page if key_build(row.key) not in numbers])
+            self._target.delete(
+                self._copy, keys=[row.key for row in page if key_build(row.key) not in numbers]
+            )
 
     def _incomplete(self, one: CopiedBuild, found: int) -> StoreError:
         build, store = one.build, type(self._source).__name__
         msg = (
-            f"{store} in source_conf has {found} rows of group {build.group!r} of document {build.document}, and the "
-            f"ledger lists {build.size}, or others. Check that source_conf is the complete store_conf of the Document; "
-            "if it is, open it, and run verify() and repair(). The target is not complete."
+            f"{store} in source_conf has {found} rows of group {build.group!r} of document"
+            f" {build.document}, and the ledger lists {build.size}, or others. Check that"
+            " source_conf is the complete store_conf of the Document; if it is, open it, and run"
+            " verify() and repair(). The target is not complete."
         )
         return StoreError(msg, store=store, collection=self._collection)
 
     def _refuse_differing(self, wrong: int) -> None:
         if wrong:
             store = type(self._target).__name__
-            msg = f"{store} does not return what was written to it: {wrong} rows of {self._copy!r} differ."
+            msg = (
+                f"{store} does not return what was written to it: {wrong} rows of {self._copy!r}"
+                " differ."
+            )
             msg += " The source did not change. Repair the target, and call migrate() again."
             raise StoreError(msg, store=store, collection=self._copy)
 

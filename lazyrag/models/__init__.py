@@ -1,4 +1,6 @@
-"""Models behind one interface: embedders, chat models and rerank models; local, over HTTP, or a callable."""
+"""Models behind one interface: embedders, chat models and rerank models; local, over HTTP, or a
+callable.
+"""
 
 from lazyrag._lazy import lazy_names
 
@@ -13,9 +15,12 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lazyrag.models.openai.client": "Endpoint RateLimit",
         "lazyrag.models.openai.models": "HttpChatModel HttpEmbedder HttpRerankModel",
         "lazyrag.models.openai.transcription": "HttpTranscriber",
-        "lazyrag.models.protocols": "ChatChoice ChatCompletion ChatDelta ChatModel ChatOptions "
-        "Embedder Message RerankModel",
+        "lazyrag.models.protocols": (
+            "ChatChoice ChatCompletion ChatDelta ChatModel ChatOptions Embedder Message RerankModel"
+        ),
         "lazyrag.models.rerank": "CallableRerankModel ListwiseRerankModel PointwiseRerankModel",
-        "lazyrag.models.sentence_transformers": "SentenceTransformerCrossEncoder SentenceTransformerEmbedder",
+        "lazyrag.models.sentence_transformers": (
+            "SentenceTransformerCrossEncoder SentenceTransformerEmbedder"
+        ),
     },
 )

@@ -25,5 +25,9 @@ from lazyrag.models.protocols import RerankModel as RerankModel
 from lazyrag.models.rerank import CallableRerankModel as CallableRerankModel
 from lazyrag.models.rerank import ListwiseRerankModel as ListwiseRerankModel
 from lazyrag.models.rerank import PointwiseRerankModel as PointwiseRerankModel
-from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder as SentenceTransformerCrossEncoder
-from lazyrag.models.sentence_transformers import SentenceTransformerEmbedder as SentenceTransformerEmbedder
+from lazyrag.models.sentence_transformers import (
+    SentenceTransformerCrossEncoder as SentenceTransformerCrossEncoder,
+)
+from lazyrag.models.sentence_transformers import (
+    SentenceTransformerEmbedder as SentenceTransformerEmbedder,
+)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError, GenerationError
@@ -24,7 +32,8 @@ from lazyrag.models.protocols import (
 from lazyrag.validation import keyword_names, require
 
 MAX_ANSWER_LENGTH = 100_000
-"""Maximum characters of an answer that is read; a longer one comes from a model that does not stop."""
+"""Maximum characters of an answer that is read; a longer one comes from a model that does not
+stop."""
 THOUGHTS = ("think", "thinking", "thought", "reasoning")
 """Tags around the reasoning of a model."""
 _TAGS = "|".join(THOUGHTS)
@@ -75,9 +84,9 @@ class SurrogateJoiner:
 class ReasoningSplitter:
     """Splits streamed text into the thoughts before the answer, and the answer.
 
-    Thoughts are between ``<think>`` and ``</think>`` (or ``thinking``, ``thought``, ``reasoning``) before anything
-    else, perhaps in several blocks, or nested. Later tags are part of the answer. If an opening tag has no closing one,
-    the answer begins after the last closing tag.
+    Thoughts are between ``<think>`` and ``</think>`` (or ``thinking``, ``thought``, ``reasoning``)
+    before anything else, perhaps in several blocks, or nested. Later tags are part of the answer.
+    If an opening tag has no closing one, the answer begins after the last closing tag.
 
     Example:
         >>> splitter = ReasoningSplitter()
@@ -90,7 +99,8 @@ class ReasoningSplitter:
         self._thoughts: list[str] = []
         self._tag: re.Pattern[str] | None = None  # opening and closing tags of the open block
         self._depth = 0
-        self._after_closing: int | None = None  # number of thoughts before the last closing tag in the open block
+        # number of thoughts before the last closing tag in the open block
+        self._after_closing: int | None = None
         self._answering = False
 
     @property
@@ -168,8 +178,8 @@ def split_reasoning(text: str) -> tuple[str | None, str]:
     """Split the reasoning of a model from its answer.
 
     Returns:
-        The reasoning, None if there is none, and the rest. Tags in code, or mentioned within a line, belong to the
-        answer; see `ReasoningSplitter` and `split_unopened`.
+        The reasoning, None if there is none, and the rest. Tags in code, or mentioned within a
+        line, belong to the answer; see `ReasoningSplitter` and `split_unopened`.
 
     Example:
         >>> split_reasoning("<think>Tea, so ...</think>80 degrees")
@@ -183,11 +193,12 @@ def split_reasoning(text: str) -> tuple[str | None, str]:
 
 
 def split_unopened(text: str) -> tuple[str | None, str]:
-    """Split thoughts without an opening tag, which some templates put into the prompt, from the answer.
+    """Split thoughts without an opening tag, which some templates put into the prompt, from the
+    answer.
 
     Returns:
-        The thoughts, None without a closing tag or with an opening one; and the rest. Tags in code, or within a line
-        after a space or a quotation mark, belong to the answer.
+        The thoughts, None without a closing tag or with an opening one; and the rest. Tags in code,
+        or within a line after a space or a quotation mark, belong to the answer.
 
     Example:
         >>> split_unopened("Tea, so ...</think>80 degrees")
@@ -200,7 +211,9 @@ def split_unopened(text: str) -> tuple[str | None, str]:
 
 
 def _closes(tag: re.Match[str]) -> bool:
-    """Whether a tag closes thoughts, and is not mentioned: it ends its line, or directly follows other text."""
+    """Whether a tag closes thoughts, and is not mentioned: it ends its line, or directly follows
+    other text.
+    """
     before = tag.string[tag.start() - 1 : tag.start()]
     return bool(_LINE_END.match(tag.string, tag.end())) or before not in tuple(" \t\"'“「‘(（")
 
@@ -216,11 +229,15 @@ def visible(answer: str) -> str:
         'Tea keeps.'
     """
     if len(answer) > MAX_ANSWER_LENGTH:
-        raise UnreadableAnswerError(f"the answer has {len(answer)} characters; the maximum is {MAX_ANSWER_LENGTH}")
+        raise UnreadableAnswerError(
+            f"the answer has {len(answer)} characters; the maximum is {MAX_ANSWER_LENGTH}"
+        )
     try:
         answer.encode()
     except UnicodeEncodeError:
-        raise UnreadableAnswerError("the answer holds half a character (a lone surrogate)") from None
+        raise UnreadableAnswerError(
+            "the answer holds half a character (a lone surrogate)"
+        ) from None
     text = answer.removeprefix("\ufeff").replace("\r\n", "\n")
     reasoning, text = split_reasoning(text)
     if reasoning is not None and not text.strip():
@@ -232,7 +249,8 @@ def visible(answer: str) -> str:
 
 
 ChatCallable: TypeAlias = Callable[..., Any]
-"""Takes a text; returns a text, or a (possibly asynchronous) iterator of its pieces. May be asynchronous."""
+"""Takes a text; returns a text, or a (possibly asynchronous) iterator of its pieces. May be
+asynchronous."""
 
 _END: Any = object()
 
@@ -240,13 +258,14 @@ _END: Any = object()
 class CallableChatModel:
     r"""Adapts a callable to the `ChatModel` protocol.
 
-    It is called once for each candidate, one after the other. Options that it takes by keyword (``temperature``,
-    ``max_tokens``, ``stop``, ``seed``, those in ``extra``, and ``json_schema`` if it names that) are passed on.
+    It is called once for each candidate, one after the other. Options that it takes by keyword
+    (``temperature``, ``max_tokens``, ``stop``, ``seed``, those in ``extra``, and ``json_schema`` if
+    it names that) are passed on.
 
     Args:
-        function: Takes ONE text: the only message, if that is the user's; else all of them, each after its role, with
-            an empty line between. Returns a text, or yields its pieces. Its attribute ``identity`` (or
-            ``model_name``), a string, names the model.
+        function: Takes ONE text: the only message, if that is the user's; else all of them, each
+            after its role, with an empty line between. Returns a text, or yields its pieces. Its
+            attribute ``identity`` (or ``model_name``), a string, names the model.
 
     Raises:
         ConfigError: If it is not callable.
@@ -261,7 +280,10 @@ class CallableChatModel:
 
     def __init__(self, function: ChatCallable) -> None:
         require(
-            callable(function), "The chat model", function, "a ChatModel, or a callable that turns a text into a text"
+            callable(function),
+            "The chat model",
+            function,
+            "a ChatModel, or a callable that turns a text into a text",
         )
         self.function = function
         self._keywords, self._takes_any = keyword_names(function, skip=1)
@@ -281,15 +303,21 @@ class CallableChatModel:
         return _completion(self.stream(prompt, options), options.n)
 
     async def achat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
-        """Generate an answer; a plain function runs in a thread, a coroutine on the caller's loop."""
+        """Generate an answer; a plain function runs in a thread, a coroutine on the caller's
+        loop.
+        """
         options = options or ChatOptions()
         return _completion([delta async for delta in self.astream(prompt, options)], options.n)
 
     def stream(self, prompt: Prompt, options: ChatOptions | None = None) -> Iterator[ChatDelta]:
-        """Stream an answer, in one piece if the callable returns a text; candidates come one after the other."""
+        """Stream an answer, in one piece if the callable returns a text; candidates come one after
+        the other.
+        """
         return self._stream(_as_text(as_messages(prompt)), options or ChatOptions())
 
-    def astream(self, prompt: Prompt, options: ChatOptions | None = None) -> AsyncIterator[ChatDelta]:
+    def astream(
+        self, prompt: Prompt, options: ChatOptions | None = None
+    ) -> AsyncIterator[ChatDelta]:
         """Stream an answer, as `achat` does."""
         return self._astream(_as_text(as_messages(prompt)), options or ChatOptions())
 
@@ -317,16 +345,26 @@ class CallableChatModel:
                 if inspect.isawaitable(returned):
                     returned = await returned
                 if not isinstance(returned, AsyncIterator):
-                    returned = _in_threads(returned if isinstance(returned, Iterator) else iter([returned]))
+                    returned = _in_threads(
+                        returned if isinstance(returned, Iterator) else iter([returned])
+                    )
                 async with contextlib.aclosing(_closing(returned)) as pieces:
                     async for piece in pieces:
                         yield ChatDelta(_check_piece(piece), index)
 
     def _supported(self, options: ChatOptions) -> dict[str, Any]:
         """Return the options that the callable takes."""
-        named = {name: getattr(options, name) for name in ("temperature", "max_tokens", "stop", "seed")}
-        named = {name: value for name, value in named.items() if value is not None} | dict(options.extra or {})
-        found = {name: value for name, value in named.items() if self._takes_any or name in self._keywords}
+        named = {
+            name: getattr(options, name) for name in ("temperature", "max_tokens", "stop", "seed")
+        }
+        named = {name: value for name, value in named.items() if value is not None} | dict(
+            options.extra or {}
+        )
+        found = {
+            name: value
+            for name, value in named.items()
+            if self._takes_any or name in self._keywords
+        }
         if options.json_schema is not None and "json_schema" in self._keywords:
             found["json_schema"] = options.json_schema
         return found
@@ -343,7 +381,10 @@ def as_chat_model(model: ChatModel | ChatCallable) -> ChatModel:
 
 def _as_text(messages: tuple[Message, ...]) -> str:
     if not all(isinstance(message.content, str) for message in messages):
-        raise ConfigError("A function as chat model takes texts only. For images pass a ChatModel, e.g. HttpChatModel.")
+        raise ConfigError(
+            "A function as chat model takes texts only. For images pass a ChatModel, e.g."
+            " HttpChatModel."
+        )
     if len(messages) == 1 and messages[0].role == "user":
         return messages[0].text
     return conversation_text(messages)
@@ -368,7 +409,9 @@ def _completion(deltas: Iterable[ChatDelta], n: int) -> ChatCompletion:
 
 def _check_piece(piece: Any) -> str:
     if not isinstance(piece, str):
-        raise GenerationError(f"The chat model must return a string, or an iterator of strings; got {shown(piece)}.")
+        raise GenerationError(
+            f"The chat model must return a string, or an iterator of strings; got {shown(piece)}."
+        )
     return piece
 
 

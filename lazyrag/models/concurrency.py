@@ -1,8 +1,8 @@
 """A private event loop for coroutines of this package, and threads for blocking work.
 
-`asyncio` and `concurrent.futures` are imported on first use, since they are slow to import. The threads are the
-package's own: `asyncio.run` waits at its end for the loop's default threads, so a cancelled query would wait for its
-retriever.
+`asyncio` and `concurrent.futures` are imported on first use, since they are slow to import. The
+threads are the package's own: `asyncio.run` waits at its end for the loop's default threads, so a
+cancelled query would wait for its retriever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _END: Any = object()
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the private loop and wait for it. KeyboardInterrupt, like any end of the wait, cancels it.
+    """Run a coroutine on the private loop and wait for it. KeyboardInterrupt, like any end of the
+    wait, cancels it.
 
     Raises:
         RuntimeError: If called on the private loop itself, where waiting would never end.
@@ -40,7 +41,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """
     if on_loop():
         work.close()
-        msg = "A coroutine of the private loop called a function that waits for that loop; await its coroutine instead."
+        msg = (
+            "A coroutine of the private loop called a function that waits for that loop; await its"
+            " coroutine instead."
+        )
         raise RuntimeError(msg)
     future = _submit(work)
     try:
@@ -51,7 +55,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def settle(result: Any) -> Any:
-    """Return a result as it is, or run the awaitable that it is on the private loop and wait for it."""
+    """Return a result as it is, or run the awaitable that it is on the private loop and wait for
+    it.
+    """
 
     async def settled() -> Any:
         return await result
@@ -60,7 +66,9 @@ def settle(result: Any) -> Any:
 
 
 async def arun(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the private loop and await it from any loop. Cancelling the caller's task cancels it."""
+    """Run a coroutine on the private loop and await it from any loop. Cancelling the caller's task
+    cancels it.
+    """
     import asyncio
 
     return await asyncio.wrap_future(_submit(work))
@@ -70,9 +78,10 @@ def stream(items: AsyncGenerator[T, None], ahead: int = sys.maxsize) -> Iterator
     """Iterate over an asynchronous generator that runs on the private loop.
 
     Args:
-        items: Starts at the first step, runs in one task, and is closed when this iterator is closed or dropped.
-        ahead: Maximum number of items in advance, at least 1. Without a limit the generator never waits for its
-            consumer, so that a slow one does not hold a connection.
+        items: Starts at the first step, runs in one task, and is closed when this iterator is
+            closed or dropped.
+        ahead: Maximum number of items in advance, at least 1. Without a limit the generator never
+            waits for its consumer, so that a slow one does not hold a connection.
 
     Example:
         >>> async def count():
@@ -91,7 +100,9 @@ def stream(items: AsyncGenerator[T, None], ahead: int = sys.maxsize) -> Iterator
 
 
 async def astream(items: AsyncGenerator[T, None], ahead: int = sys.maxsize) -> AsyncIterator[T]:
-    """Iterate over an asynchronous generator that runs on the private loop, from any loop; see `stream`."""
+    """Iterate over an asynchronous generator that runs on the private loop, from any loop; see
+    `stream`.
+    """
     import asyncio
 
     buffer: _Buffer[T] = _Buffer(items, ahead)
@@ -177,7 +188,9 @@ class _Background:
                 import asyncio
 
                 loop = asyncio.new_event_loop()
-                threading.Thread(target=loop.run_forever, name="lazyrag-background", daemon=True).start()
+                threading.Thread(
+                    target=loop.run_forever, name="lazyrag-background", daemon=True
+                ).start()
                 self._loop = loop
             return self._loop
 
@@ -194,8 +207,9 @@ _background = _Background()
 
 _POOL_SIZE = 32
 
-# Work in a thread may itself wait for a thread, as a retriever does that calls a chat model. In one pool, as many of
-# the former as it has threads would wait for ever; so each level has a pool of its own.
+# Work in a thread may itself wait for a thread, as a retriever does that calls a chat model. In one
+# pool, as many of the former as it has threads would wait for ever; so each level has a pool of its
+# own.
 _LEVEL: ContextVar[int] = ContextVar("lazyrag_thread_level", default=0)
 
 _starting = threading.Lock()
@@ -205,8 +219,8 @@ _pools: list[ThreadPoolExecutor] = []
 async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Call a function in a thread, with the caller's context variables.
 
-    Cancelling returns immediately; a running call ends by itself, as threads cannot be stopped, and a call that waits
-    for a free thread is withdrawn.
+    Cancelling returns immediately; a running call ends by itself, as threads cannot be stopped, and
+    a call that waits for a free thread is withdrawn.
     """
     import asyncio
 
@@ -217,10 +231,11 @@ async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 def map_in_threads(function: Callable[[S], T], items: Sequence[S], workers: int) -> Iterator[T]:
-    """Yield a function's results in the order of the items, called in threads with the caller's context variables.
+    """Yield a function's results in the order of the items, called in threads with the caller's
+    context variables.
 
-    An error is raised at its item, and calls that have not begun are dropped. With one worker, or one item, the calls
-    run in the caller's thread.
+    An error is raised at its item, and calls that have not begun are dropped. With one worker, or
+    one item, the calls run in the caller's thread.
 
     Example:
         >>> list(map_in_threads(len, ["tea", "coffee"], 2))
@@ -241,7 +256,9 @@ def _pool(level: int) -> ThreadPoolExecutor:
 
     with _starting:
         while len(_pools) <= level:
-            _pools.append(ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix=f"lazyrag-work-{len(_pools)}"))
+            _pools.append(
+                ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix=f"lazyrag-work-{len(_pools)}")
+            )
         return _pools[level]
 
 

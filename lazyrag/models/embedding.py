@@ -37,7 +37,8 @@ from lazyrag.validation import keyword_names, require, validate_choice
 _DEFAULT_BATCH_SIZE = 64
 _MAX_FAILED_PARTS = 8  # of a batch; if all fail, the model is down
 _WORTH_THREADS_S = 0.002
-_TOGETHER = 32  # results of single calls, or those of a second: a cache writes them in one transaction
+# results of single calls, or those of a second: a cache writes them in one transaction
+_TOGETHER = 32
 _TOGETHER_S = 1.0
 
 UNREAD_SHARE = 0.2
@@ -54,12 +55,16 @@ class CheckedEmbedder:
         embedder: The embedder.
         name: Its name in messages: ``"The embed of key 'dense'"``.
         key: Its embed key, for errors; "" if it has none.
-        workers: Threads that call a function of one text, when a call takes more than a moment; None means one per
-            core and four more, at most 32.
+        workers: Threads that call a function of one text, when a call takes more than a moment;
+            None means one per core and four more, at most 32.
     """
 
     def __init__(
-        self, embedder: Embedder, name: str = "The embedder", key: str = "", workers: int | None = None
+        self,
+        embedder: Embedder,
+        name: str = "The embedder",
+        key: str = "",
+        workers: int | None = None,
     ) -> None:
         self.embedder = embedder
         self.user_object: object = getattr(embedder, "function", embedder)  # Documents may share it
@@ -68,7 +73,9 @@ class CheckedEmbedder:
         self.workers = min(32, (os.cpu_count() or 1) + 4) if workers is None else workers
         self._batch_embedder = embedder if is_batch_embedder(embedder) else None
 
-    def embed(self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document") -> Embeddings:
+    def embed(
+        self, texts: Sequence[str], dimension: int = 0, input_type: InputType = "document"
+    ) -> Embeddings:
         """Embed texts, all or nothing.
 
         Args:
@@ -92,7 +99,10 @@ class CheckedEmbedder:
         distinct = list(dict.fromkeys(text for text in given if isinstance(text, str)))
         found: dict[str, Embedded] = {}
         for batch in self.batches(distinct, dimension, input_type):
-            found.update((distinct[at], result) for at, result in zip(batch.positions, batch.results, strict=True))
+            found.update(
+                (distinct[at], result)
+                for at, result in zip(batch.positions, batch.results, strict=True)
+            )
         return [found[text] if isinstance(text, str) else blank_error(text) for text in given]
 
     def batches(
@@ -100,8 +110,9 @@ class CheckedEmbedder:
     ) -> Iterator[EmbeddedBatch]:
         """Yield validated batches as they finish; each text is in exactly one of them.
 
-        A vector that is invalid, not finite, or of another length or kind fails its text alone. A batch with a wrong
-        number of vectors fails as a whole. If the embedder raises, the remaining texts fail.
+        A vector that is invalid, not finite, or of another length or kind fails its text alone. A
+        batch with a wrong number of vectors fails as a whole. If the embedder raises, the remaining
+        texts fail.
 
         Raises:
             ConfigError: If texts are no list, or the input type is unknown.
@@ -114,10 +125,16 @@ class CheckedEmbedder:
         if blank:
             yield EmbeddedBatch(blank, [blank_error(given[position]) for position in blank])
         embeddable = [position for position, text in enumerate(given) if is_embeddable(text)]
-        for batch in self._batches([given[position] for position in embeddable], dimension, input_type):
-            yield EmbeddedBatch([embeddable[position] for position in batch.positions], batch.results)
+        for batch in self._batches(
+            [given[position] for position in embeddable], dimension, input_type
+        ):
+            yield EmbeddedBatch(
+                [embeddable[position] for position in batch.positions], batch.results
+            )
 
-    def _batches(self, texts: Sequence[str], dimension: int, input_type: InputType) -> Iterator[EmbeddedBatch]:
+    def _batches(
+        self, texts: Sequence[str], dimension: int, input_type: InputType
+    ) -> Iterator[EmbeddedBatch]:
         missing = dict.fromkeys(range(len(texts)))
         dimension = dimension or self.embedder.dimension or 0
         failure = None
@@ -133,17 +150,21 @@ class CheckedEmbedder:
             if batch is None:
                 break
             positions = list(batch.positions)
-            if not missing.keys() >= set(positions) or not len(set(positions)) == len(positions) == len(batch.results):
+            if not missing.keys() >= set(positions) or not len(set(positions)) == len(
+                positions
+            ) == len(batch.results):
                 failure = self._error(
-                    f"returned {len(batch.results)} results for the positions {positions!r:.60} of {len(texts)} "
-                    "texts; every position must come exactly once"
+                    f"returned {len(batch.results)} results for the positions {positions!r:.60} of"
+                    f" {len(texts)} texts; every position must come exactly once"
                 )
                 break
             results = [self._vector(result) for result in batch.results]
             dimension = dimension or _usual_length(results)
             for position in positions:
                 del missing[position]
-            yield EmbeddedBatch(positions, [self._of_length(result, dimension) for result in results])
+            yield EmbeddedBatch(
+                positions, [self._of_length(result, dimension) for result in results]
+            )
         if missing:
             failure = failure or self._error(f"left out {len(missing)} of {len(texts)} texts")
             yield EmbeddedBatch(list(missing), [failure] * len(missing))
@@ -177,14 +198,20 @@ class CheckedEmbedder:
                 except BaseException as exc:  # noqa: BLE001  raised when the results before it are handed over
                     interrupt = exc
                 is_due = len(results) == _TOGETHER or time.monotonic() - since > _TOGETHER_S
-                if results and (is_due or interrupt is not None or start + len(results) == len(texts)):
+                if results and (
+                    is_due or interrupt is not None or start + len(results) == len(texts)
+                ):
                     yield EmbeddedBatch(range(start, start + len(results)), results)
                     start, results, since = start + len(results), [], time.monotonic()
         if interrupt is not None:
             raise interrupt
 
-    def _single_calls(self, texts: Sequence[str], input_type: InputType) -> Generator[Embedded, None, None]:
-        """Yield the results of the calls in order; they run in threads from the first one that takes long."""
+    def _single_calls(
+        self, texts: Sequence[str], input_type: InputType
+    ) -> Generator[Embedded, None, None]:
+        """Yield the results of the calls in order; they run in threads from the first one that
+        takes long.
+        """
 
         def call(text: str) -> Embedded:
             returned = self._call([text], input_type)
@@ -206,8 +233,8 @@ class CheckedEmbedder:
     ) -> Generator[EmbeddedBatch, None, bool]:
         """Embed a batch; if that fails, its halves and so on, so that only the texts at fault fail.
 
-        If all eight eighths fail, the texts are not at fault: the rest is skipped, and following batches are tried as a
-        whole until one succeeds.
+        If all eight eighths fail, the texts are not at fault: the rest is skipped, and following
+        batches are tried as a whole until one succeeds.
 
         Returns:
             Whether the model seems to be down.
@@ -223,11 +250,19 @@ class CheckedEmbedder:
                 else:
                     accepted = True
                     yield EmbeddedBatch(part, results)
-            model_down = bool(failed) and not accepted and (skip_bisection or len(failed) >= _MAX_FAILED_PARTS)
+            model_down = (
+                bool(failed)
+                and not accepted
+                and (skip_bisection or len(failed) >= _MAX_FAILED_PARTS)
+            )
             for part, error in failed:
                 if len(part) == 1 or model_down:
                     yield EmbeddedBatch(part, [error] * len(part))
-            parts = [] if model_down else [half for part, _ in failed if len(part) > 1 for half in _halves(part)]
+            parts = (
+                []
+                if model_down
+                else [half for part, _ in failed if len(part) > 1 for half in _halves(part)]
+            )
         return model_down
 
     def _call(self, batch: Sequence[str], input_type: InputType) -> Sequence[Any] | EmbeddingError:
@@ -237,9 +272,14 @@ class CheckedEmbedder:
             raise
         except Exception as exc:  # noqa: BLE001  the result of these texts
             return self._raised(exc)
-        if isinstance(returned, Mapping) or not hasattr(returned, "__len__") or len(returned) != len(batch):
+        if (
+            isinstance(returned, Mapping)
+            or not hasattr(returned, "__len__")
+            or len(returned) != len(batch)
+        ):
             return self._error(
-                f"must return a list with one vector for each of {len(batch)} texts; got {shown(returned)}"
+                f"must return a list with one vector for each of {len(batch)} texts; got"
+                f" {shown(returned)}"
             )
         return list(returned)
 
@@ -251,7 +291,9 @@ class CheckedEmbedder:
         except ValueError as exc:
             return self._error(str(exc), exc.__cause__)
         if isinstance(vector, np.ndarray) and not vector.any():
-            return self._error(f"returned a vector of {len(vector)} zeros, which is similar to nothing")
+            return self._error(
+                f"returned a vector of {len(vector)} zeros, which is similar to nothing"
+            )
         return vector
 
     def _of_length(self, result: Embedded, dimension: int) -> Embedded:
@@ -261,7 +303,11 @@ class CheckedEmbedder:
 
     def _raised(self, error: BaseException) -> EmbeddingError:
         if isinstance(error, EmbeddingError):
-            return error if error.embed_key == self.key else self._error(f"failed: {error}".rstrip("."), error)
+            return (
+                error
+                if error.embed_key == self.key
+                else self._error(f"failed: {error}".rstrip("."), error)
+            )
         return self._error(f"raised {type(error).__name__}: {error}", error)
 
     def _error(self, what: str, cause: BaseException | None = None) -> EmbeddingError:
@@ -271,7 +317,8 @@ class CheckedEmbedder:
 
 
 def unknown_share(embedder: Any, text: str) -> float | None:
-    """Return the share of a text's letters that an embedder does not know, by its method ``unknown_share(text)``.
+    """Return the share of a text's letters that an embedder does not know, by its method
+    ``unknown_share(text)``.
 
     None if it, and the embedder behind its cache or the user's function, has no such method.
     """
@@ -292,7 +339,12 @@ def validate_embed_texts(texts: Any) -> list[Any]:
         >>> validate_embed_texts(text for text in ("tea", "coffee"))
         ['tea', 'coffee']
     """
-    require(isinstance(texts, Iterable) and not isinstance(texts, (str, bytes)), "texts", texts, "a list of strings")
+    require(
+        isinstance(texts, Iterable) and not isinstance(texts, (str, bytes)),
+        "texts",
+        texts,
+        "a list of strings",
+    )
     return list(texts)
 
 
@@ -319,12 +371,13 @@ def as_vector(value: Any) -> Embedding:
     """Validate the vector that an embedder returned for a text.
 
     Args:
-        value: Numbers in a list, a tuple or an array; or a mapping from dimension to weight, whose keys may be strings
-            of digits, as in JSON. Or the JSON text of either, as services return it.
+        value: Numbers in a list, a tuple or an array; or a mapping from dimension to weight, whose
+            keys may be strings of digits, as in JSON. Or the JSON text of either, as services
+            return it.
 
     Returns:
-        A copy: (dim,) float32, finite; or a dict from dimensions below 2**64 to weights rounded to float32, without
-        zeros.
+        A copy: (dim,) float32, finite; or a dict from dimensions below 2**64 to weights rounded to
+        float32, without zeros.
 
     Raises:
         ValueError: If it is something else.
@@ -337,7 +390,9 @@ def as_vector(value: Any) -> Embedding:
         try:
             value = json.loads(value)
         except ValueError as exc:
-            raise ValueError(f"returned {shown(value)}, not a list of numbers, nor its JSON text") from exc
+            raise ValueError(
+                f"returned {shown(value)}, not a list of numbers, nor its JSON text"
+            ) from exc
     if isinstance(value, Mapping):
         return _sparse(value)
     if isinstance(value, Sequence) and any(isinstance(number, (str, bytes)) for number in value):
@@ -359,12 +414,16 @@ def _sparse(value: Mapping[Any, Any]) -> SparseVector:
     try:
         weights = {_dimension(key): float(weight) for key, weight in value.items()}
     except (TypeError, ValueError, OverflowError) as exc:
-        msg = f"returned {shown(value)}; a sparse vector maps integers from 0 to 2**64 - 1 to numbers"
+        msg = (
+            f"returned {shown(value)}; a sparse vector maps integers from 0 to 2**64 - 1 to numbers"
+        )
         raise ValueError(msg) from exc
     with np.errstate(over="ignore"):  # found below
         rounded = np.array(list(weights.values()), np.float64).astype(np.float32)
     if not np.isfinite(rounded).all():
-        raise ValueError(f"returned {shown(value)}; the weights of a sparse vector are finite, as float32 too")
+        raise ValueError(
+            f"returned {shown(value)}; the weights of a sparse vector are finite, as float32 too"
+        )
     return {key: weight for key, weight in zip(weights, rounded.tolist(), strict=True) if weight}
 
 
@@ -385,16 +444,26 @@ def length_of(vector: Embedding) -> int:
     return SPARSE if isinstance(vector, dict) else len(vector)
 
 
-MODEL_CHANGED = "If the model was changed, give the embed another `identity`, so that all vectors are built again"
-"""Way out, as the end of a message without its period, where vectors do not fit those in an index."""
+MODEL_CHANGED = (
+    "If the model was changed, give the embed another `identity`, so that all vectors are built"
+    " again"
+)
+"""Way out, as the end of a message without its period, where vectors do not fit those in an
+index."""
 
 
 def _difference(length: int, expected: int) -> str:
     """Describe how a vector differs from the others, as a part of a message."""
     if SPARSE in (length, expected):
         one, others = ("sparse", "dense") if length == SPARSE else ("dense", "sparse")
-        return f"returned a {one} vector where the others are {others}; vectors of one embed key are of one kind"
-    return f"returned vectors of different lengths: {length} instead of {expected} numbers. {MODEL_CHANGED}"
+        return (
+            f"returned a {one} vector where the others are {others}; vectors of one embed key are"
+            " of one kind"
+        )
+    return (
+        f"returned vectors of different lengths: {length} instead of {expected} numbers."
+        f" {MODEL_CHANGED}"
+    )
 
 
 def stack_embeddings(results: Sequence[Embedded], name: str, dimension: int = 0) -> Embeddings:
@@ -414,7 +483,8 @@ def stack_embeddings(results: Sequence[Embedded], name: str, dimension: int = 0)
     dense, sparse = [], []
     for result in results:
         if isinstance(result, EmbeddingError):
-            # A copy: one error may be the result of many texts, and each raise extends its traceback.
+            # A copy: one error may be the result of many texts, and each raise extends its
+            # traceback.
             raise EmbeddingError(str(result), embed_key=result.embed_key) from result.__cause__
         dimension = dimension or length_of(result)
         if length_of(result) != dimension:
@@ -441,7 +511,9 @@ def stack_dense(results: Sequence[Embedded], name: str, dimension: int = 0) -> M
 
 
 def batch_size_of(embedder: object, default: int) -> int:
-    """Return the ``batch_size`` of an embedder or a callable if it is an integer > 1, else a default."""
+    """Return the ``batch_size`` of an embedder or a callable if it is an integer > 1, else a
+    default.
+    """
     size = getattr(embedder, "batch_size", default)
     return size if isinstance(size, int) and not isinstance(size, bool) and size > 1 else default
 
@@ -463,8 +535,9 @@ def _usual_length(results: Sequence[Embedded]) -> int:
 
 
 EmbedCallable: TypeAlias = Callable[..., Any]
-"""Takes a text; returns a vector (a list or an array of numbers, or a dict from dimension to weight). With an attribute
-``batch_size`` > 1 it takes a list of at most so many texts and returns as many vectors."""
+"""Takes a text; returns a vector (a list or an array of numbers, or a dict from dimension to
+weight). With an attribute ``batch_size`` > 1 it takes a list of at most so many texts and returns
+as many vectors."""
 
 DEFAULT_EMBED_KEY = "default"
 """Embed key of a Document with one embedder and no name for it."""
@@ -474,9 +547,9 @@ class CallableEmbedder:
     """Adapts a callable to the `Embedder` protocol.
 
     Args:
-        function: Takes ONE text; takes lists only if its attribute ``batch_size`` is > 1. Its attribute ``identity``
-            (or ``model_name``), a string, names the model. If it has a parameter ``input_type``, that gets
-            ``"query"`` or ``"document"``.
+        function: Takes ONE text; takes lists only if its attribute ``batch_size`` is > 1. Its
+            attribute ``identity`` (or ``model_name``), a string, names the model. If it has a
+            parameter ``input_type``, that gets ``"query"`` or ``"document"``.
         what: Name of the argument, for messages.
 
     Raises:
@@ -492,7 +565,10 @@ class CallableEmbedder:
     normalised = False
 
     def __init__(self, function: EmbedCallable, what: str = "embed") -> None:
-        way_out = "Name a model by OnnxEmbedder('folder') or HttpEmbedder('http://localhost:8000/v1', 'name')."
+        way_out = (
+            "Name a model by OnnxEmbedder('folder') or HttpEmbedder('http://localhost:8000/v1',"
+            " 'name')."
+        )
         is_model = "an Embedder, or a callable from text to list of numbers"
         require(callable(function), f"The {what}", function, is_model, way_out)
         self.function = function
@@ -505,7 +581,9 @@ class CallableEmbedder:
         return callable_identity(self.function)
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any]:
-        """Call the callable with each text, or with all if its ``batch_size`` is > 1; results are not validated."""
+        """Call the callable with each text, or with all if its ``batch_size`` is > 1; results are
+        not validated.
+        """
         keywords = {"input_type": input_type} if self._asks_type else {}
         if self.batch_size == 1:
             return [self.function(text, **keywords) for text in texts]
@@ -528,24 +606,36 @@ def as_embedder(embed: Embedder | EmbedCallable, what: str = "embed") -> Embedde
     if is_embedder(embed):
         return embed
     if not isinstance(embed, type) and not callable(embed) and hasattr(embed, "embed"):
-        missing = ", ".join(missing_members(embed, ("identity", "dimension", "max_tokens", "normalised")))
-        raise ConfigError(f"The {what} must be an Embedder; {type(embed).__name__} has no {missing}.")
+        missing = ", ".join(
+            missing_members(embed, ("identity", "dimension", "max_tokens", "normalised"))
+        )
+        raise ConfigError(
+            f"The {what} must be an Embedder; {type(embed).__name__} has no {missing}."
+        )
     return CallableEmbedder(cast("EmbedCallable", embed), what)
 
 
 def make_embedders(
-    embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None, workers: int | None = None
+    embed: Embedder | EmbedCallable | Mapping[str, Embedder | EmbedCallable] | None,
+    workers: int | None = None,
 ) -> dict[str, CheckedEmbedder]:
-    """Return the embedders of a Document's embed argument, by embed key; for ``workers`` see `CheckedEmbedder`.
+    """Return the embedders of a Document's embed argument, by embed key; for ``workers`` see
+    `CheckedEmbedder`.
 
     Raises:
-        ConfigError: If it is neither a callable, an `Embedder`, nor a mapping of non-empty names to those.
+        ConfigError: If it is neither a callable, an `Embedder`, nor a mapping of non-empty names to
+            those.
     """
     if embed is None:
         return {}
     if isinstance(embed, Mapping):
         is_valid = len(embed) > 0 and all(isinstance(key, str) and key for key in embed)
-        require(is_valid, "embed", dict(embed), "a callable, an Embedder, or a non-empty mapping of names to those")
+        require(
+            is_valid,
+            "embed",
+            dict(embed),
+            "a callable, an Embedder, or a non-empty mapping of names to those",
+        )
         return {key: _under(key, one, workers) for key, one in embed.items()}
     return {DEFAULT_EMBED_KEY: _under(DEFAULT_EMBED_KEY, embed, workers)}
 

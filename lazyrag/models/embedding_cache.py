@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, StoreError, sentence, warn_user
+from lazyrag.errors import (
+    CacheWarning,
+    ConfigError,
+    EmbeddingError,
+    StoreError,
+    sentence,
+    warn_user,
+)
 from lazyrag.models.embedding import (
     CheckedEmbedder,
     EmbedCallable,
@@ -42,9 +49,10 @@ if TYPE_CHECKING:
 
 
 ROW_BYTES = 512
-"""Bytes counted per row in addition to its vector, for ``max_bytes``: key, indexes, and unused space of a page.
-It is part of the file format. Measured, per row: 420 bytes beside 256 numbers, 580 beside 384, 1024, 2048 or 3072,
-1,090 beside 768, 2,120 beside 512 or 1536, whose rows fit a page of 4096 bytes badly."""
+"""Bytes counted per row in addition to its vector, for ``max_bytes``: key, indexes, and unused
+space of a page. It is part of the file format. Measured, per row: 420 bytes beside 256 numbers, 580
+beside 384, 1024, 2048 or 3072, 1,090 beside 768, 2,120 beside 512 or 1536, whose rows fit a page of
+4096 bytes badly."""
 
 _DENSE, _SPARSE, _CODES = 0, 1, 2  # kinds of rows
 _DENSE_BYTES, _SPARSE_BYTES = 4, 16  # of one number; of one dimension and its weight
@@ -89,8 +97,8 @@ CACHE_FORMAT = FileFormat(
     application_id=int.from_bytes(b"lzEC", "big"),
     migrations=(_SCHEMA, "UPDATE vector SET used = updated_at;"),  # before, it counted from 1
     when_damaged=(
-        "It holds nothing that cannot be computed again: delete it, with the files beside it whose names end in -wal "
-        "and -shm, and a new one is made."
+        "It holds nothing that cannot be computed again: delete it, with the files beside it whose"
+        " names end in -wal and -shm, and a new one is made."
     ),
 )
 
@@ -111,13 +119,14 @@ WHERE input_type = 'document' AND is_dense(text_hash, kind, numbers, checksum, d
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRow:
-    """A row of spec 004's table of cached embeddings; see `lazyrag.models.embedding_cache.EmbeddingCache.embeddings`.
+    """A row of spec 004's table of cached embeddings; see
+    `lazyrag.models.embedding_cache.EmbeddingCache.embeddings`.
 
     Args:
         id: A UUID, made of the model's names and the text's hash: the same in every file.
         model_name: The model.
-        hash: SHA-256 of the text in UTF-8, 64 hexadecimal digits. (The spec has MD5, for which colliding texts can be
-            made.)
+        hash: SHA-256 of the text in UTF-8, 64 hexadecimal digits. (The spec has MD5, for which
+            colliding texts can be made.)
         provider_name: The model's provider, "" where not known.
         embedding_vector: The vector's float32 numbers, little-endian, in Base64.
         created_at: When a vector of the text was first stored, UTC: ``"2025-01-31T12:00:00Z"``.
@@ -134,12 +143,16 @@ class EmbeddingRow:
 
     def get_embedding(self) -> list[float]:
         """The vector's numbers."""
-        numbers: list[float] = np.frombuffer(base64.b64decode(self.embedding_vector), "<f4").tolist()
+        numbers: list[float] = np.frombuffer(
+            base64.b64decode(self.embedding_vector), "<f4"
+        ).tolist()
         return numbers
 
 
 def hash_of(text: str) -> bytes:
-    """SHA-256 of a text in UTF-8, 32 bytes; also of one with half a surrogate pair, as broken files have them."""
+    """SHA-256 of a text in UTF-8, 32 bytes; also of one with half a surrogate pair, as broken files
+    have them.
+    """
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -149,8 +162,10 @@ class StoredVector(NamedTuple):
     Args:
         text_hash: `hash_of` its text.
         kind: 0 for a dense vector, 1 for a sparse one, 2 for bytes.
-        numbers: Little-endian: float32 numbers; or uint64 dimensions and, after all of them, their float64 weights.
-        checksum: CRC-32 of these three; the hash is in it so that a damaged file cannot give one text another's vector.
+        numbers: Little-endian: float32 numbers; or uint64 dimensions and, after all of them, their
+            float64 weights.
+        checksum: CRC-32 of these three; the hash is in it so that a damaged file cannot give one
+            text another's vector.
     """
 
     text_hash: bytes
@@ -175,21 +190,31 @@ def encode_vector(text: str, vector: Embedding | bytes, dimension: int) -> Store
     try:
         checked = as_vector(vector)
         if isinstance(checked, dict):
-            dimensions, weights = np.array(list(checked), "<u8"), np.array(list(checked.values()), "<f8")
+            dimensions, weights = (
+                np.array(list(checked), "<u8"),
+                np.array(list(checked.values()), "<f8"),
+            )
             kind, numbers = _SPARSE, dimensions.tobytes() + weights.tobytes()
         else:
             kind, numbers = _DENSE, checked.astype("<f4", copy=False).tobytes()
     except (ValueError, OverflowError) as exc:
-        raise ConfigError(f"The text {text!r:.60} has no vector that can be stored: its embedder {exc}.") from exc
+        raise ConfigError(
+            f"The text {text!r:.60} has no vector that can be stored: its embedder {exc}."
+        ) from exc
     if dimension and kind == _DENSE and len(checked) != dimension:
-        msg = f"The vector of the text {text!r:.60} has {len(checked)} numbers; those of its space have {dimension}."
+        msg = (
+            f"The vector of the text {text!r:.60} has {len(checked)} numbers; those of its space"
+            f" have {dimension}."
+        )
         raise ConfigError(msg)
     text_hash = hash_of(text)
     return StoredVector(text_hash, kind, numbers, _checksum(text_hash, kind, numbers))
 
 
 def decode_vector(stored: StoredVector, dimension: int) -> Embedding | bytes | None:
-    """A stored vector as it was given, a copy; None where what is stored is not that text's vector any more."""
+    """A stored vector as it was given, a copy; None where what is stored is not that text's vector
+    any more.
+    """
     text_hash, kind, numbers, checksum = stored
     if not isinstance(numbers, bytes) or kind not in (_DENSE, _SPARSE, _CODES):
         return None
@@ -202,13 +227,23 @@ def decode_vector(stored: StoredVector, dimension: int) -> Embedding | bytes | N
         return None
     if kind == _DENSE:
         vector = np.frombuffer(numbers, "<f4").astype(np.float32)
-        return vector if entries and dimension in (0, entries) and np.isfinite(vector).all() else None
-    dimensions, weights = np.frombuffer(numbers, "<u8", entries), np.frombuffer(numbers, "<f8", offset=8 * entries)
-    return dict(zip(dimensions.tolist(), weights.tolist(), strict=True)) if np.isfinite(weights).all() else None
+        return (
+            vector if entries and dimension in (0, entries) and np.isfinite(vector).all() else None
+        )
+    dimensions, weights = (
+        np.frombuffer(numbers, "<u8", entries),
+        np.frombuffer(numbers, "<f8", offset=8 * entries),
+    )
+    return (
+        dict(zip(dimensions.tolist(), weights.tolist(), strict=True))
+        if np.isfinite(weights).all()
+        else None
+    )
 
 
 def spec_names(identity: str, dimension: int, normalised: bool) -> tuple[str, str]:
-    """Provider and model as spec 004's table names them; what differs in any of the three gets different names.
+    """Provider and model as spec 004's table names them; what differs in any of the three gets
+    different names.
 
     Example:
         >>> spec_names("openai:text-embedding-3-small", 256, True)
@@ -220,19 +255,24 @@ def spec_names(identity: str, dimension: int, normalised: bool) -> tuple[str, st
     if not (provider and model):
         provider, model = "", identity
     details = ", ".join([str(dimension)] * bool(dimension) + ["normalised"] * bool(normalised))
-    # A model whose own name ends in a bracket gets one more, or it could be another one's name with its dimension.
+    # A model whose own name ends in a bracket gets one more, or it could be another one's name with
+    # its dimension.
     return provider, f"{model} ({details})" if details or model.endswith(")") else model
 
 
 def add_view(connection: sqlite3.Connection) -> None:
-    """Make spec 004's table as a temporary view ``embeddings`` of the tables ``vector`` and ``space``.
+    """Make spec 004's table as a temporary view ``embeddings`` of the tables ``vector`` and
+    ``space``.
 
     Its columns are the fields of `EmbeddingRow`, and ``row``, by which it can be read in pages.
     """
     functions: dict[str, tuple[int, Callable[..., Any]]] = {
         "embedding_id": (4, _embedding_id),
         "provider_name": (1, lambda identity: spec_names(identity, 0, False)[0]),
-        "model_name": (3, lambda identity, dimension, normalised: spec_names(identity, dimension, normalised)[1]),
+        "model_name": (
+            3,
+            lambda identity, dimension, normalised: spec_names(identity, dimension, normalised)[1],
+        ),
         "base64": (1, lambda numbers: base64.b64encode(numbers).decode()),
         "is_dense": (5, _is_dense),
     }
@@ -242,7 +282,9 @@ def add_view(connection: sqlite3.Connection) -> None:
 
 
 def _is_dense(text_hash: bytes, kind: int, numbers: bytes, checksum: int, dimension: int) -> bool:
-    return isinstance(decode_vector(StoredVector(text_hash, kind, numbers, checksum), dimension), np.ndarray)
+    return isinstance(
+        decode_vector(StoredVector(text_hash, kind, numbers, checksum), dimension), np.ndarray
+    )
 
 
 def _embedding_id(identity: str, dimension: int, normalised: int, text_hash: bytes) -> str:
@@ -262,11 +304,19 @@ _ROWS_AT_ONCE = 500
 _DAY_S = 86_400
 
 _PUT_SPACE = "INSERT INTO space (identity, input_type, dimension, normalised) VALUES (?, ?, ?, ?)"
-_FIND_SPACE = "SELECT id FROM space WHERE identity = ? AND input_type = ? AND dimension = ? AND normalised = ?"
+_FIND_SPACE = (
+    "SELECT id FROM space WHERE identity = ? AND input_type = ? AND dimension = ? AND"
+    " normalised = ?"
+)
 
-_FIND = "SELECT id, text_hash, kind, numbers, checksum FROM vector WHERE space = ? AND text_hash IN ({})"
+_FIND = (
+    "SELECT id, text_hash, kind, numbers, checksum FROM vector WHERE space = ? AND text_hash IN"
+    " ({})"
+)
 
-_FIRST_DENSE = "SELECT text_hash, kind, numbers, checksum FROM vector WHERE space = ? AND kind = 0 LIMIT 1"
+_FIRST_DENSE = (
+    "SELECT text_hash, kind, numbers, checksum FROM vector WHERE space = ? AND kind = 0 LIMIT 1"
+)
 
 _PUT = """
 INSERT INTO vector (space, text_hash, kind, numbers, checksum, created_at, updated_at, used)
@@ -290,10 +340,12 @@ DELETE FROM vector WHERE used < ? AND NOT EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class VectorSpace:
-    """Model settings that vectors depend on; part of the cache key. Vectors of different spaces are never mixed.
+    """Model settings that vectors depend on; part of the cache key. Vectors of different spaces are
+    never mixed.
 
     Args:
-        identity: The model, a text that is not blank; see `lazyrag.models.protocols.Embedder.identity`.
+        identity: The model, a text that is not blank; see
+            `lazyrag.models.protocols.Embedder.identity`.
         input_type: ``"document"`` or ``"query"``.
         dimension: Number of dimensions if known before the call, else 0.
         normalised: Whether vectors have length 1.
@@ -308,8 +360,14 @@ class VectorSpace:
     normalised: bool = False
 
     def __post_init__(self) -> None:
-        is_text = isinstance(self.identity, str) and bool(self.identity.strip()) and _is_unicode(self.identity)
-        require(is_text, "The identity of a vector space", self.identity, "a text that names the model")
+        is_text = (
+            isinstance(self.identity, str)
+            and bool(self.identity.strip())
+            and _is_unicode(self.identity)
+        )
+        require(
+            is_text, "The identity of a vector space", self.identity, "a text that names the model"
+        )
         validate_input_type(self.input_type)
         validate_integer("dimension", self.dimension, 0)
 
@@ -331,25 +389,29 @@ class CacheStats:
 
 @known_arguments
 class EmbeddingCache:
-    """Vectors by model and text in a SQLite file of their own, for any number of threads and processes at once.
+    """Vectors by model and text in a SQLite file of their own, for any number of threads and
+    processes at once.
 
-    A vector comes back bit for bit as it was stored. One whose row is damaged is never returned: every row carries a
-    checksum over text, kind and numbers. What one call stores is stored in one transaction, and is there after a crash.
+    A vector comes back bit for bit as it was stored. One whose row is damaged is never returned:
+    every row carries a checksum over text, kind and numbers. What one call stores is stored in one
+    transaction, and is there after a crash.
 
-    The file is bounded: when a write exceeds ``max_bytes``, least recently used vectors are evicted until 90% of
-    ``max_bytes`` remain. Reads write nothing: the uses of rows are written with the next `put_many`, with `close`, or
-    after 100,000 of them; a crash in between loses only these. Free space is used again; only `clear` and
-    `retain` shrink the file.
+    The file is bounded: when a write exceeds ``max_bytes``, least recently used vectors are evicted
+    until 90% of ``max_bytes`` remain. Reads write nothing: the uses of rows are written with the
+    next `put_many`, with `close`, or after 100,000 of them; a crash in between loses only these.
+    Free space is used again; only `clear` and `retain` shrink the file.
 
     Args:
         path: The file; made where there is none, in a folder that exists.
-        max_bytes: At least 1. Counted are vectors and 512 bytes for each. The file itself may be a little larger: by a
-            quarter for vectors of 1536 numbers, at worst by two thirds, for 512.
+        max_bytes: At least 1. Counted are vectors and 512 bytes for each. The file itself may be a
+            little larger: by a quarter for vectors of 1536 numbers, at worst by two thirds, for
+            512.
         timeout_s: How long to wait for another process that writes.
 
     Raises:
         ConfigError: If an argument is out of its range.
-        StoreError: If the file cannot be opened, is damaged, of a newer format, or no embedding cache.
+        StoreError: If the file cannot be opened, is damaged, of a newer format, or no embedding
+            cache.
 
     Example:
         >>> import pathlib, tempfile
@@ -362,7 +424,11 @@ class EmbeddingCache:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, max_bytes: int = _DEFAULT_MAX_BYTES, timeout_s: float = 30.0
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_bytes: int = _DEFAULT_MAX_BYTES,
+        timeout_s: float = 30.0,
     ) -> None:
         self.max_bytes = validate_integer("max_bytes", max_bytes, 1)
         self._counting = threading.Lock()
@@ -397,12 +463,16 @@ class EmbeddingCache:
         unfinished = target.with_name(target.name + ".unfinished")
         try:
             unfinished.unlink(missing_ok=True)
-            with self._database.reading() as connection, closing(sqlite3.connect(unfinished)) as copy:
+            with (
+                self._database.reading() as connection,
+                closing(sqlite3.connect(unfinished)) as copy,
+            ):
                 connection.backup(copy)
             unfinished.replace(target)
         except (OSError, sqlite3.Error) as exc:
             msg = (
-                f"The embedding cache cannot be copied to {str(target)!r}: {exc}. Look at its folder's room and rights."
+                f"The embedding cache cannot be copied to {str(target)!r}: {exc}. Look at its"
+                " folder's room and rights."
             )
             raise StoreError(msg, store=str(target)) from exc
         finally:
@@ -435,7 +505,8 @@ class EmbeddingCache:
             texts: Any number of texts, in any order.
 
         Returns:
-            For each text that is there its vector: (dim,) float32, or dimensions to weights; a copy of its own.
+            For each text that is there its vector: (dim,) float32, or dimensions to weights; a copy
+            of its own.
 
         Raises:
             StoreError: If the file cannot be read.
@@ -452,7 +523,8 @@ class EmbeddingCache:
                 used.append(row)
                 found[texts_by_hash[stored.text_hash]] = vector
         if damaged:
-            with self._database.writing() as connection:  # if another put a whole one there meanwhile, that goes too
+            # if another put a whole one there meanwhile, that goes too
+            with self._database.writing() as connection:
                 connection.executemany("DELETE FROM vector WHERE id = ?", damaged)
         self._count(used, misses=len(texts_by_hash) - len(used), damaged=len(damaged))
         return found
@@ -462,8 +534,8 @@ class EmbeddingCache:
 
         Args:
             space: Which model's, and how.
-            vectors: Texts to vectors: finite numbers, as many as the space's dimension where that is not 0; or
-                dimensions to weights; or bytes, which come back as they are.
+            vectors: Texts to vectors: finite numbers, as many as the space's dimension where that
+                is not 0; or dimensions to weights; or bytes, which come back as they are.
 
         Raises:
             ConfigError: If one is something else, or has another length than those stored before.
@@ -495,19 +567,25 @@ class EmbeddingCache:
         self._database.shrink()
 
     def retain(
-        self, texts: Iterable[tuple[str, Iterable[str]]], identities: Collection[str] = (), *, unused_days: int = 0
+        self,
+        texts: Iterable[tuple[str, Iterable[str]]],
+        identities: Collection[str] = (),
+        *,
+        unused_days: int = 0,
     ) -> None:
-        """Delete superseded vectors, and give the room back to the disk. It may be interrupted at any point.
+        """Delete superseded vectors, and give the room back to the disk. It may be interrupted at
+        any point.
 
-        What is stored or used meanwhile stays, and so do the vectors of queries of every model that is named. What
-        stays counts as used now.
+        What is stored or used meanwhile stays, and so do the vectors of queries of every model that
+        is named. What stays counts as used now.
 
         Args:
-            texts: Identities of models, each with texts of documents whose vectors stay; a model may come
-                repeatedly.
+            texts: Identities of models, each with texts of documents whose vectors stay; a model
+                may come repeatedly.
             identities: Models whose vectors all stay.
-            unused_days: Only delete superseded vectors, and those of queries, that were neither stored nor used for so
-                many days; the file keeps its size then. If there are no such vectors, texts are not read.
+            unused_days: Only delete superseded vectors, and those of queries, that were neither
+                stored nor used for so many days; the file keeps its size then. If there are no such
+                vectors, texts are not read.
 
         Raises:
             StoreError: If the file cannot be written.
@@ -515,13 +593,18 @@ class EmbeddingCache:
         with self._database.writing() as connection:
             tick = self._flush_uses(connection)
             before = tick - validate_integer("unused_days", unused_days, 0) * _DAY_S
-            if not connection.execute("SELECT 1 FROM vector WHERE used < ? LIMIT 1", (before,)).fetchone():
+            if not connection.execute(
+                "SELECT 1 FROM vector WHERE used < ? LIMIT 1", (before,)
+            ).fetchone():
                 return
             connection.execute(
-                "CREATE TEMP TABLE IF NOT EXISTS kept (identity, text_hash, UNIQUE (identity, text_hash))"
+                "CREATE TEMP TABLE IF NOT EXISTS kept (identity, text_hash, UNIQUE (identity,"
+                " text_hash))"
             )
             connection.execute("DELETE FROM kept")
-            connection.executemany("INSERT INTO kept VALUES (?, 'all')", [(one,) for one in identities])
+            connection.executemany(
+                "INSERT INTO kept VALUES (?, 'all')", [(one,) for one in identities]
+            )
         for identity, some in texts:  # read between transactions: it may be in another file
             rows = [(identity, hash_of(text)) for text in some]
             with self._database.writing() as connection:
@@ -541,10 +624,11 @@ class EmbeddingCache:
     def embeddings(self) -> Iterator[EmbeddingRow]:
         """The cache as spec 004's table, section 7, in the order in which its rows were made.
 
-        The table's key is (model_name, hash, provider_name), ours has more in it. So provider_name is what stands
-        before the first colon of the identity, if anything does; model_name is the rest, with dimension and
-        normalisation where they are known: ``"openai:text-embedding-3-small"`` with dimension 256 becomes
-        ``"openai"``, ``"text-embedding-3-small (256)"``. Embedded questions and sparse vectors are left out, and
+        The table's key is (model_name, hash, provider_name), ours has more in it. So provider_name
+        is what stands before the first colon of the identity, if anything does; model_name is the
+        rest, with dimension and normalisation where they are known:
+        ``"openai:text-embedding-3-small"`` with dimension 256 becomes ``"openai"``,
+        ``"text-embedding-3-small (256)"``. Embedded questions and sparse vectors are left out, and
         damaged rows. No two rows have the same key.
 
         The same rows are a view ``embeddings`` for SQL of your own, in `reading`.
@@ -564,7 +648,8 @@ class EmbeddingCache:
                 return
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """The file for SQL of your own that reads, in one short transaction; other threads wait for its end.
+        """The file for SQL of your own that reads, in one short transaction; other threads wait for
+        its end.
 
         Example:
             >>> import pathlib, tempfile
@@ -579,7 +664,11 @@ class EmbeddingCache:
         """Those of some texts that have a vector; this is no use of the vectors."""
         hashes = {hash_of(text): text for text in texts}
         found = (one for _, one in self._rows(space, list(hashes)))
-        return {hashes[one.text_hash] for one in found if decode_vector(one, space.dimension) is not None}
+        return {
+            hashes[one.text_hash]
+            for one in found
+            if decode_vector(one, space.dimension) is not None
+        }
 
     def _rows(self, space: VectorSpace, hashes: list[bytes]) -> list[tuple[int, StoredVector]]:
         rows: list[tuple[int, StoredVector]] = []
@@ -588,13 +677,18 @@ class EmbeddingCache:
             for start in range(0, len(hashes) if number is not None else 0, _HASHES_AT_ONCE):
                 some = hashes[start : start + _HASHES_AT_ONCE]
                 find = _FIND.format(", ".join("?" * len(some)))
-                rows += [(row, StoredVector(*rest)) for row, *rest in connection.execute(find, (number, *some))]
+                rows += [
+                    (row, StoredVector(*rest))
+                    for row, *rest in connection.execute(find, (number, *some))
+                ]
         return rows
 
     def _count(self, used: list[int], *, misses: int, damaged: int) -> None:
         with self._counting:
             was = self._stats
-            self._stats = CacheStats(was.hits + len(used), was.misses + misses, was.damaged + damaged)
+            self._stats = CacheStats(
+                was.hits + len(used), was.misses + misses, was.damaged + damaged
+            )
             self._used.update(used)
             many = len(self._used) >= _USES_AT_ONCE
         if many:
@@ -606,7 +700,8 @@ class EmbeddingCache:
             self._flush_uses(connection)
 
     def _flush_uses(self, connection: sqlite3.Connection) -> int:
-        """Mark rows as used now, in seconds since 1970; later than all others, also where the clock was set back.
+        """Mark rows as used now, in seconds since 1970; later than all others, also where the clock
+        was set back.
 
         Returns:
             The next tick, for rows that are stored after that.
@@ -616,7 +711,9 @@ class EmbeddingCache:
         with self._counting:
             used, self._used = self._used, set()
         # A row may have been deleted and its id reused: then another row is evicted a little later.
-        connection.executemany("UPDATE vector SET used = ? WHERE id = ?", ((tick, row) for row in sorted(used)))
+        connection.executemany(
+            "UPDATE vector SET used = ? WHERE id = ?", ((tick, row) for row in sorted(used))
+        )
         return int(tick) + 1
 
     def _evict(self, connection: sqlite3.Connection) -> None:
@@ -626,7 +723,9 @@ class EmbeddingCache:
             return
         surplus = total - int(_EVICTION_TARGET * self.max_bytes)
         last = (0, 0)
-        for used, row, size in connection.execute("SELECT used, id, length(numbers) FROM vector ORDER BY used, id"):
+        for used, row, size in connection.execute(
+            "SELECT used, id, length(numbers) FROM vector ORDER BY used, id"
+        ):
             last = used, row
             surplus -= size + ROW_BYTES
             if surplus <= 0:
@@ -644,8 +743,12 @@ def _number_of(connection: sqlite3.Connection, space: VectorSpace) -> int | None
     return found[0] if found else None
 
 
-def _check_lengths(connection: sqlite3.Connection, number: int | None, entries: Sequence[StoredVector]) -> None:
-    """Dense vectors of one space have one length, also where none was known before the first call."""
+def _check_lengths(
+    connection: sqlite3.Connection, number: int | None, entries: Sequence[StoredVector]
+) -> None:
+    """Dense vectors of one space have one length, also where none was known before the first
+    call.
+    """
     lengths = {len(one.numbers) // 4 for one in entries if one.kind == 0}
     stored = connection.execute(_FIRST_DENSE, (number,)).fetchone() if lengths else None
     if stored and (first := decode_vector(StoredVector(*stored), 0)) is not None:
@@ -653,8 +756,9 @@ def _check_lengths(connection: sqlite3.Connection, number: int | None, entries: 
     if len(lengths) > 1:
         counts = " and ".join(map(str, sorted(lengths)))
         msg = (
-            f"Vectors of {counts} numbers cannot be the same model's. Give each model, and each dimension of one, an "
-            "identity of its own; if a model has changed under its identity, clear the cache."
+            f"Vectors of {counts} numbers cannot be the same model's. Give each model, and each"
+            " dimension of one, an identity of its own; if a model has changed under its identity,"
+            " clear the cache."
         )
         raise ConfigError(msg)
 
@@ -677,20 +781,22 @@ _LOOKED_UP_AT_ONCE = 1024  # texts; bounds the memory of one batch of vectors th
 
 @known_arguments
 class CachedEmbedder:
-    """Embedder that caches another one's vectors on disk. Takes any embedder or bare callable; a `BatchEmbedder`.
+    """Embedder that caches another one's vectors on disk. Takes any embedder or bare callable; a
+    `BatchEmbedder`.
 
-    Each batch is stored before it is returned, so a later error or crash cannot lose it. A text without a valid vector
-    fails alone and is not stored. If the cache cannot be read, that is an error, raised before the model is called. If
-    it cannot be written, the vectors are still returned, with a `CacheWarning`, and the call stores nothing more.
+    Each batch is stored before it is returned, so a later error or crash cannot lose it. A text
+    without a valid vector fails alone and is not stored. If the cache cannot be read, that is an
+    error, raised before the model is called. If it cannot be written, the vectors are still
+    returned, with a `CacheWarning`, and the call stores nothing more.
 
-    Threads and processes may share it. Two that embed the same new text at the same time may both call the model; the
-    vector stored last remains.
+    Threads and processes may share it. Two that embed the same new text at the same time may both
+    call the model; the vector stored last remains.
 
     Args:
         embedder: The embedder; see `lazyrag.models.embedding.as_embedder`.
         cache: An `EmbeddingCache`, or the path of one, which is opened now and closed by `close`.
-        identity: What the vectors depend on: model, revision, prompts ... By default that of the embedder. Read once,
-            together with the embedder's dimension: both are part of the key.
+        identity: What the vectors depend on: model, revision, prompts ... By default that of the
+            embedder. Read once, together with the embedder's dimension: both are part of the key.
 
     Raises:
         ConfigError: If there is no identity, or the embedder is invalid.
@@ -722,7 +828,9 @@ class CachedEmbedder:
         self.embedder = as_embedder(embedder)
         self.identity = _identity(self.embedder, identity)
         self._space = VectorSpace(
-            self.identity, dimension=self.embedder.dimension or 0, normalised=self.embedder.normalised
+            self.identity,
+            dimension=self.embedder.dimension or 0,
+            normalised=self.embedder.normalised,
         )
         self.checked_embedder = CheckedEmbedder(self.embedder, f"The embedder {self.identity!r}")
         batch_size = getattr(self.embedder, "batch_size", None)
@@ -756,10 +864,12 @@ class CachedEmbedder:
         return self.embedder.normalised
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix | Any:
-        """Embed texts, all or nothing; what was embedded before another text failed stays in the cache.
+        """Embed texts, all or nothing; what was embedded before another text failed stays in the
+        cache.
 
         Returns:
-            (n, dim) float32; or a list of n dicts from dimension to weight where vectors are sparse.
+            (n, dim) float32; or a list of n dicts from dimension to weight where vectors are
+            sparse.
 
         Raises:
             EmbeddingError: If a text has no vector; the error of the first one.
@@ -769,10 +879,14 @@ class CachedEmbedder:
         for batch in self.embed_batches(texts, input_type):
             found.update(zip(batch.positions, batch.results, strict=True))
         return stack_embeddings(
-            [found[position] for position in range(len(found))], self.checked_embedder.name, self.dimension or 0
+            [found[position] for position in range(len(found))],
+            self.checked_embedder.name,
+            self.dimension or 0,
         )
 
-    def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
+    def embed_batches(
+        self, texts: Sequence[str], input_type: InputType = "document"
+    ) -> Iterator[EmbeddedBatch]:
         """Return cached vectors, then new ones batch by batch; equal texts are embedded once."""
         positions: dict[str, list[int]] = {}
         blank: list[tuple[int, EmbeddingError]] = []
@@ -796,7 +910,10 @@ class CachedEmbedder:
                 yield _batch(positions, found)
         storing = True
         for batch in self.checked_embedder.batches(missing, dimension, input_type):
-            results = {missing[at]: result for at, result in zip(batch.positions, batch.results, strict=True)}
+            results = {
+                missing[at]: result
+                for at, result in zip(batch.positions, batch.results, strict=True)
+            }
             storing = storing and self._store(space, results)
             yield _batch(positions, results)
 
@@ -811,13 +928,19 @@ class CachedEmbedder:
 
     def _store(self, space: VectorSpace, results: Mapping[str, Embedded]) -> bool:
         """Store vectors; return False after a failed write."""
-        vectors = {text: result for text, result in results.items() if not isinstance(result, EmbeddingError)}
+        vectors = {
+            text: result
+            for text, result in results.items()
+            if not isinstance(result, EmbeddingError)
+        }
         try:
             self.cache.put_many(space, vectors)
         except (ConfigError, StoreError) as exc:
-            # Only a warning, since the model has answered, and the caller can go on with that. And no second try in
-            # this call: waiting for a lock takes half a minute each time.
-            warn_user(f"Could not cache the vectors of {self.identity!r}: {sentence(exc)}", CacheWarning)
+            # Only a warning, since the model has answered, and the caller can go on with that. And
+            # no second try in this call: waiting for a lock takes half a minute each time.
+            warn_user(
+                f"Could not cache the vectors of {self.identity!r}: {sentence(exc)}", CacheWarning
+            )
             return False
         return True
 
@@ -826,16 +949,20 @@ def _identity(embedder: Embedder, given: str | None) -> str:
     identity = embedder.identity if given is None else given
     if not identity:
         function = getattr(embedder, "function", embedder)
-        name = getattr(function, "__qualname__", type(function).__qualname__)  # its repr may show keys
+        # its repr may show keys
+        name = getattr(function, "__qualname__", type(function).__qualname__)
         msg = (
-            f"CachedEmbedder got {name}, which does not say which model it is; a cache could give its vectors to "
-            "another model, or another's to it. Pass identity='provider:model', or give it an attribute identity."
+            f"CachedEmbedder got {name}, which does not say which model it is; a cache could give"
+            " its vectors to another model, or another's to it. Pass identity='provider:model', or"
+            " give it an attribute identity."
         )
         raise ConfigError(msg)
     return identity
 
 
-def _batch(positions: Mapping[str, Sequence[int]], results: Mapping[str, Embedded]) -> EmbeddedBatch:
+def _batch(
+    positions: Mapping[str, Sequence[int]], results: Mapping[str, Embedded]
+) -> EmbeddedBatch:
     """Results by text as results by place; equal texts share one."""
     pairs = [(position, result) for text, result in results.items() for position in positions[text]]
     return EmbeddedBatch([position for position, _ in pairs], [result for _, result in pairs])

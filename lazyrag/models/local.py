@@ -11,9 +11,21 @@ from typing import Any, TypeAlias
 from lazyrag.errors import ConfigError, MissingDependencyError, RetrievalError
 from lazyrag.models.concurrency import in_thread
 from lazyrag.models.onnx.models import OnnxCrossEncoder
-from lazyrag.models.onnx.session import TOKENIZER, AmbiguousModelError, FileFingerprint, find_model, ways_to_download
+from lazyrag.models.onnx.session import (
+    TOKENIZER,
+    AmbiguousModelError,
+    FileFingerprint,
+    find_model,
+    ways_to_download,
+)
 from lazyrag.models.protocols import RerankModel
-from lazyrag.models.rerank import RerankCallable, as_rerank_model, checked_documents, checked_query, checked_ranking
+from lazyrag.models.rerank import (
+    RerankCallable,
+    as_rerank_model,
+    checked_documents,
+    checked_query,
+    checked_ranking,
+)
 from lazyrag.models.sentence_transformers import SentenceTransformerCrossEncoder
 from lazyrag.validation import known_arguments, validate_integer
 
@@ -27,20 +39,21 @@ _loaded: dict[tuple[Path, int | None], tuple[FileFingerprint, RerankModel]] = {}
 
 
 def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> RerankModel:
-    """Load the cross-encoder of a folder, or of an id in the cache of the hub or of ModelScope. Nothing is downloaded.
+    """Load the cross-encoder of a folder, or of an id in the cache of the hub or of ModelScope.
+    Nothing is downloaded.
 
     A folder with an ONNX file gives an `OnnxCrossEncoder`, one with torch weights only a
-    `SentenceTransformerCrossEncoder`. A model is loaded once in a process and shared by all threads, until a file in
-    its folder changes.
+    `SentenceTransformerCrossEncoder`. A model is loaded once in a process and shared by all
+    threads, until a file in its folder changes.
 
     Args:
-        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one model on
-            this machine has it.
+        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one
+            model on this machine has it.
         batch_size: Number of pairs in a batch, at least 1; None leaves it to the class.
 
     Raises:
-        ConfigError: If it is missing, or no cross-encoder with one label. For several labels or other settings use the
-            classes.
+        ConfigError: If it is missing, or no cross-encoder with one label. For several labels or
+            other settings use the classes.
         MissingDependencyError: If a package is missing; the message names the extra.
     """
     folder = _folder(model)
@@ -58,17 +71,23 @@ def _folder(model: LocalModel) -> Path:
         # The tokenizer of older torch models is in other files.
         return find_model(model, marker_files=(TOKENIZER, "config.json")).path.resolve()
     except MissingDependencyError as exc:  # huggingface_hub, for the hub's cache
-        raise MissingDependencyError(f"There is no folder {str(model)!r}, and to find a model by name: {exc}") from exc
+        raise MissingDependencyError(
+            f"There is no folder {str(model)!r}, and to find a model by name: {exc}"
+        ) from exc
     except AmbiguousModelError:
         raise
     except ConfigError as exc:
-        if not isinstance(model, (str, os.PathLike)) or not str(model).strip() or Path(model).is_file():
+        if (
+            not isinstance(model, (str, os.PathLike))
+            or not str(model).strip()
+            or Path(model).is_file()
+        ):
             raise
         msg = (
-            f"There is no rerank model {str(model)!r} on this machine, neither a folder nor in the cache of the hub or "
-            f"of ModelScope. Nothing is downloaded by itself. Run: {ways_to_download(str(model))}. For torch weights "
-            f"run hf download. Or pass a folder or a model: OnnxCrossEncoder({str(model)!r}, download=True), "
-            "HttpRerankModel."
+            f"There is no rerank model {str(model)!r} on this machine, neither a folder nor in the"
+            " cache of the hub or of ModelScope. Nothing is downloaded by itself. Run:"
+            f" {ways_to_download(str(model))}. For torch weights run hf download. Or pass a folder"
+            f" or a model: OnnxCrossEncoder({str(model)!r}, download=True), HttpRerankModel."
         )
         raise ConfigError(msg) from exc
 
@@ -79,8 +98,8 @@ def _load(folder: Path, batch_size: int | None) -> RerankModel:
     if any(folder.glob("*.safetensors")) or any(folder.glob("pytorch_model*.bin")):
         return SentenceTransformerCrossEncoder(folder, batch_size=batch_size or 32)
     msg = (
-        f"{folder} has neither an ONNX file nor torch weights. Export the model there ('optimum-cli export onnx "
-        "--model NAME FOLDER'), or download all of it."
+        f"{folder} has neither an ONNX file nor torch weights. Export the model there ('optimum-cli"
+        " export onnx --model NAME FOLDER'), or download all of it."
     )
     raise ConfigError(msg)
 
@@ -88,12 +107,15 @@ def _load(folder: Path, batch_size: int | None) -> RerankModel:
 class AsyncReranker:
     """Rerank model with the methods of spec 003: `rerank` for event loops, and `get_scores`.
 
-    A model with ``arerank``, such as `lazyrag.HttpRerankModel`, is awaited: cancelling the task ends its call. Any
-    other model runs in a thread; cancelling returns immediately, and the computation ends by itself.
+    A model with ``arerank``, such as `lazyrag.HttpRerankModel`, is awaited: cancelling the task
+    ends its call. Any other model runs in a thread; cancelling returns immediately, and the
+    computation ends by itself.
 
     Args:
-        model: A `RerankModel`; a callable ``model(query, documents=[...], top_n=n) -> [(index, score), ...]``; or a
-            folder or a name in the hub's cache on this machine, see `lazyrag.models.local.local_rerank_model`.
+        model: A `RerankModel`; a callable ``model(query, documents=[...],
+            top_n=n) -> [(index, score), ...]``; or a folder
+            or a name in the hub's cache on this machine, see
+            `lazyrag.models.local.local_rerank_model`.
 
     Raises:
         ConfigError: If the model is invalid or missing.
@@ -108,12 +130,18 @@ class AsyncReranker:
     """
 
     def __init__(self, model: RerankModel | RerankCallable | LocalModel) -> None:
-        self.model = local_rerank_model(model) if isinstance(model, (str, os.PathLike)) else as_rerank_model(model)
+        self.model = (
+            local_rerank_model(model)
+            if isinstance(model, (str, os.PathLike))
+            else as_rerank_model(model)
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
 
-    async def rerank(self, query: str, documents: Sequence[str], top_k: int = 5) -> list[tuple[int, float]]:
+    async def rerank(
+        self, query: str, documents: Sequence[str], top_k: int = 5
+    ) -> list[tuple[int, float]]:
         """Rank documents.
 
         Args:
@@ -132,7 +160,9 @@ class AsyncReranker:
         found, most = checked_documents(documents, validate_integer("top_k", top_k, 1))
         if not found:
             return []
-        return checked_ranking(await self._arerank(query, found, most), len(found), repr(self.model))[:most]
+        return checked_ranking(
+            await self._arerank(query, found, most), len(found), repr(self.model)
+        )[:most]
 
     def get_scores(self, query: str, documents: Sequence[str]) -> list[float]:
         """Return the score of each document, in order. It blocks; in event loops use `aget_scores`.
@@ -160,7 +190,9 @@ class AsyncReranker:
     def _in_order(self, returned: Any, count: int) -> list[float]:
         scores = dict(checked_ranking(returned, count, repr(self.model)))
         if len(scores) < count:
-            raise RetrievalError(f"{self.model!r} returned {len(scores)} scores for {count} documents.")
+            raise RetrievalError(
+                f"{self.model!r} returned {len(scores)} scores for {count} documents."
+            )
         return [scores[position] for position in range(count)]
 
 
@@ -168,12 +200,13 @@ class AsyncReranker:
 class CrossEncoderReranker(AsyncReranker):
     """Cross-encoder by name (spec 003); for other rerank models use `AsyncReranker`.
 
-    The model is loaded on creation, once in a process. Nothing is downloaded: an id is looked up in the cache
-    of the hub or of ModelScope; the error says how to get it.
+    The model is loaded on creation, once in a process. Nothing is downloaded: an id is looked up in
+    the cache of the hub or of ModelScope; the error says how to get it.
 
     Args:
-        model_name: A folder with an ONNX file, or with weights for torch; or an id on the hub; or a `RerankModel`, such
-            as `lazyrag.models.OnnxCrossEncoder("BAAI/bge-reranker-large", download=True)`, which downloads.
+        model_name: A folder with an ONNX file, or with weights for torch; or an id on the hub; or a
+            `RerankModel`, such as `lazyrag.models.OnnxCrossEncoder("BAAI/bge-reranker-large",
+            download=True)`, which downloads.
 
     Raises:
         ConfigError: If there is no such model on this machine.

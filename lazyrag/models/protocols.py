@@ -7,11 +7,26 @@ import math
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeGuard,
+    cast,
+    runtime_checkable,
+)
 
 from lazyrag.errors import ConfigError
 from lazyrag.types import Embedding, Matrix
-from lazyrag.validation import is_list_of, require, validate_boolean, validate_choice, validate_integer
+from lazyrag.validation import (
+    is_list_of,
+    require,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+)
 
 if TYPE_CHECKING:
     from lazyrag.errors import EmbeddingError
@@ -43,13 +58,15 @@ class EmbeddedBatch:
 class Embedder(Protocol):
     """Turns texts into vectors, many at once.
 
-    An optional attribute ``probe = False`` says that a Document need not compare the vector of a probe text with the
-    stored one when it is opened, as the identity covers everything, or calls are too expensive.
+    An optional attribute ``probe = False`` says that a Document need not compare the vector of a
+    probe text with the stored one when it is opened, as the identity covers everything, or calls
+    are too expensive.
     """
 
     @property
     def identity(self) -> str:
-        """Name of everything the vectors depend on: model, revision, pooling, dimension. Equal names: equal vectors.
+        """Name of everything the vectors depend on: model, revision, pooling, dimension. Equal
+        names: equal vectors.
 
         Part of stored names and cache keys, so it must hold no secret. "" if unknown.
         """
@@ -70,7 +87,9 @@ class Embedder(Protocol):
         """Whether vectors have unit length."""
         ...
 
-    def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Any] | Matrix:
+    def embed(
+        self, texts: Sequence[str], input_type: InputType = "document"
+    ) -> Sequence[Any] | Matrix:
         """Embed texts.
 
         Args:
@@ -78,8 +97,9 @@ class Embedder(Protocol):
             input_type: Whether they are queries or documents.
 
         Returns:
-            n vectors in input order: an array of shape (n, dim), a list of lists, or a list of dicts from dimension to
-            weight. An exception in place of a vector marks that text as failed.
+            n vectors in input order: an array of shape (n, dim), a list of lists, or a list of
+            dicts from dimension to weight. An exception in place of a vector marks that text as
+            failed.
 
         Raises:
             EmbeddingError: If a text cannot be embedded.
@@ -89,10 +109,16 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class BatchEmbedder(Embedder, Protocol):
-    """An `Embedder` that yields each batch as soon as it is finished, so that a cache can store it at once."""
+    """An `Embedder` that yields each batch as soon as it is finished, so that a cache can store it
+    at once.
+    """
 
-    def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
-        """Embed texts. Every position is yielded exactly once, batches in any order; a bad text fails alone."""
+    def embed_batches(
+        self, texts: Sequence[str], input_type: InputType = "document"
+    ) -> Iterator[EmbeddedBatch]:
+        """Embed texts. Every position is yielded exactly once, batches in any order; a bad text
+        fails alone.
+        """
         ...
 
 
@@ -100,7 +126,8 @@ _MEMBERS = ("identity", "dimension", "max_tokens", "normalised")
 
 
 def missing_members(value: object, members: Sequence[str]) -> list[str]:
-    """Members that an object lacks. Properties are not computed, as `isinstance` does on Python 3.11.
+    """Members that an object lacks. Properties are not computed, as `isinstance` does on Python
+    3.11.
 
     Example:
         >>> missing_members("tea", ["upper", "brew"])
@@ -110,7 +137,8 @@ def missing_members(value: object, members: Sequence[str]) -> list[str]:
     return [
         name
         for name in members
-        if inspect.getattr_static(value, name, absent) is absent and getattr(value, name, absent) is absent
+        if inspect.getattr_static(value, name, absent) is absent
+        and getattr(value, name, absent) is absent
     ]
 
 
@@ -130,8 +158,9 @@ class Message:
 
     Args:
         role: ``"system"``, ``"user"`` or ``"assistant"``.
-        content: A text; or for models that see images a list of parts in the format of OpenAI's chat API:
-            ``{"type": "text", "text": ...}`` and ``{"type": "image_url", "image_url": {"url": ...}}``.
+        content: A text; or for models that see images a list of parts in the format of OpenAI's
+            chat API: ``{"type": "text", "text": ...}`` and ``{"type":
+            "image_url", "image_url": {"url": ...}}``.
     """
 
     role: Literal["system", "user", "assistant"]
@@ -139,8 +168,15 @@ class Message:
 
     def __post_init__(self) -> None:
         validate_choice("role", self.role, ROLES)
-        is_parts = is_list_of(self.content, Mapping) and all("type" in part for part in self.content)
-        require(isinstance(self.content, str) or is_parts, "content", self.content, "a string, or a list of parts")
+        is_parts = is_list_of(self.content, Mapping) and all(
+            "type" in part for part in self.content
+        )
+        require(
+            isinstance(self.content, str) or is_parts,
+            "content",
+            self.content,
+            "a string, or a list of parts",
+        )
 
     @property
     def text(self) -> str:
@@ -175,7 +211,9 @@ def as_messages(prompt: Prompt, name: str = "The prompt") -> tuple[Message, ...]
         if isinstance(one, Mapping) and one.keys() == {"role", "content"}:
             one = Message(cast("Any", one["role"]), one["content"])  # noqa: PLW2901
         if not isinstance(one, Message):
-            raise ConfigError(f"A message must be a Message or {{'role': ..., 'content': ...}}; got {one!r:.80}.")
+            raise ConfigError(
+                f"A message must be a Message or {{'role': ..., 'content': ...}}; got {one!r:.80}."
+            )
         messages.append(one)
     if not any(one.text.strip() for one in messages):
         raise ConfigError(f"{name} must not be blank; got {prompt!r:.80}.")
@@ -217,11 +255,13 @@ single_try: ContextVar[bool] = ContextVar("lazyrag_single_try", default=False)
 """Set, calls of endpoints are not retried."""
 
 usage_of_calls: ContextVar[list[Usage] | None] = ContextVar("lazyrag_usage", default=None)
-"""A list that takes the usage of each model call in this context, as models report it; None for no list."""
+"""A list that takes the usage of each model call in this context, as models report it; None for no
+list."""
 
 
 def report_usage(usage: Usage | None) -> None:
-    """Add the usage of a call to the list in `usage_of_calls`, if there is one; None if the model reports none.
+    """Add the usage of a call to the list in `usage_of_calls`, if there is one; None if the model
+    reports none.
 
     Example:
         >>> calls = []
@@ -285,9 +325,9 @@ class ChatOptions:
         seed: Random seed, for models that support one.
         logprobs: Whether to request the log probabilities of tokens.
         extra: Further parameters of the endpoint, sent as they are.
-        json_schema: JSON schema of the answer (structured output). `lazyrag.HttpChatModel` sends it as
-            ``response_format``, and leaves it out for models whose endpoint rejects it: say in the prompt as well that
-            the answer is JSON.
+        json_schema: JSON schema of the answer (structured output). `lazyrag.HttpChatModel` sends it
+            as ``response_format``, and leaves it out for models whose endpoint rejects it: say in
+            the prompt as well that the answer is JSON.
     """
 
     n: int = 1
@@ -297,7 +337,8 @@ class ChatOptions:
     seed: int | None = None
     logprobs: bool = False
     extra: Mapping[str, Any] | None = None
-    json_schema: Mapping[str, Any] | None = field(default=None, repr=False)  # no setting of the model
+    # no setting of the model
+    json_schema: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         temperature, stop = self.temperature, self.stop
@@ -306,12 +347,19 @@ class ChatOptions:
             validate_integer("max_tokens", self.max_tokens, 1)
         if self.seed is not None:
             validate_integer("seed", self.seed, -(2**63))
-        is_number = temperature is None or (isinstance(temperature, (int, float)) and 0 <= temperature < math.inf)
+        is_number = temperature is None or (
+            isinstance(temperature, (int, float)) and 0 <= temperature < math.inf
+        )
         require(is_number, "temperature", temperature, "a number >= 0 or None")
         validate_boolean("logprobs", self.logprobs)
         for name, value in (("extra", self.extra), ("json_schema", self.json_schema)):
             require(value is None or isinstance(value, Mapping), name, value, "a mapping or None")
-        require(stop is None or (is_list_of(stop, str) and all(stop)), "stop", stop, "a list of non-empty strings")
+        require(
+            stop is None or (is_list_of(stop, str) and all(stop)),
+            "stop",
+            stop,
+            "a list of non-empty strings",
+        )
 
 
 @runtime_checkable
@@ -339,7 +387,9 @@ class ChatModel(Protocol):
         """Stream an answer. Closing the iterator ends the call."""
         ...
 
-    def astream(self, prompt: Prompt, options: ChatOptions | None = None) -> AsyncIterator[ChatDelta]:
+    def astream(
+        self, prompt: Prompt, options: ChatOptions | None = None
+    ) -> AsyncIterator[ChatDelta]:
         """Stream an answer, in any event loop."""
         ...
 
@@ -353,7 +403,9 @@ class RerankModel(Protocol):
         """Name of the model for traces and cache keys, without secrets; "" if unknown."""
         ...
 
-    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+    def __call__(
+        self, query: str, documents: Sequence[str], top_n: int | None = None
+    ) -> list[tuple[int, float]]:
         """Rank documents.
 
         Args:
@@ -362,8 +414,8 @@ class RerankModel(Protocol):
             top_n: Maximum number of results, at least 1; None returns all.
 
         Returns:
-            Pairs (index into documents, score), best first, ties by index. Higher scores are better. Scores of
-            different queries are comparable only where the model says so.
+            Pairs (index into documents, score), best first, ties by index. Higher scores are
+            better. Scores of different queries are comparable only where the model says so.
 
         Raises:
             RetrievalError: If the model fails, or its response cannot be used.

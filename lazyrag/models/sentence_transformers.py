@@ -13,11 +13,19 @@ from lazyrag.models.embedding import blank_error, is_embeddable, shown
 from lazyrag.models.onnx.session import FileFingerprint, unknown_share
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
-from lazyrag.validation import known_arguments, require, sendable, validate_boolean, validate_choice, validate_integer
+from lazyrag.validation import (
+    known_arguments,
+    require,
+    sendable,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+)
 
 TooLong = Literal["raise", "cut"]
 
-_FILES = {".json", ".safetensors", ".bin", ".txt", ".model"}  # where a folder says what its model computes
+# where a folder says what its model computes
+_FILES = {".json", ".safetensors", ".bin", ".txt", ".model"}
 _NO_LIMIT = 1_000_000  # tokens; some tokenizers say 1e30
 
 
@@ -32,7 +40,9 @@ class _PackageModel:
         options: Arguments of the class.
     """
 
-    def __init__(self, make: str, model: Any, too_long: TooLong, batch_size: int, **options: Any) -> None:
+    def __init__(
+        self, make: str, model: Any, too_long: TooLong, batch_size: int, **options: Any
+    ) -> None:
         try:
             import sentence_transformers  # an extra's package; with torch, it takes seconds
         except ModuleNotFoundError as exc:
@@ -50,14 +60,18 @@ class _PackageModel:
 
     @property
     def identity(self) -> str:
-        """Name with a hash of the files, or with the commit; "" for a model that was passed as an object."""
+        """Name with a hash of the files, or with the commit; "" for a model that was passed as an
+        object.
+        """
         if self._identity is None:
             self._identity = _identity(self.model, self._given, self._contents, self._settings())
         return self._identity
 
     @property
     def probe(self) -> bool:
-        """Whether a Document compares a vector with a stored one: the identity does not cover the model."""
+        """Whether a Document compares a vector with a stored one: the identity does not cover the
+        model.
+        """
         return not self.identity
 
     def _settings(self) -> dict[str, Any]:
@@ -66,16 +80,22 @@ class _PackageModel:
 
     def _limit(self) -> int | None:
         """Return the maximum number of tokens; older cross-encoders have another name for it."""
-        limit = getattr(self.model, "max_seq_length", None) or getattr(self.model, "max_length", None)
+        limit = getattr(self.model, "max_seq_length", None) or getattr(
+            self.model, "max_length", None
+        )
         return limit if isinstance(limit, int) and limit < _NO_LIMIT else None
 
     def _length_errors(self, names: Sequence[str], *texts: list[str]) -> list[str | None]:
-        """Say for each text or pair what is wrong with its length, special tokens included; None where nothing is."""
+        """Say for each text or pair what is wrong with its length, special tokens included; None
+        where nothing is.
+        """
         limit = self._limit()
         if limit is None or self._cuts or not names:
             return [None] * len(names)
         encoded = self.model.tokenizer(*texts, truncation=False, padding=False, verbose=False)
-        advice = f"the limit of {self.name!r} is {limit}. Make smaller chunks, or pass too_long='cut'."
+        advice = (
+            f"the limit of {self.name!r} is {limit}. Make smaller chunks, or pass too_long='cut'."
+        )
         return [
             f"The text {shown(name)} has {len(ids)} tokens; {advice}" if len(ids) > limit else None
             for name, ids in zip(names, encoded["input_ids"], strict=True)
@@ -87,16 +107,18 @@ class _PackageModel:
 class SentenceTransformerEmbedder(_PackageModel):
     """A model of sentence-transformers as an `Embedder`.
 
-    Queries and documents get the model's prompts for them. The package truncates long texts silently; here they fail,
-    unless ``too_long="cut"``.
+    Queries and documents get the model's prompts for them. The package truncates long texts
+    silently; here they fail, unless ``too_long="cut"``.
 
     Args:
-        model: A folder, an id on the hub (looked up on this machine only), or a ``SentenceTransformer``.
+        model: A folder, an id on the hub (looked up on this machine only), or a
+            ``SentenceTransformer``.
         download: Whether to download missing files from the hub.
         revision: A branch, tag or commit on the hub; None for the main branch.
         device: Device of torch: ``"cpu"``, ``"cuda"``; None lets the package choose.
         normalise: Whether to scale vectors to unit length.
-        too_long: How to handle a text that exceeds the model's limit: ``"raise"`` fails it, ``"cut"`` truncates it.
+        too_long: How to handle a text that exceeds the model's limit: ``"raise"`` fails it,
+            ``"cut"`` truncates it.
         batch_size: Maximum number of texts in a batch.
 
     Raises:
@@ -127,7 +149,10 @@ class SentenceTransformerEmbedder(_PackageModel):
     def dimension(self) -> int | None:
         """Length of a vector; None if unknown."""
         # Renamed in release 5; the old name warns.
-        function = getattr(self.model, "get_embedding_dimension", None) or self.model.get_sentence_embedding_dimension
+        function = (
+            getattr(self.model, "get_embedding_dimension", None)
+            or self.model.get_sentence_embedding_dimension
+        )
         dimension: int | None = function()
         return dimension
 
@@ -144,7 +169,8 @@ class SentenceTransformerEmbedder(_PackageModel):
             input_type: Whether they are queries or documents.
 
         Returns:
-            n vectors, (dimension,) float32 each; an `EmbeddingError` in place of a vector for a text that fails.
+            n vectors, (dimension,) float32 each; an `EmbeddingError` in place of a vector for a
+            text that fails.
 
         Raises:
             EmbeddingError: If the model fails.
@@ -159,7 +185,11 @@ class SentenceTransformerEmbedder(_PackageModel):
             results[position] = error and EmbeddingError(error)
         good = [position for position in good if results[position] is None]
         try:
-            vectors = self._encode([texts[position] for position in good], input_type, name) if good else []
+            vectors = (
+                self._encode([texts[position] for position in good], input_type, name)
+                if good
+                else []
+            )
         except Exception as exc:
             raise EmbeddingError(f"{self!r} failed: {sentence(exc)}") from exc
         for position, vector in zip(good, vectors, strict=True):
@@ -167,12 +197,15 @@ class SentenceTransformerEmbedder(_PackageModel):
         return results
 
     def unknown_share(self, text: str) -> float | None:
-        """Return the share of a text's letters that the vocabulary lacks; None if the tokenizer cannot tell."""
+        """Return the share of a text's letters that the vocabulary lacks; None if the tokenizer
+        cannot tell.
+        """
         tokenizer = getattr(getattr(self.model, "tokenizer", None), "backend_tokenizer", None)
         return None if tokenizer is None else unknown_share(tokenizer, text)
 
     def _encode(self, texts: list[str], input_type: InputType, prompt_name: str | None) -> Any:
-        # encode_query and encode_document, of release 5, also choose between the modules of a Router.
+        # encode_query and encode_document, of release 5, also choose between the modules of a
+        # Router.
         encode = getattr(self.model, f"encode_{input_type}", self.model.encode)
         return encode(
             texts,
@@ -184,10 +217,14 @@ class SentenceTransformerEmbedder(_PackageModel):
         )
 
     def _prompt(self, input_type: InputType) -> tuple[str | None, str]:
-        """Return the name of the model's prompt for this type of text, None if there is none, and the prompt."""
+        """Return the name of the model's prompt for this type of text, None if there is none, and
+        the prompt.
+        """
         prompts = self.model.prompts or {}
         names = ("query",) if input_type == "query" else ("document", "passage", "corpus")
-        name = next((one for one in (*names, self.model.default_prompt_name) if one in prompts), None)
+        name = next(
+            (one for one in (*names, self.model.default_prompt_name) if one in prompts), None
+        )
         return name, prompts.get(name) or ""
 
 
@@ -195,8 +232,9 @@ class SentenceTransformerEmbedder(_PackageModel):
 class SentenceTransformerCrossEncoder(_PackageModel):
     """A ``CrossEncoder`` of sentence-transformers, with one label, as a `RerankModel`.
 
-    Scores are those of the package, usually of a sigmoid, in [0, 1]. A pair that exceeds the model's limit fails the
-    call, unless ``too_long="cut"``; an `OnnxCrossEncoder` reads such documents in windows.
+    Scores are those of the package, usually of a sigmoid, in [0, 1]. A pair that exceeds the
+    model's limit fails the call, unless ``too_long="cut"``; an `OnnxCrossEncoder` reads such
+    documents in windows.
 
     Args:
         model: A folder, an id on the hub (looked up on this machine only), or a ``CrossEncoder``.
@@ -227,7 +265,9 @@ class SentenceTransformerCrossEncoder(_PackageModel):
         if labels != 1:
             raise ConfigError(f"{self.name!r} has {labels} labels; a rerank model has one.")
 
-    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+    def __call__(
+        self, query: str, documents: Sequence[str], top_n: int | None = None
+    ) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`. A pair that is too long is a RetrievalError."""
         checked_query(query)
         found, limit = checked_documents(documents, top_n)
@@ -236,11 +276,17 @@ class SentenceTransformerCrossEncoder(_PackageModel):
             raise RetrievalError(error)
         try:
             pairs = [(query, document) for document in distinct]
-            scores = self.model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False) if pairs else []
+            scores = (
+                self.model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False)
+                if pairs
+                else []
+            )
         except Exception as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         by_text = dict(zip(distinct, scores, strict=True))
-        return checked_ranking([(at, by_text[one]) for at, one in enumerate(found)], len(found), repr(self))[:limit]
+        return checked_ranking(
+            [(at, by_text[one]) for at, one in enumerate(found)], len(found), repr(self)
+        )[:limit]
 
 
 def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
@@ -252,7 +298,11 @@ def _load(make: Any, model: Any, options: dict[str, Any]) -> Any:
     try:
         return make(str(model), **options)
     except Exception as exc:  # of the package and its dependencies
-        more = " Only this machine was searched; pass download=True." if options["local_files_only"] else ""
+        more = (
+            " Only this machine was searched; pass download=True."
+            if options["local_files_only"]
+            else ""
+        )
         raise ConfigError(f"{str(model)!r} cannot be loaded: {sentence(exc)}{more}") from exc
 
 
@@ -260,10 +310,14 @@ def _contents(given: Any) -> FileFingerprint | None:
     """Note the files of a folder; None if it is no folder."""
     if not isinstance(given, (str, Path)) or not Path(given).is_dir():
         return None
-    return FileFingerprint.of(sorted(path for path in Path(given).rglob("*") if path.suffix in _FILES))
+    return FileFingerprint.of(
+        sorted(path for path in Path(given).rglob("*") if path.suffix in _FILES)
+    )
 
 
-def _identity(model: Any, given: Any, contents: FileFingerprint | None, settings: dict[str, Any]) -> str:
+def _identity(
+    model: Any, given: Any, contents: FileFingerprint | None, settings: dict[str, Any]
+) -> str:
     if not isinstance(given, (str, Path)):
         return ""
     if contents is not None:

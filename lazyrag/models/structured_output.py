@@ -1,4 +1,6 @@
-"""Structured output of chat models: the JSON schema that is sent, and a tolerant JSON reader for the answer."""
+"""Structured output of chat models: the JSON schema that is sent, and a tolerant JSON reader for
+the answer.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from lazyrag.models.protocols import ChatModel, ChatOptions
 
 
 def object_schema(**properties: Any) -> dict[str, Any]:
-    """JSON schema of an object whose properties are all required, as strict structured output wants it.
+    """JSON schema of an object whose properties are all required, as strict structured output wants
+    it.
 
     Example:
         >>> object_schema(score={"type": "integer"})["required"]
@@ -28,7 +31,9 @@ def object_schema(**properties: Any) -> dict[str, Any]:
 
 
 def with_schema(model: ChatModel, schema: Mapping[str, Any]) -> ChatOptions | None:
-    """Return a model's own options with a JSON schema; None for a model whose options are unknown."""
+    """Return a model's own options with a JSON schema; None for a model whose options are
+    unknown.
+    """
     options = getattr(model, "options", None)
     if isinstance(options, ChatOptions):
         return dataclasses.replace(options, json_schema=schema)
@@ -56,8 +61,9 @@ _OPENING = re.compile(r"[\[［{｛]")
 def find_json(text: str, is_wanted: Callable[[Any], bool]) -> FoundJson | None:
     """Find the first JSON list or object in a text that meets a condition.
 
-    Accepts what models write in place of JSON: single, typographic or full-width quotes, full-width punctuation,
-    trailing and missing commas, unquoted keys, comments, text around the JSON, and an end that was cut off.
+    Accepts what models write in place of JSON: single, typographic or full-width quotes, full-width
+    punctuation, trailing and missing commas, unquoted keys, comments, text around the JSON, and an
+    end that was cut off.
 
     Args:
         text: An answer.
@@ -99,7 +105,17 @@ _NUMBER = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?(?![\w.])
 _WORD = re.compile(r"[^\s\[\]{}\"'“”,:，：［］｛｝][^\[\]{}\"“”,:，：［］｛｝\n]*")
 _LITERALS = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "/": "/", "\\": "\\", "'": "'", '"': '"'}
+_ESCAPES = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    "/": "/",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+}
 
 
 class _NotJson(Exception):  # noqa: N818
@@ -163,7 +179,8 @@ class _Reader:
                 raise _NotJson
             self._at += 1
             value = self.value(depth + 1)
-            if not self.is_cut or isinstance(value, list):  # a list that was cut holds complete items only
+            # a list that was cut holds complete items only
+            if not self.is_cut or isinstance(value, list):
                 values[key] = value
             if self.is_cut:
                 break
@@ -197,7 +214,11 @@ class _Reader:
             if end < 0:
                 self.is_cut, self._at = True, len(self._text)
                 return ""
-            slashes = end - begin - len(self._text[begin:end].rstrip("\\")) if self._text[end - 1] == "\\" else 0
+            slashes = (
+                end - begin - len(self._text[begin:end].rstrip("\\"))
+                if self._text[end - 1] == "\\"
+                else 0
+            )
             if slashes % 2 == 0 and _AFTER_STRING.match(self._text, end + 1):
                 self._at = end + 1
                 return _unescape(self._text[begin:end])
@@ -229,5 +250,8 @@ def _unescape(text: str) -> str:
     try:
         whole: str = json.loads(f'"{text}"', strict=False)
     except ValueError:
-        return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2], match[0]), text)
+        return _ESCAPE.sub(
+            lambda match: chr(int(match[1], 16)) if match[1] else _ESCAPES.get(match[2], match[0]),
+            text,
+        )
     return whole

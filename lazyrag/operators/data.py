@@ -1,17 +1,27 @@
-"""`RAGData`, the trace of a question through operators (spec 000), and functions that read and extend it."""
+"""`RAGData`, the trace of a question through operators (spec 000), and functions that read and
+extend it.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Dict, Final, List, TypedDict  # noqa: UP035  as the specification writes them
+from typing import (
+    Any,
+    Dict,
+    Final,
+    List,
+    TypedDict,
+)  # noqa: UP035  as the specification writes them
 
 from lazyrag.errors import ConfigError
 from lazyrag.validation import is_list_of, require, validate_choice
 
 
 class RAGData(TypedDict, total=False):
-    """The fields that operators read and append, as spec 000 writes them. You may add fields of your own."""
+    """The fields that operators read and append, as spec 000 writes them. You may add fields of
+    your own.
+    """
 
     query: str
     question: Dict[str, Any]  # noqa: UP006
@@ -72,14 +82,20 @@ def latest_docs(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> tupl
     """
     for stage in order:
         docs = data.get(f"{stage}_docs") or []
-        require(isinstance(docs, list) and is_list_of(docs, str), f"{stage}_docs", docs, "a list of strings")
+        require(
+            isinstance(docs, list) and is_list_of(docs, str),
+            f"{stage}_docs",
+            docs,
+            "a list of strings",
+        )
         if docs:
             return stage, docs
     return "", []
 
 
 def latest_results(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> list[dict[str, Any]]:
-    """Return the same documents as rows with ``text`` and, where known, ``score``, ``metadata`` and other fields.
+    """Return the same documents as rows with ``text`` and, where known, ``score``, ``metadata`` and
+    other fields.
 
     Raises:
         ConfigError: If the stage's results are not one for each document.
@@ -87,7 +103,12 @@ def latest_results(data: Mapping[str, Any], order: Sequence[str] = TO_READ) -> l
     stage, docs = latest_docs(data, order)
     results = data.get(f"{stage}_results") or [{} for _ in docs]
     is_valid = is_list_of(results, Mapping) and len(results) == len(docs)
-    require(is_valid, f"{stage}_results", results, f"one dict for each of the {len(docs)} texts of {stage}_docs")
+    require(
+        is_valid,
+        f"{stage}_results",
+        results,
+        f"one dict for each of the {len(docs)} texts of {stage}_docs",
+    )
     return [{**row, "text": text} for row, text in zip(results, docs, strict=True)]
 
 
@@ -98,12 +119,15 @@ def query_of(data: Mapping[str, Any]) -> str:
         ConfigError: If there is none.
     """
     query = data.get("query")
-    require(isinstance(query, str), "query", query, "a string", "Pass data = {'query': 'a question'}.")
+    require(
+        isinstance(query, str), "query", query, "a string", "Pass data = {'query': 'a question'}."
+    )
     return query  # type: ignore[return-value]  # validated above
 
 
 def references_of(data: Mapping[str, Any]) -> list[str]:
-    """Return the reference answers of a trace: its ``references``, else those of its ``question``, else [].
+    """Return the reference answers of a trace: its ``references``, else those of its ``question``,
+    else [].
 
     Raises:
         ConfigError: If they are not a list of strings.
@@ -115,7 +139,12 @@ def references_of(data: Mapping[str, Any]) -> list[str]:
     question = data.get("question")
     nested = question.get("references") if isinstance(question, Mapping) else None
     references: list[str] = data.get("references") or nested or []
-    require(isinstance(references, list) and is_list_of(references, str), "references", references, "a list of strings")
+    require(
+        isinstance(references, list) and is_list_of(references, str),
+        "references",
+        references,
+        "a list of strings",
+    )
     return references
 
 
@@ -123,23 +152,36 @@ def validate_data(data: Any) -> RAGData:
     """Return a trace unchanged.
 
     Raises:
-        ConfigError: If it is a tuple, or has fields of the older formats, which were ambiguous. `from_legacy` renames
-            them.
+        ConfigError: If it is a tuple, or has fields of the older formats, which were ambiguous.
+            `from_legacy` renames them.
     """
-    hint = "A tuple (query, docs) is no longer supported: pass {'query': ..., 'retrieval_docs': [...]}."
+    hint = (
+        "A tuple (query, docs) is no longer supported: pass {'query': ..., 'retrieval_docs':"
+        " [...]}."
+    )
     require(isinstance(data, dict), "data", data, "a dict such as {'query': 'a question'}", hint)
     for name, value in data.items():
         if isinstance(name, str) and _NESTED.fullmatch(name) and isinstance(value, Mapping):
-            hint = "Each stage has a field for its time: write refining_time instead of refine_metrics.refine_time."
-            raise ConfigError(f"Nested metrics such as {name!r} ({value!r:.60}) are no longer supported. {hint}")
+            hint = (
+                "Each stage has a field for its time: write refining_time instead of"
+                " refine_metrics.refine_time."
+            )
+            raise ConfigError(
+                f"Nested metrics such as {name!r} ({value!r:.60}) are no longer supported. {hint}"
+            )
     for name in ("results", *_RENAMED):
         if name in data:
             new = _RENAMED.get(name, "retrieval_results or refining_results")
-            raise ConfigError(f"The field {name!r} is now {new}. Call from_legacy(data) before the first operator.")
+            raise ConfigError(
+                f"The field {name!r} is now {new}. Call from_legacy(data) before the first"
+                " operator."
+            )
     return data  # type: ignore[no-any-return]  # a TypedDict is a dict at run time
 
 
-def append_fields(data: RAGData, fields: Mapping[str, Any], owned: Sequence[str], by: str) -> dict[str, Any]:
+def append_fields(
+    data: RAGData, fields: Mapping[str, Any], owned: Sequence[str], by: str
+) -> dict[str, Any]:
     """Return a new trace with more fields; the given dict stays unchanged.
 
     Args:
@@ -157,7 +199,12 @@ def append_fields(data: RAGData, fields: Mapping[str, Any], owned: Sequence[str]
     """
     before: Mapping[str, Any] = data
     for name, value in fields.items():
-        if name in _STANDARD and name not in owned and name in before and _differs(before[name], value):
+        if (
+            name in _STANDARD
+            and name not in owned
+            and name in before
+            and _differs(before[name], value)
+        ):
             msg = f"Operators append fields. Use a name of your own, such as 'custom_{name}'."
             raise ConfigError(f"{by} would overwrite {name!r}, which has a value. {msg}")
     return {**data, **fields}
@@ -172,22 +219,31 @@ def from_legacy(data: Mapping[str, Any], *, results_of: str | None = None) -> di
 
     Args:
         data: A trace with names such as ``pred``. It stays unchanged; other fields are copied.
-        results_of: ``"retrieval"`` or ``"refining"``: the stage of the field ``results``, which was ambiguous. None if
-            the data has no ``results``.
+        results_of: ``"retrieval"`` or ``"refining"``: the stage of the field ``results``, which was
+            ambiguous. None if the data has no ``results``.
 
     Raises:
-        ConfigError: If it is not a mapping, has nested metrics, a name in both spellings, or ``results`` without
-            ``results_of``.
+        ConfigError: If it is not a mapping, has nested metrics, a name in both spellings, or
+            ``results`` without ``results_of``.
 
     Example:
         >>> from_legacy({"query": "tea?", "golds": ["tea"], "pred": "Tea."})
         {'query': 'tea?', 'references': ['tea'], 'generated': 'Tea.'}
     """
-    require(isinstance(data, Mapping), "data", data, "a dict with a query", "Tuples are no longer supported.")
+    require(
+        isinstance(data, Mapping),
+        "data",
+        data,
+        "a dict with a query",
+        "Tuples are no longer supported.",
+    )
     if results_of is not None:
         validate_choice("results_of", results_of, ("retrieval", "refining"))
     elif "results" in data:
-        raise ConfigError("The field 'results' is ambiguous; pass results_of='retrieval' or results_of='refining'.")
+        raise ConfigError(
+            "The field 'results' is ambiguous; pass results_of='retrieval' or"
+            " results_of='refining'."
+        )
     names = {**_RENAMED, "results": f"{results_of}_results"}
     renamed: dict[str, Any] = {}
     for name, value in data.items():

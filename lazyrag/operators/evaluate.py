@@ -19,7 +19,8 @@ Values: TypeAlias = "dict[str, float | None]"
 
 
 class EvaluateOperator(Operator, abc.ABC):
-    """Base class of operators that measure traces. A step returns the very dict it got, and records its values.
+    """Base class of operators that measure traces. A step returns the very dict it got, and records
+    its values.
 
     If a trace lacks a field, the value is None (unknown), not 0.
     """
@@ -49,7 +50,13 @@ class EvaluateOperator(Operator, abc.ABC):
 def answer_of(data: Mapping[str, Any]) -> str | None:
     """Return the generated answer; None if there is none, which differs from an empty answer."""
     generated: str | None = data.get("generated")
-    require(generated is None or isinstance(generated, str), "generated", generated, "a string", error=EvaluationError)
+    require(
+        generated is None or isinstance(generated, str),
+        "generated",
+        generated,
+        "a string",
+        error=EvaluationError,
+    )
     return generated
 
 
@@ -72,8 +79,9 @@ class AccuracyEvaluate(EvaluateOperator):
 
     Args:
         threshold: None: an answer is right if it contains a reference, token by token
-            (`lazyrag.evaluation.answers.answer_accuracy`). A number: an answer is right if it has this share of a
-            reference's tokens (`overlap_accuracy`); at 0.3, which others use, many wrong answers pass.
+            (`lazyrag.evaluation.answers.answer_accuracy`). A number: an answer is right if it has
+            this share of a reference's tokens (`overlap_accuracy`); at 0.3, which others use, many
+            wrong answers pass.
 
     Raises:
         EvaluationError: If the threshold is not above 0 and at most 1.
@@ -94,7 +102,9 @@ class AccuracyEvaluate(EvaluateOperator):
         threshold = self.threshold
         if threshold is None:
             return _measure_answer("accuracy", data, answers.answer_accuracy)
-        return _measure_answer("accuracy", data, lambda *given: answers.overlap_accuracy(*given, threshold=threshold))
+        return _measure_answer(
+            "accuracy", data, lambda *given: answers.overlap_accuracy(*given, threshold=threshold)
+        )
 
 
 class F1Evaluate(EvaluateOperator):
@@ -126,8 +136,9 @@ class EMEvaluate(EvaluateOperator):
 class ContextRecallEvaluate(EvaluateOperator):
     """Share of the references that was answered, and that was found.
 
-    ``context_recall`` is spec 000's measure, which reads ``generated``: `lazyrag.evaluation.answers.answer_recall`.
-    ``found_recall`` measures the texts (`lazyrag.evaluation.answers.context_recall`): those of ``refining_docs``, else
+    ``context_recall`` is spec 000's measure, which reads ``generated``:
+    `lazyrag.evaluation.answers.answer_recall`. ``found_recall`` measures the texts
+    (`lazyrag.evaluation.answers.context_recall`): those of ``refining_docs``, else
     ``reranking_docs``, else ``retrieval_docs``.
 
     Example:
@@ -140,15 +151,19 @@ class ContextRecallEvaluate(EvaluateOperator):
         """See the class."""
         stage, docs = latest_docs(data)
         found = answers.context_recall(docs, references_of(data)) if stage else None
-        return {**_measure_answer("context_recall", data, answers.answer_recall), "found_recall": found}
+        return {
+            **_measure_answer("context_recall", data, answers.answer_recall),
+            "found_recall": found,
+        }
 
 
 class TokenCountEvaluate(EvaluateOperator):
-    """``token_count``: total tokens of ``refining_docs``, else ``reranking_docs``, else ``retrieval_docs``.
+    """``token_count``: total tokens of ``refining_docs``, else ``reranking_docs``, else
+    ``retrieval_docs``.
 
     Args:
-        counter: The name of a registered counter, or an object with ``name`` and ``count(text)``. Its name is part of
-            the measure's name: ``token_count_utf8``.
+        counter: The name of a registered counter, or an object with ``name`` and ``count(text)``.
+            Its name is part of the measure's name: ``token_count_utf8``.
 
     Raises:
         NotRegisteredError: If no counter has the name.
@@ -165,14 +180,18 @@ class TokenCountEvaluate(EvaluateOperator):
     def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
         stage, docs = latest_docs(data)
-        return {f"token_count_{self.counter.name}": answers.total_tokens(docs, self.counter) if stage else None}
+        return {
+            f"token_count_{self.counter.name}": (
+                answers.total_tokens(docs, self.counter) if stage else None
+            )
+        }
 
 
 class CompressionRateEvaluate(EvaluateOperator):
     """Compression of ``refining_docs`` compared with ``retrieval_docs``.
 
-    ``compression_rate``: tokens refined divided by tokens retrieved: 0.3 keeps three tenths. ``doc_ratio``: numbers of
-    texts, as in spec 000's formula.
+    ``compression_rate``: tokens refined divided by tokens retrieved: 0.3 keeps three tenths.
+    ``doc_ratio``: numbers of texts, as in spec 000's formula.
 
     Args:
         counter: See `TokenCountEvaluate`.
@@ -201,8 +220,8 @@ class CompressionRateEvaluate(EvaluateOperator):
 class LatencyEvaluate(EvaluateOperator):
     """Seconds of each stage, and in total.
 
-    ``latency`` is the sum of all stages, None without any. ``total_latency`` is spec 000's: refining and generation
-    alone; a skipped stage takes no time.
+    ``latency`` is the sum of all stages, None without any. ``total_latency`` is spec 000's:
+    refining and generation alone; a skipped stage takes no time.
 
     Example:
         >>> LatencyEvaluate().measure({"retrieval_time": 0.5, "generation_time": 1.0})
@@ -213,7 +232,9 @@ class LatencyEvaluate(EvaluateOperator):
         """See the class."""
         stages = {name: data[name] for stage in STAGES if (name := f"{stage}_time") in data}
         for name, value in stages.items():
-            is_valid = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+            is_valid = (
+                isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+            )
             require(is_valid, name, value, "a number of seconds >= 0", error=EvaluationError)
         total = stages.get("refining_time", 0.0) + stages.get("generation_time", 0.0)
         latency = sum(stages.values()) if stages else None
@@ -239,9 +260,17 @@ def evaluate_traces(
     """
     chosen = [kind() for kind in EVALUATORS] if evaluators is None else list(evaluators)
     for step in chosen:
-        require(isinstance(step, EvaluateOperator), "evaluators", step, "EvaluateOperators such as AccuracyEvaluate()")
+        require(
+            isinstance(step, EvaluateOperator),
+            "evaluators",
+            step,
+            "EvaluateOperators such as AccuracyEvaluate()",
+        )
     traces = [validate_data(data) for data in many]
-    rows = [{name: value for step in chosen for name, value in step.measure(data).items()} for data in traces]
+    rows = [
+        {name: value for step in chosen for name, value in step.measure(data).items()}
+        for data in traces
+    ]
     return MeasureReport([trace_name(data) for data in traces], rows)
 
 

@@ -1,4 +1,6 @@
-"""Operators over `RAGData` (spec 000): the base class, chains, and the stages from retrieval to generation."""
+"""Operators over `RAGData` (spec 000): the base class, chains, and the stages from retrieval to
+generation.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,21 @@ from lazyrag.retrieval.reranker import Reranker
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.stages import callable_name
 from lazyrag.text.sentences import Language, resolve_language
-from lazyrag.validation import is_list_of, known_arguments, require, validate_choice, validate_integer, validate_text
+from lazyrag.validation import (
+    is_list_of,
+    known_arguments,
+    require,
+    validate_choice,
+    validate_integer,
+    validate_text,
+)
 
 
 class Operator(abc.ABC):
     """Base class of steps over `RAGData`: each reads fields of a trace, and appends its own.
 
-    The given dict stays unchanged; the result is a new one with the same values and more. Subclasses return the new
-    fields from `process`.
+    The given dict stays unchanged; the result is a new one with the same values and more.
+    Subclasses return the new fields from `process`.
 
     Example:
         >>> class Shout(Operator):
@@ -77,8 +86,8 @@ class Operator(abc.ABC):
             A new dict with the same values.
 
         Raises:
-            ConfigError: If the data is a tuple, has an old format (see `from_legacy`), lacks what the operator reads,
-                or would lose a field.
+            ConfigError: If the data is a tuple, has an old format (see `from_legacy`), lacks what
+                the operator reads, or would lose a field.
             LazyRAGError: Errors of the operator's own work. They never become an empty list.
         """
         trace = validate_data(data)
@@ -97,24 +106,35 @@ class Operator(abc.ABC):
         return self.execute(data)
 
     def batch(
-        self, many: Sequence[Mapping[str, Any]], *, concurrency: int = 8, on_error: OnError = "raise"
+        self,
+        many: Sequence[Mapping[str, Any]],
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
     ) -> list[dict[str, Any]]:
         """Run `execute` for many traces, in their order.
 
         Args:
             many: The traces.
             concurrency: Maximum number at once, at least 1.
-            on_error: ``"raise"``: the first error stops the others. ``"collect"``: errors take their traces' places.
+            on_error: ``"raise"``: the first error stops the others. ``"collect"``: errors take
+                their traces' places.
         """
         return background.run(self.abatch(many, concurrency=concurrency, on_error=on_error))
 
     async def abatch(
-        self, many: Sequence[Mapping[str, Any]], *, concurrency: int = 8, on_error: OnError = "raise"
+        self,
+        many: Sequence[Mapping[str, Any]],
+        *,
+        concurrency: int = 8,
+        on_error: OnError = "raise",
     ) -> list[dict[str, Any]]:
         """Run `batch` in any event loop."""
         is_sequence = isinstance(many, Sequence) and not isinstance(many, str)
         require(is_sequence, "many", many, "a list of dicts")
-        return cast("list[dict[str, Any]]", await run_all(self.aexecute, many, concurrency, on_error))
+        return cast(
+            "list[dict[str, Any]]", await run_all(self.aexecute, many, concurrency, on_error)
+        )
 
     def __rshift__(self, after: Operator | Callable[[Any], Any]) -> OperatorChain:
         """Chain this operator with another one, or with a function from a trace to a trace."""
@@ -139,10 +159,12 @@ class _AsyncOperator(Operator):
 class FunctionOperator(Operator):
     """A function from a trace to a trace as an operator, as spec 000 writes custom operators.
 
-    The function gets a copy of the dict: what it adds, for example by ``data.update(...)``, is appended.
+    The function gets a copy of the dict: what it adds, for example by ``data.update(...)``, is
+    appended.
 
     Args:
-        function: The function, or an object whose method ``execute`` is one; it may be asynchronous.
+        function: The function, or an object whose method ``execute`` is one; it may be
+            asynchronous.
 
     Raises:
         ConfigError: If it is neither.
@@ -158,7 +180,9 @@ class FunctionOperator(Operator):
     def __init__(self, function: Any) -> None:
         call = function if callable(function) else getattr(function, "execute", None)
         is_function = callable(call) and not isinstance(function, type)
-        expected = "an Operator, a function from a dict to a dict, or an object with a method execute"
+        expected = (
+            "an Operator, a function from a dict to a dict, or an object with a method execute"
+        )
         require(is_function, "An operator", function, expected)
         self.function = cast("Callable[[Any], Any]", call)
 
@@ -181,10 +205,15 @@ class FunctionOperator(Operator):
 
     def _validated(self, returned: Any, data: RAGData) -> Mapping[str, Any]:
         if not isinstance(returned, Mapping):
-            raise ConfigError(f"{self!r} returned {returned!r:.60}; return the dict with fields appended.")
+            raise ConfigError(
+                f"{self!r} returned {returned!r:.60}; return the dict with fields appended."
+            )
         missing = next((name for name in data if name not in returned), None)
         if missing is not None:
-            raise ConfigError(f"{self!r} returned a dict without {missing!r}; operators append, and keep the rest.")
+            raise ConfigError(
+                f"{self!r} returned a dict without {missing!r}; operators append, and keep the"
+                " rest."
+            )
         return returned
 
 
@@ -206,7 +235,9 @@ class OperatorChain(Operator):
     def __init__(self, *operators: Operator | Callable[[Any], Any]) -> None:
         if not operators:
             raise ConfigError("The chain has no operators; pass at least one.")
-        self.operators: tuple[Operator, ...] = tuple(step for given in operators for step in _steps(given))
+        self.operators: tuple[Operator, ...] = tuple(
+            step for given in operators for step in _steps(given)
+        )
 
     def __repr__(self) -> str:
         return " >> ".join(map(repr, self.operators))
@@ -244,8 +275,9 @@ _FINDERS = (RetrieverFinder, MilvusFinder, ChromaFinder, FaissFinder)
 class RetrieveOperator(_AsyncOperator):
     """Retrieve texts for a query (spec 000's retrieval stage).
 
-    Each of ``retrieval_results`` has the fields of a `Hit`: ``text``, ``score`` (None if the retriever has none),
-    ``metadata``, ``id``, ``source``, ``document_id``, ``chunk_id``. A blank query finds nothing.
+    Each of ``retrieval_results`` has the fields of a `Hit`: ``text``, ``score`` (None if the
+    retriever has none), ``metadata``, ``id``, ``source``, ``document_id``, ``chunk_id``. A blank
+    query finds nothing.
 
     Args:
         retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, or a callable
@@ -267,7 +299,9 @@ class RetrieveOperator(_AsyncOperator):
 
     writes: ClassVar = ("retrieval_results", "retrieval_docs", "retrieval_time")
 
-    def __init__(self, retriever: Any, topk: int = _TOPK, *, filters: FilterLike | None = None) -> None:
+    def __init__(
+        self, retriever: Any, topk: int = _TOPK, *, filters: FilterLike | None = None
+    ) -> None:
         hint = "Pass a retriever over the Document: Retriever(docs, group_name, ...)."
         require(not _is_document(retriever), "retriever", retriever, "a retriever", hint)
         self._finder = retriever if isinstance(retriever, _FINDERS) else RetrieverFinder(retriever)
@@ -285,24 +319,38 @@ class RetrieveOperator(_AsyncOperator):
         """
         query = query_of(data)
         started = time.perf_counter()
-        found = await self._finder.find(query, self._topk, self._filters) if query.strip() else RetrievedItems([])
+        found = (
+            await self._finder.find(query, self._topk, self._filters)
+            if query.strip()
+            else RetrievedItems([])
+        )
         hits = await found.hits()
         seconds = time.perf_counter() - started
-        rows = [{**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score} for hit in hits]
+        rows = [
+            {**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score} for hit in hits
+        ]
         return _stage_fields("retrieval", rows, seconds)
 
 
 def _stage_fields(stage: str, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
-    return {f"{stage}_results": rows, f"{stage}_docs": [row["text"] for row in rows], f"{stage}_time": seconds}
+    return {
+        f"{stage}_results": rows,
+        f"{stage}_docs": [row["text"] for row in rows],
+        f"{stage}_time": seconds,
+    }
 
 
 def _is_document(source: Any) -> bool:
     return isinstance(source, Document) or (is_list_of(source, Document) and len(source) > 0)
 
 
-def _document_finder(operator: Operator, docs: Any, group_name: str, similarity: str, embed: Any) -> RetrieverFinder:
+def _document_finder(
+    operator: Operator, docs: Any, group_name: str, similarity: str, embed: Any
+) -> RetrieverFinder:
     if embed is not None:
-        msg = "a Document and embed=...; the Document has embeddings of its own: Document(embed=...)."
+        msg = (
+            "a Document and embed=...; the Document has embeddings of its own: Document(embed=...)."
+        )
         raise ConfigError(f"{type(operator).__name__} got {msg}")
     return RetrieverFinder(Retriever(docs, group_name, similarity))
 
@@ -315,8 +363,8 @@ class Wiki18FAISSRetriever(RetrieveOperator):
         source: A Document with embeddings, or several; or a faiss index, or the file of one.
         documents: For an index: the texts, as a file of JSON lines or its rows; see
             `lazyrag.pipeline.external.FaissFinder`.
-        embed: For an index: the embedding that it was built with, an `Embedder` or a callable from one text to a
-            vector.
+        embed: For an index: the embedding that it was built with, an `Embedder` or a callable from
+            one text to a vector.
         group_name: For a Document: the node group to search.
         similarity: For a Document: a registered similarity.
         topk: Maximum number of texts.
@@ -338,7 +386,10 @@ class Wiki18FAISSRetriever(RetrieveOperator):
         if _is_document(source):
             super().__init__(_document_finder(self, source, group_name, similarity, embed), topk)
             return
-        hint = "Or pass an index with documents=... (its texts) and embed=... (the embedding of its vectors)."
+        hint = (
+            "Or pass an index with documents=... (its texts) and embed=... (the embedding of its"
+            " vectors)."
+        )
         is_complete = documents is not None and embed is not None
         require(is_complete, "source without documents and embed", source, "a Document", hint)
         super().__init__(FaissFinder(embed, source, documents), topk)
@@ -368,12 +419,13 @@ class _CollectionRetriever(RetrieveOperator):
 
 
 class ChromaRetriever(_CollectionRetriever):
-    """Spec 000's retriever over Chroma: over a Document (with any store), or over an existing collection.
+    """Spec 000's retriever over Chroma: over a Document (with any store), or over an existing
+    collection.
 
     Args:
         source: A Document, or several; or a ``chromadb`` collection that another program filled.
-        embed: For a collection: an `Embedder` or a callable from one text to a vector; None: the collection embeds
-            queries itself.
+        embed: For a collection: an `Embedder` or a callable from one text to a vector; None: the
+            collection embeds queries itself.
         group_name: For a Document: the node group to search.
         similarity: For a Document: a registered similarity.
         topk: Maximum number of texts.
@@ -387,11 +439,12 @@ class ChromaRetriever(_CollectionRetriever):
 
 
 class MilvusRetriever(_CollectionRetriever):
-    """Spec 000's retriever over Milvus: over a Document (with any store), or over an existing collection.
+    """Spec 000's retriever over Milvus: over a Document (with any store), or over an existing
+    collection.
 
     Args:
-        source: A Document, or several; or a ``pymilvus.MilvusClient`` or a `MilvusCollection` that another program
-            filled.
+        source: A Document, or several; or a ``pymilvus.MilvusClient`` or a `MilvusCollection` that
+            another program filled.
         embed: For a collection: an `Embedder` or a callable from one text to a vector.
         group_name: For a Document: the node group to search.
         similarity: For a Document: a registered similarity.
@@ -414,12 +467,13 @@ _RERANK_TOPK = 3
 class RerankOperator(_AsyncOperator):
     """Rerank texts (spec 000's reranking stage).
 
-    Reads ``refining_docs``, else ``retrieval_docs``. Each of ``reranking_results`` is the previous row of its text with
-    the reranker's score. A second reranking overwrites the first.
+    Reads ``refining_docs``, else ``retrieval_docs``. Each of ``reranking_results`` is the previous
+    row of its text with the reranker's score. A second reranking overwrites the first.
 
     Args:
-        reranker: A `Reranker`; a rerank model, or a callable ``(query, documents=[...], top_n=n)``; an object with an
-            ``async rerank(query, documents, top_k)``; or the folder of a cross-encoder.
+        reranker: A `Reranker`; a rerank model, or a callable ``(query, documents=[...], top_n=n)``;
+            an object with an ``async rerank(query, documents, top_k)``; or the folder of a
+            cross-encoder.
         topk: Number of texts to keep, at least 1.
 
     Raises:
@@ -453,11 +507,18 @@ class RerankOperator(_AsyncOperator):
 
     async def _best(self, query: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         metadata = [row.get("metadata") or {} for row in rows]
-        hits = [Hit(str(at), row["text"], _score(row), metadata=metadata[at]) for at, row in enumerate(rows)]
+        hits = [
+            Hit(str(at), row["text"], _score(row), metadata=metadata[at])
+            for at, row in enumerate(rows)
+        ]
         ranked = await (await self._rerank(query, RetrievedItems(hits), self._topk)).hits()
         row_of = {hit.id: row for hit, row in zip(hits, rows, strict=True)}
         return [  # rerankers may return new texts, such as merged ones
-            {**row_of.get(hit.id, {"metadata": dict(hit.metadata)}), "text": hit.text, "score": hit.score}
+            {
+                **row_of.get(hit.id, {"metadata": dict(hit.metadata)}),
+                "text": hit.text,
+                "score": hit.score,
+            }
             for hit in ranked
         ]
 
@@ -472,8 +533,9 @@ class BGEReranker(RerankOperator):
     """Spec 000's cross-encoder reranker.
 
     Args:
-        model: The folder of a cross-encoder, or its name if it is on this machine (nothing is downloaded; the
-            error says how to get it); or a rerank model, such as `HttpRerankModel` for a server.
+        model: The folder of a cross-encoder, or its name if it is on this machine (nothing is
+            downloaded; the error says how to get it); or a rerank model, such as `HttpRerankModel`
+            for a server.
         topk: Number of texts to keep.
 
     Raises:
@@ -497,7 +559,9 @@ class LLMbased_Reranker(RerankOperator):  # noqa: N801  the specification's name
         ConfigError: If the model is invalid, or the reranker takes no such keyword.
     """
 
-    def __init__(self, model: ChatModel | ChatCallable, topk: int = _RERANK_TOPK, **keywords: Any) -> None:
+    def __init__(
+        self, model: ChatModel | ChatCallable, topk: int = _RERANK_TOPK, **keywords: Any
+    ) -> None:
         super().__init__(Reranker("PointwiseReranker", model=model, **keywords), topk)
 
 
@@ -505,12 +569,14 @@ class LLMbased_Reranker(RerankOperator):  # noqa: N801  the specification's name
 
 
 class RefinerOperator(Operator):
-    """Shorten texts to what answers the query, within a budget of tokens (spec 000's refining stage).
+    """Shorten texts to what answers the query, within a budget of tokens (spec 000's refining
+    stage).
 
-    Reads ``reranking_docs``, else ``retrieval_docs``. Each of ``refining_results`` is the previous row of its text with
-    the shorter text and ``original_length``, ``refined_length`` (tokens) and ``compression_ratio`` (refined divided by
-    original). Texts of which nothing is left are dropped. By default, sentences that are irrelevant beside the best one
-    are dropped, also where everything fits the budget.
+    Reads ``reranking_docs``, else ``retrieval_docs``. Each of ``refining_results`` is the previous
+    row of its text with the shorter text and ``original_length``, ``refined_length`` (tokens) and
+    ``compression_ratio`` (refined divided by original). Texts of which nothing is left are dropped.
+    By default, sentences that are irrelevant beside the best one are dropped, also where everything
+    fits the budget.
 
     Args:
         refiner: A `Refiner`, or the name of a registered one: ``"tree"``, ``"long_refiner"``,
@@ -531,9 +597,17 @@ class RefinerOperator(Operator):
     writes: ClassVar = ("refining_results", "refining_docs", "refining_time")
 
     def __init__(self, refiner: Refiner | str = "tree", **keywords: Any) -> None:
-        require(isinstance(refiner, (Refiner, str)), "refiner", refiner, "a Refiner or the name of a registered one")
+        require(
+            isinstance(refiner, (Refiner, str)),
+            "refiner",
+            refiner,
+            "a Refiner or the name of a registered one",
+        )
         if isinstance(refiner, Refiner) and keywords:
-            raise ConfigError(f"RefinerOperator got a Refiner and {', '.join(keywords)}; pass these to the Refiner.")
+            raise ConfigError(
+                f"RefinerOperator got a Refiner and {', '.join(keywords)}; pass these to the"
+                " Refiner."
+            )
         self.refiner = refiner if isinstance(refiner, Refiner) else Refiner(refiner, **keywords)
 
     def __repr__(self) -> str:
@@ -547,7 +621,9 @@ class RefinerOperator(Operator):
         """
         query, rows = query_of(data), latest_results(data, TO_REFINE)
         started = time.perf_counter()
-        refined = self.refiner(query, [row["text"] for row in rows]) if rows and query.strip() else []
+        refined = (
+            self.refiner(query, [row["text"] for row in rows]) if rows and query.strip() else []
+        )
         seconds = time.perf_counter() - started
         results = [
             {
@@ -567,10 +643,14 @@ class RefinerOperator(Operator):
 _PLAIN = {"item": "{text}", "separator": "\n"}  # the texts, line by line, without numbers and names
 TEMPLATES: Mapping[str, ContextTemplate] = {
     "zh": ContextTemplate(
-        "根据以下上下文回答问题:\n上下文: {sources}\n问题: {query}\n答案:", nothing="（无）", **_PLAIN
+        "根据以下上下文回答问题:\n上下文: {sources}\n问题: {query}\n答案:",
+        nothing="（无）",
+        **_PLAIN,
     ),
     "en": ContextTemplate(
-        "Answer the question from the following context.\nContext: {sources}\nQuestion: {query}\nAnswer:", **_PLAIN
+        "Answer the question from the following context.\nContext: {sources}\nQuestion:"
+        " {query}\nAnswer:",
+        **_PLAIN,
     ),
 }
 """Spec 000's prompt, and its English version."""
@@ -579,10 +659,12 @@ TEMPLATES: Mapping[str, ContextTemplate] = {
 class QAPromptor(Operator):
     """Write the prompt (spec 000's prompting stage).
 
-    Reads ``refining_docs``, else ``reranking_docs``, else ``retrieval_docs``. Braces in texts have no meaning.
+    Reads ``refining_docs``, else ``reranking_docs``, else ``retrieval_docs``. Braces in texts have
+    no meaning.
 
     Args:
-        template: A `ContextTemplate`, or its frame, a text with ``{sources}`` and ``{query}``; None: `TEMPLATES`.
+        template: A `ContextTemplate`, or its frame, a text with ``{sources}`` and ``{query}``;
+            None: `TEMPLATES`.
         language: Of the default template: ``"zh"``, ``"en"``, or ``"auto"`` for the question's.
 
     Raises:
@@ -598,7 +680,9 @@ class QAPromptor(Operator):
 
     writes: ClassVar = ("prompt",)
 
-    def __init__(self, template: ContextTemplate | str | None = None, *, language: Language = "auto") -> None:
+    def __init__(
+        self, template: ContextTemplate | str | None = None, *, language: Language = "auto"
+    ) -> None:
         self._language: Language = validate_choice("language", language, get_args(Language))
         own = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
         self._template = None if own is None else as_template(own)
@@ -615,12 +699,12 @@ class QAPromptor(Operator):
 class OpenAIGenerator(_AsyncOperator):
     """Answer the prompt with a chat model (spec 000's generation stage).
 
-    Reads ``prompt``, which is all that the model gets, and appends ``generated`` and ``generation_time``. Thoughts
-    before the answer are removed.
+    Reads ``prompt``, which is all that the model gets, and appends ``generated`` and
+    ``generation_time``. Thoughts before the answer are removed.
 
     Args:
-        model: The model's name at ``base_url``; or a chat model, a callable from a text to a text, or a `Generator`,
-            whose system message then precedes the prompt.
+        model: The model's name at ``base_url``; or a chat model, a callable from a text to a text,
+            or a `Generator`, whose system message then precedes the prompt.
         base_url: An endpoint with OpenAI's protocol.
         api_key: Its key; None: LAZYRAG_API_KEY or OPENAI_API_KEY of the environment.
 
@@ -645,9 +729,15 @@ class OpenAIGenerator(_AsyncOperator):
             given = f"model={model!r:.60} and base_url={base_url!r:.60}"
             msg = "pass a model's name with the base_url of its server, or a chat model alone."
             raise ConfigError(f"OpenAIGenerator got {given}; {msg}")
-        chat = HttpChatModel(str(base_url), model, api_key=api_key) if isinstance(model, str) else model
+        chat = (
+            HttpChatModel(str(base_url), model, api_key=api_key)
+            if isinstance(model, str)
+            else model
+        )
         # The prompt is complete: no system message precedes it.
-        self.generator = chat if isinstance(chat, Generator) else Generator(chat, prompts=Prompts(None, None))
+        self.generator = (
+            chat if isinstance(chat, Generator) else Generator(chat, prompts=Prompts(None, None))
+        )
 
     def __repr__(self) -> str:
         return f"OpenAIGenerator({self.generator.model!r})"

@@ -23,16 +23,18 @@ from lazyrag.validation import (
 @known_arguments
 @dataclasses.dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """Spec 003's settings and their defaults. `lazyrag.pipeline.Settings` reads the same from the environment.
+    """Spec 003's settings and their defaults. `lazyrag.pipeline.Settings` reads the same from the
+    environment.
 
     Args:
         rag_top_k: Number of hits to retrieve, at least 1.
         rag_rerank_top_k: Number of hits that the reranker keeps, at least 1.
         rag_max_context_tokens: Tokens of a context, at least 1.
         rag_use_reranker: Whether contexts use reranked hits, if there is a reranker.
-        rag_use_hybrid_search: Whether `RAGPipeline.over` uses hybrid search, or vector search alone.
-        reranker_model: A cross-encoder: a folder, or a name in the hub's cache on this machine. Or the name
-            of a registered reranker that needs no keywords, such as ``"MaxSimReranker"``.
+        rag_use_hybrid_search: Whether `RAGPipeline.over` uses hybrid search, or vector search
+            alone.
+        reranker_model: A cross-encoder: a folder, or a name in the hub's cache on this machine. Or
+            the name of a registered reranker that needs no keywords, such as ``"MaxSimReranker"``.
         reranker_batch_size: Number of pairs that a cross-encoder reads at once, at least 1.
         hybrid_vector_weight: Weight of vector search, if the fusion has weights; at least 0.
         hybrid_bm25_weight: Weight of keyword search, likewise.
@@ -58,14 +60,24 @@ class PipelineSettings:
     hybrid_fusion_method: str = "rrf"
 
     def __post_init__(self) -> None:
-        for name in ("rag_top_k", "rag_rerank_top_k", "rag_max_context_tokens", "reranker_batch_size"):
+        for name in (
+            "rag_top_k",
+            "rag_rerank_top_k",
+            "rag_max_context_tokens",
+            "reranker_batch_size",
+        ):
             validate_integer(name, getattr(self, name), 1)
         for name in ("rag_use_reranker", "rag_use_hybrid_search"):
             validate_boolean(name, getattr(self, name))
         for name in ("hybrid_vector_weight", "hybrid_bm25_weight"):
-            validate_number(name, getattr(self, name), "a number >= 0", lambda weight: 0 <= weight < math.inf)
+            validate_number(
+                name, getattr(self, name), "a number >= 0", lambda weight: 0 <= weight < math.inf
+            )
         if not self.hybrid_vector_weight + self.hybrid_bm25_weight:
-            raise ConfigError("hybrid_vector_weight and hybrid_bm25_weight are both 0; at least one must be above 0.")
+            raise ConfigError(
+                "hybrid_vector_weight and hybrid_bm25_weight are both 0; at least one must be"
+                " above 0."
+            )
         validate_text("reranker_model", self.reranker_model)
         validate_choice("hybrid_fusion_method", self.hybrid_fusion_method, fusions)
 
@@ -86,7 +98,12 @@ def as_settings(given: Any) -> PipelineSettings:
     return PipelineSettings(**{name: getattr(given, name) for name in names})
 
 
-SEARCH_SETTINGS = ("rag_use_hybrid_search", "hybrid_vector_weight", "hybrid_bm25_weight", "hybrid_fusion_method")
+SEARCH_SETTINGS = (
+    "rag_use_hybrid_search",
+    "hybrid_vector_weight",
+    "hybrid_bm25_weight",
+    "hybrid_fusion_method",
+)
 RERANKER_SETTINGS = ("reranker_model", "reranker_batch_size")
 _DEFAULTS = PipelineSettings()
 

@@ -1,4 +1,6 @@
-"""Search in indexes that other programs filled: Milvus and Chroma collections, faiss indexes with their texts."""
+"""Search in indexes that other programs filled: Milvus and Chroma collections, faiss indexes with
+their texts.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ _QUERY_METHODS = ("embed_query", "aembed_query", "embed_text", "encode_query", "
 
 
 def foreign_hit(key: str, text: str, score: float, fields: Mapping[str, Any]) -> Hit:
-    """Make a hit of a row of another program's index; source, document and chunk number come from the usual fields.
+    """Make a hit of a row of another program's index; source, document and chunk number come from
+    the usual fields.
 
     Example:
         >>> foreign_hit("7", "Tea.", 0.5, {"title": "Leaves"}).source
@@ -60,8 +63,8 @@ def query_embedding(manager: Any) -> Callable[[str], Awaitable[list[float]]]:
     """Make a coroutine function that embeds queries.
 
     Args:
-        manager: An `Embedder`; a callable from ONE text to a vector, which may be asynchronous; or an object with such
-            a method, for example ``embed_query``.
+        manager: An `Embedder`; a callable from ONE text to a vector, which may be asynchronous; or
+            an object with such a method, for example ``embed_query``.
 
     Raises:
         ConfigError: If it is none of these.
@@ -70,19 +73,29 @@ def query_embedding(manager: Any) -> Callable[[str], Awaitable[list[float]]]:
         embedder = CheckedEmbedder(manager, "The embedding manager")
 
         async def embed(query: str) -> list[float]:
-            return [float(number) for number in (await in_thread(embedder.embed, [query], input_type="query"))[0]]
+            return [
+                float(number)
+                for number in (await in_thread(embedder.embed, [query], input_type="query"))[0]
+            ]
 
         return embed
     method = next((name for name in _QUERY_METHODS if callable(getattr(manager, name, None))), None)
     function = manager if method is None else getattr(manager, method)
-    expected = f"an Embedder, a callable from one text to a vector, or an object with {', '.join(_QUERY_METHODS)}"
-    require(callable(function) and not isinstance(manager, type), "embedding_manager", manager, expected)
+    expected = (
+        "an Embedder, a callable from one text to a vector, or an object with"
+        f" {', '.join(_QUERY_METHODS)}"
+    )
+    require(
+        callable(function) and not isinstance(manager, type), "embedding_manager", manager, expected
+    )
 
     async def call(query: str) -> list[float]:
         with errors_of("The embedding manager", EmbeddingError):
             vector = as_vector(await _call(function, query))
         if isinstance(vector, dict):
-            raise EmbeddingError("The embedding manager returned a sparse vector; collections need a dense one.")
+            raise EmbeddingError(
+                "The embedding manager returned a sparse vector; collections need a dense one."
+            )
         return [float(number) for number in vector]
 
     return call
@@ -100,7 +113,12 @@ async def _call(function: Any, *args: Any, **kwargs: Any) -> Any:
 def _filter_values(filters: FilterLike | None, where: str) -> dict[str, list[Any]]:
     """The values that each field may have."""
     is_mapping = isinstance(filters, Mapping) and all(isinstance(name, str) for name in filters)
-    require(filters is None or is_mapping, "filters", filters, f"{{field: value}} or {{field: [values]}} for {where}")
+    require(
+        filters is None or is_mapping,
+        "filters",
+        filters,
+        f"{{field: value}} or {{field: [values]}} for {where}",
+    )
     found: dict[str, list[Any]] = {}
     for name, value in filters.items() if isinstance(filters, Mapping) else ():
         found[name] = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
@@ -114,7 +132,13 @@ def _best_first(hits: list[Hit]) -> list[Hit]:
 
 # Milvus
 
-_MILVUS_METHODS = ("search", "describe_collection", "list_collections", "describe_index", "list_indexes")
+_MILVUS_METHODS = (
+    "search",
+    "describe_collection",
+    "list_collections",
+    "describe_index",
+    "list_indexes",
+)
 _TEXT_FIELDS = ("text", "content", "page_content", "chunk", "chunk_text", "passage")
 _FIELD = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _UNSAFE = re.compile(r"[\"'\\\x00-\x1f]")
@@ -135,8 +159,8 @@ class MilvusCollection:
 
     Example::
 
-        collection = MilvusCollection(MilvusClient("http://localhost:19530"), "articles", text_field="body")
-        pipeline = RAGPipeline(embed, collection)
+        collection = MilvusCollection(MilvusClient("http://localhost:19530"), "articles",
+        text_field="body") pipeline = RAGPipeline(embed, collection)
     """
 
     client: Any
@@ -145,7 +169,10 @@ class MilvusCollection:
     vector_field: str | None = None
 
     def __post_init__(self) -> None:
-        missing = next((name for name in _MILVUS_METHODS if not callable(getattr(self.client, name, None))), None)
+        missing = next(
+            (name for name in _MILVUS_METHODS if not callable(getattr(self.client, name, None))),
+            None,
+        )
         expected = "a MilvusClient of pymilvus, or an AsyncMilvusClient of pymilvus 3"
         hint = f"It has no {missing}(). For other retrievers: RAGPipeline(retriever=...)."
         require(missing is None, "milvus_client", self.client, expected, hint)
@@ -167,16 +194,19 @@ class MilvusFinder:
     """Searches a Milvus collection by the vector of the query.
 
     Args:
-        embedding_manager: Embeds queries: an `Embedder`; a callable from ONE text to a vector, which may be
-            asynchronous; or an object with such a method, for example ``embed_query``.
+        embedding_manager: Embeds queries: an `Embedder`; a callable from ONE text to a vector,
+            which may be asynchronous; or an object with such a method, for example ``embed_query``.
         collection: A client, or a `MilvusCollection`.
 
     Raises:
-        ConfigError: If an argument is invalid. The collection itself is inspected by the first query.
+        ConfigError: If an argument is invalid. The collection itself is inspected by the first
+            query.
     """
 
     def __init__(self, embedding_manager: Any, collection: Any) -> None:
-        given = collection if isinstance(collection, MilvusCollection) else MilvusCollection(collection)
+        given = (
+            collection if isinstance(collection, MilvusCollection) else MilvusCollection(collection)
+        )
         self._embed = query_embedding(embedding_manager)
         self._given = given
         self._collection = given.name
@@ -216,7 +246,10 @@ class MilvusFinder:
         if self._collection is None:
             names = list(await self._request("list_collections"))
             if len(names) != 1:
-                msg = f"Milvus has {len(names)} collections; name one: MilvusCollection(client, name)."
+                msg = (
+                    f"Milvus has {len(names)} collections; name one: MilvusCollection(client,"
+                    " name)."
+                )
                 raise ConfigError(f"{msg} {known_names('', names)}")
             [self._collection] = names
         schema = await self._request("describe_collection", collection_name=self._collection)
@@ -224,8 +257,12 @@ class MilvusFinder:
         is_dynamic = bool(schema.get("enable_dynamic_field"))
         texts = [name for name in _TEXT_FIELDS if name in fields]
         vectors = [name for name, field in fields.items() if "dim" in (field.get("params") or {})]
-        text = _choose("text_field", self._given.text_field, [*fields], texts, is_dynamic=is_dynamic)
-        vector = _choose("vector_field", self._given.vector_field, vectors, vectors, is_dynamic=False)
+        text = _choose(
+            "text_field", self._given.text_field, [*fields], texts, is_dynamic=is_dynamic
+        )
+        vector = _choose(
+            "vector_field", self._given.vector_field, vectors, vectors, is_dynamic=False
+        )
         key = next((name for name, field in fields.items() if field.get("is_primary")), "id")
         return _Layout(key, text, vector, await self._metric(vector), tuple(fields), is_dynamic)
 
@@ -233,26 +270,37 @@ class MilvusFinder:
         """The metric of the index over the vectors; the index may have any name."""
         names = [vector, *await self._request("list_indexes", collection_name=self._collection)]
         for name in dict.fromkeys(names):
-            index = await self._request("describe_index", collection_name=self._collection, index_name=name)
+            index = await self._request(
+                "describe_index", collection_name=self._collection, index_name=name
+            )
             # Versions that do not name the field of an index allow one index a collection.
             if index and index.get("field_name", vector) == vector and index.get("metric_type"):
                 return str(index["metric_type"]).upper()
-        raise ConfigError(f"The collection {self._collection!r} has no index over {vector!r}. Call create_index.")
+        raise ConfigError(
+            f"The collection {self._collection!r} has no index over {vector!r}. Call create_index."
+        )
 
     async def _request(self, method: str, **arguments: Any) -> Any:
         with errors_of(f"The Milvus method {method}", RetrievalError):
             return await _call(getattr(self._given.client, method), **arguments)
 
 
-def _choose(what: str, given: str | None, names: Sequence[str], likely: Sequence[str], *, is_dynamic: bool) -> str:
+def _choose(
+    what: str, given: str | None, names: Sequence[str], likely: Sequence[str], *, is_dynamic: bool
+) -> str:
     """The field that was given, or the only likely one."""
     if given is not None:
         if given not in names and not is_dynamic:
-            raise ConfigError(f"The collection has no field {given!r} for {what}. {known_names(given, names)}")
+            raise ConfigError(
+                f"The collection has no field {given!r} for {what}. {known_names(given, names)}"
+            )
         return given
     if len(likely) != 1:
         problem = f"{len(likely)} fields are possible" if likely else "no field has a usual name"
-        raise ConfigError(f"The collection's {what} is unclear: {problem}. Give {what}=.... {known_names('', names)}")
+        raise ConfigError(
+            f"The collection's {what} is unclear: {problem}. Give {what}=...."
+            f" {known_names('', names)}"
+        )
     return likely[0]
 
 
@@ -261,7 +309,9 @@ def _milvus_filter(filters: FilterLike | None, layout: _Layout) -> str:
     parts = []
     for name, values in _filter_values(filters, "a Milvus collection").items():
         if not _FIELD.match(name) or not (name in layout.fields or layout.is_dynamic):
-            raise ConfigError(f"The collection has no field {name!r:.60}. {known_names(name, layout.fields)}")
+            raise ConfigError(
+                f"The collection has no field {name!r:.60}. {known_names(name, layout.fields)}"
+            )
         parts.append(f"{name} in [{', '.join(_literal(name, value) for value in values)}]")
     return " and ".join(parts)
 
@@ -288,7 +338,9 @@ def _milvus_hit(row: Mapping[str, Any], layout: _Layout) -> Hit:
     fields.pop(layout.vector, None)
     fields.pop(layout.key, None)
     distance = float(row["distance"])
-    return foreign_hit(str(key), text, distance_score(distance) if layout.metric == "L2" else distance, fields)
+    return foreign_hit(
+        str(key), text, distance_score(distance) if layout.metric == "L2" else distance, fields
+    )
 
 
 # Chroma
@@ -298,7 +350,8 @@ class ChromaFinder:
     """Searches a Chroma collection by the vector of the query.
 
     Args:
-        embedding: See `lazyrag.RAGPipeline`; None: the collection embeds queries by its own embedding function.
+        embedding: See `lazyrag.RAGPipeline`; None: the collection embeds queries by its own
+            embedding function.
         collection: A ``chromadb`` collection. chromadb is not imported.
 
     Raises:
@@ -306,8 +359,16 @@ class ChromaFinder:
     """
 
     def __init__(self, embedding: Any, collection: Any) -> None:
-        is_collection = callable(getattr(collection, "query", None)) and not isinstance(collection, type)
-        require(is_collection, "collection", collection, "a Chroma collection", "Call client.get_collection(name).")
+        is_collection = callable(getattr(collection, "query", None)) and not isinstance(
+            collection, type
+        )
+        require(
+            is_collection,
+            "collection",
+            collection,
+            "a Chroma collection",
+            "Call client.get_collection(name).",
+        )
         self._embed = None if embedding is None else query_embedding(embedding)
         self._collection = collection
 
@@ -335,9 +396,13 @@ class ChromaFinder:
         columns = [answer[name][0] for name in ("ids", "documents", "metadatas", "distances")]
         return RetrievedItems(_best_first([self._hit(*row) for row in zip(*columns, strict=True)]))
 
-    def _hit(self, key: str, text: str | None, fields: Mapping[str, Any] | None, distance: float) -> Hit:
+    def _hit(
+        self, key: str, text: str | None, fields: Mapping[str, Any] | None, distance: float
+    ) -> Hit:
         if text is None:
-            raise RetrievalError(f"The row {key!r} of the Chroma collection {self.name!r} has no document.")
+            raise RetrievalError(
+                f"The row {key!r} of the Chroma collection {self.name!r} has no document."
+            )
         score = distance_score(distance) if self._space == "l2" else 1 - distance
         return foreign_hit(key, text, score, dict(fields or {}))
 
@@ -354,7 +419,12 @@ def _chroma_filter(filters: FilterLike | None) -> dict[str, Any] | None:
     parts: list[dict[str, Any]] = []
     for name, values in _filter_values(filters, "a Chroma collection").items():
         is_valid = all(isinstance(value, (str, int, float)) for value in values)
-        require(is_valid, f"The filter on {name!r}", values, "a text, a number, a boolean, or a list of these")
+        require(
+            is_valid,
+            f"The filter on {name!r}",
+            values,
+            "a text, a number, a boolean, or a list of these",
+        )
         parts.append({name: {"$in": values}})
     return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
 
@@ -372,9 +442,9 @@ class FaissFinder:
     Args:
         embedding: See `lazyrag.RAGPipeline`.
         index: A faiss index, or the file that ``faiss.write_index`` wrote.
-        documents: The file of JSON lines, or its rows: row n belongs to vector n. Each is an object with its text under
-            ``"contents"``, ``"text"`` or ``"content"``, perhaps an ``"id"`` (by default its number from 0), and
-            metadata.
+        documents: The file of JSON lines, or its rows: row n belongs to vector n. Each is an object
+            with its text under ``"contents"``, ``"text"`` or ``"content"``, perhaps an ``"id"`` (by
+            default its number from 0), and metadata.
 
     Raises:
         ConfigError: If the numbers of rows and vectors differ, or a row has no text.
@@ -382,10 +452,15 @@ class FaissFinder:
     """
 
     def __init__(
-        self, embedding: Any, index: Any, documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]]
+        self,
+        embedding: Any,
+        index: Any,
+        documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]],
     ) -> None:
         self._embed = query_embedding(embedding)
-        self._index = read_faiss_index(Path(index)) if isinstance(index, (str, os.PathLike)) else index
+        self._index = (
+            read_faiss_index(Path(index)) if isinstance(index, (str, os.PathLike)) else index
+        )
         is_index = callable(getattr(self._index, "search", None)) and hasattr(self._index, "ntotal")
         require(is_index, "index", index, "a faiss index, or the file that faiss.write_index wrote")
         self._hits = _faiss_hits(documents)
@@ -402,7 +477,8 @@ class FaissFinder:
         """Return at most ``topk`` hits, best first.
 
         Raises:
-            ConfigError: If there are filters, which faiss does not support; or the vector has the wrong length.
+            ConfigError: If there are filters, which faiss does not support; or the vector has the
+                wrong length.
         """
         hint = "A faiss index cannot filter. Load the texts into a Document instead."
         require(filters is None, "filters", filters, "None", hint)
@@ -411,7 +487,9 @@ class FaissFinder:
         vector = np.asarray([await self._embed(query)], np.float32)
         if vector.shape[1] != self._index.d:
             sizes = f"{vector.shape[1]} numbers, the index {self._index.d}"
-            raise ConfigError(f"The embedding has {sizes}. Pass the embedding that the index was built with.")
+            raise ConfigError(
+                f"The embedding has {sizes}. Pass the embedding that the index was built with."
+            )
         scores, rows = await in_thread(self._index.search, vector, min(topk, len(self._hits)))
         is_product = getattr(self._index, "metric_type", _INNER_PRODUCT) == _INNER_PRODUCT
         found = [
@@ -420,7 +498,9 @@ class FaissFinder:
             if row >= 0  # graphs return -1 if they find fewer
         ]
         best = sorted(found, key=lambda pair: (-pair[0], pair[1]))
-        return RetrievedItems([dataclasses.replace(self._hits[row], score=score) for score, row in best])
+        return RetrievedItems(
+            [dataclasses.replace(self._hits[row], score=score) for score, row in best]
+        )
 
 
 def _faiss_hits(documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]]) -> list[Hit]:
@@ -429,17 +509,33 @@ def _faiss_hits(documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]])
     path = os.fspath(documents)
     try:
         with Path(path).open(encoding="utf-8") as file:
-            return [_faiss_hit(number, json.loads(line), path) for number, line in enumerate(file) if line.strip()]
+            return [
+                _faiss_hit(number, json.loads(line), path)
+                for number, line in enumerate(file)
+                if line.strip()
+            ]
     except ConfigError:
         raise
     except (OSError, ValueError) as exc:
-        msg = f"The documents of the faiss index at {path} cannot be read: {exc}. Write one JSON object per line."
+        msg = (
+            f"The documents of the faiss index at {path} cannot be read: {exc}. Write one JSON"
+            " object per line."
+        )
         raise ConfigError(msg) from exc
 
 
 def _faiss_hit(number: int, row: Any, where: str) -> Hit:
-    name = next((key for key in _CONTENT_FIELDS if isinstance(row, Mapping) and isinstance(row.get(key), str)), None)
+    name = next(
+        (
+            key
+            for key in _CONTENT_FIELDS
+            if isinstance(row, Mapping) and isinstance(row.get(key), str)
+        ),
+        None,
+    )
     what = f"Document {number} (from 0) of {where}"
     require(name is not None, what, row, f"an object with a text under one of {_CONTENT_FIELDS}")
     key = next((row[field] for field in _KEY_FIELDS if row.get(field) is not None), number)
-    return foreign_hit(str(key), row[name], 0.0, {field: value for field, value in row.items() if field != name})
+    return foreign_hit(
+        str(key), row[name], 0.0, {field: value for field, value in row.items() if field != name}
+    )

@@ -1,4 +1,6 @@
-"""`RAGPipeline`: from a question to a cited answer, in any event loop; `SyncPipeline`: the same without one."""
+"""`RAGPipeline`: from a question to a cited answer, in any event loop; `SyncPipeline`: the same
+without one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ import asyncio
 import contextlib
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast, get_args
 
 from lazyrag.data.filters import FilterLike
@@ -32,7 +42,12 @@ from lazyrag.pipeline.external import MilvusFinder
 from lazyrag.pipeline.run import Parts, Run, emit_answer_warnings, make_rerank
 from lazyrag.pipeline.search import Finder, RetrieverFinder
 from lazyrag.read.scope import Collection
-from lazyrag.retrieval.hybrid import OVER_SIMILARITY, BoundFusion, HybridRetriever, default_retriever
+from lazyrag.retrieval.hybrid import (
+    OVER_SIMILARITY,
+    BoundFusion,
+    HybridRetriever,
+    default_retriever,
+)
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.stages import NodeRetriever, check_query
@@ -63,14 +78,15 @@ FALLBACK_RERANKER = "BM25Reranker"
 async def run_all(
     function: Callable[[Q], Awaitable[T]], items: Sequence[Q], concurrency: int, on_error: OnError
 ) -> list[T | LazyRAGError]:
-    """Call a coroutine function for many items, a bounded number at a time. Cancelling stops all of them.
+    """Call a coroutine function for many items, a bounded number at a time. Cancelling stops all of
+    them.
 
     Args:
         function: Called with one item.
         items: The items.
         concurrency: Maximum number at once, at least 1.
-        on_error: ``"collect"``: errors of this package take their items' places. Other errors are faults of a program,
-            and are raised in any case.
+        on_error: ``"collect"``: errors of this package take their items' places. Other errors are
+            faults of a program, and are raised in any case.
 
     Returns:
         The results, in the order of the items.
@@ -117,24 +133,30 @@ def _warning(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
 
 @known_arguments
 class RAGPipeline:
-    """Retrieve, rerank, build the context and answer from it with a chat model, with citations (spec 003).
+    """Retrieve, rerank, build the context and answer from it with a chat model, with citations
+    (spec 003).
 
-    The methods are coroutines, for any event loop. ``pipeline.sync`` has the same methods for programs without a loop,
-    and inside running loops. Blocking work runs in threads. One pipeline serves many questions at once.
+    The methods are coroutines, for any event loop. ``pipeline.sync`` has the same methods for
+    programs without a loop, and inside running loops. Blocking work runs in threads. One pipeline
+    serves many questions at once.
 
-    Hits come from a retriever of this package or any other callable (for a Document see `RAGPipeline.over`), or from a
-    Milvus collection that another program filled, searched by the vectors of an embedding manager.
+    Hits come from a retriever of this package or any other callable (for a Document see
+    `RAGPipeline.over`), or from a Milvus collection that another program filled, searched by the
+    vectors of an embedding manager.
 
     Args:
-        embedding_manager: For ``milvus_client``: an `Embedder`, a callable from one text to a vector, which may be
-            asynchronous, or an object with ``embed_query`` or a similar method.
-        milvus_client: A ``pymilvus.MilvusClient`` or ``AsyncMilvusClient`` with one collection; or a
-            `MilvusCollection`, which names one.
-        reranker: A `Reranker`; a rerank model or callable; an object with an ``async rerank(query, documents, top_k)``;
-            or the folder of a cross-encoder.
-        retriever: A `Retriever`, `HybridRetriever`, `RetrievalChain`, a callable (query, filters=None, topk=None)
-            that returns nodes or hits and may be asynchronous, or a client with ``search``, see `HybridRetriever`.
-        generator: A `Generator`, a chat model, or a callable from a text to a text; for `answer` and `astream`.
+        embedding_manager: For ``milvus_client``: an `Embedder`, a callable from one text to a
+            vector, which may be asynchronous, or an object with ``embed_query`` or a similar
+            method.
+        milvus_client: A ``pymilvus.MilvusClient`` or ``AsyncMilvusClient`` with one collection; or
+            a `MilvusCollection`, which names one.
+        reranker: A `Reranker`; a rerank model or callable; an object with an
+            ``async rerank(query, documents, top_k)``; or the folder of a cross-encoder.
+        retriever: A `Retriever`, `HybridRetriever`, `RetrievalChain`, a callable (query,
+            filters=None, topk=None) that returns nodes or hits and may be asynchronous, or a client
+            with ``search``, see `HybridRetriever`.
+        generator: A `Generator`, a chat model, or a callable from a text to a text; for `answer`
+            and `astream`.
         context_builder: Writes the contexts; by default ``ContextBuilder()``.
         settings: `PipelineSettings`, or `Settings` of the environment: the defaults of calls.
         name: Of the pipeline, for traces.
@@ -170,7 +192,11 @@ class RAGPipeline:
         require(is_builder, "context_builder", context_builder, "a ContextBuilder")
         given = as_settings(settings)
         if settings is not None:
-            require_defaults(given, SEARCH_SETTINGS, "the retriever is passed; RAGPipeline.over makes one of settings")
+            require_defaults(
+                given,
+                SEARCH_SETTINGS,
+                "the retriever is passed; RAGPipeline.over makes one of settings",
+            )
             if reranker is not None:
                 require_defaults(given, RERANKER_SETTINGS, "reranker= is passed")
             elif given.rag_use_reranker:
@@ -178,14 +204,20 @@ class RAGPipeline:
             else:
                 require_defaults(given, RERANKER_SETTINGS, "rag_use_reranker is False")
         finder = _make_finder(embedding_manager, milvus_client, retriever)
-        rerank, reranker_name = make_rerank(Reranker(FALLBACK_RERANKER) if reranker is None else reranker)
+        rerank, reranker_name = make_rerank(
+            Reranker(FALLBACK_RERANKER) if reranker is None else reranker
+        )
         self._parts = Parts(
             finder=finder,
             rerank=rerank,
             reranker=reranker_name,
             has_reranker=reranker is not None,
             builder=context_builder or ContextBuilder(),
-            generator=generator if generator is None or isinstance(generator, Generator) else Generator(generator),
+            generator=(
+                generator
+                if generator is None or isinstance(generator, Generator)
+                else Generator(generator)
+            ),
             citations=CitationManager(),
             settings=given,
             name=validate_text("name", name),
@@ -206,10 +238,11 @@ class RAGPipeline:
     ) -> RAGPipeline:
         """Make a pipeline over a Document, or several.
 
-        Without settings: hybrid search (`HybridRetriever.over`) if there are embeddings, else keyword search
-        by ``bm25_chinese``, which serves English as well; contexts are not reranked unless you pass a
-        reranker. With settings: vector or hybrid search (keyword search if there are no embeddings), reranked
-        by ``reranker_model`` unless you pass a reranker or ``rag_use_reranker`` is False.
+        Without settings: hybrid search (`HybridRetriever.over`) if there are embeddings, else
+        keyword search by ``bm25_chinese``, which serves English as well; contexts are not reranked
+        unless you pass a reranker. With settings: vector or hybrid search (keyword search if there
+        are no embeddings), reranked by ``reranker_model`` unless you pass a reranker or
+        ``rag_use_reranker`` is False.
 
         Args:
             doc: A Document, or several.
@@ -221,8 +254,8 @@ class RAGPipeline:
             more: ``name``, ``capture_content``.
 
         Raises:
-            ConfigError: If the settings' cross-encoder is not on this machine, they require hybrid search of
-                a Document without embeddings, or one of them can have no effect.
+            ConfigError: If the settings' cross-encoder is not on this machine, they require hybrid
+                search of a Document without embeddings, or one of them can have no effect.
             NotRegisteredError: If there is no such group.
         """
         documents = validate_documents(doc)
@@ -232,14 +265,18 @@ class RAGPipeline:
             reranker=reranker,
             generator=generator,
             context_builder=context_builder,
-            settings=None if given is None else reset(given, SEARCH_SETTINGS),  # the retriever follows them
+            # the retriever follows them
+            settings=None if given is None else reset(given, SEARCH_SETTINGS),
             **more,
         )
 
     def __repr__(self) -> str:
         parts = self._parts
         reranker = parts.reranker if parts.has_reranker else None
-        return f"RAGPipeline({parts.finder.name!r}, reranker={reranker!r}, generator={parts.generator!r})"
+        return (
+            f"RAGPipeline({parts.finder.name!r}, reranker={reranker!r},"
+            f" generator={parts.generator!r})"
+        )
 
     @property
     def reranks(self) -> bool:
@@ -275,7 +312,11 @@ class RAGPipeline:
 
     @known_keywords
     async def retrieve_and_rerank(
-        self, query: str, top_k: int | None = None, rerank_top_k: int | None = None, filters: FilterLike | None = None
+        self,
+        query: str,
+        top_k: int | None = None,
+        rerank_top_k: int | None = None,
+        filters: FilterLike | None = None,
     ) -> RetrievalResult[dict[str, Any]]:
         """Return the best hits for a question by the reranker, with its scores.
 
@@ -301,7 +342,11 @@ class RAGPipeline:
 
     @known_keywords
     async def build_context(
-        self, results: Sequence[Hit] | RetrievalResult[Any], max_tokens: int | None = None, *, query: str | None = None
+        self,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int | None = None,
+        *,
+        query: str | None = None,
     ) -> str:
         """Write the text that a chat model reads.
 
@@ -334,10 +379,11 @@ class RAGPipeline:
             top_k: Number of hits to retrieve. The reranker's number comes from the settings.
             max_tokens: See `build_context`.
             filters: See `retrieve`.
-            history: The conversation before the question, oldest message first. The chat model rewrites the
-                question as a query that is clear without it, and that query is searched; without a generator
-                the question as it is. The context's metadata have ``history`` and ``search_query``, and
-                ``problems`` if the model failed and the question itself was searched.
+            history: The conversation before the question, oldest message first. The chat model
+                rewrites the question as a query that is clear without it, and that query is
+                searched; without a generator the question as it is. The context's metadata have
+                ``history`` and ``search_query``, and ``problems`` if the model failed and the
+                question itself was searched.
 
         Raises:
             ConfigError: See `retrieve` and `build_context`.
@@ -358,7 +404,8 @@ class RAGPipeline:
         *,
         history: History | None = None,
     ) -> Answer:
-        """Answer a question with citations. If nothing is found the model is not called, and the answer says so.
+        """Answer a question with citations. If nothing is found the model is not called, and the
+        answer says so.
 
         Args:
             query: The question.
@@ -370,7 +417,8 @@ class RAGPipeline:
         Raises:
             ConfigError: If the pipeline has no generator, or as in `retrieve_with_context`.
             RetrievalError: If the retriever or the reranker fails.
-            GenerationError: If the model fails, or its answer is unusable; its ``context`` is the model's input.
+            GenerationError: If the model fails, or its answer is unusable; its ``context`` is the
+                model's input.
 
         Warns:
             AnswerWarning: For each of the answer's ``problems``.
@@ -380,7 +428,11 @@ class RAGPipeline:
     @known_keywords
     @_warning
     async def answer_from(
-        self, results: Sequence[Hit] | RetrievalResult[Any], max_tokens: int | None = None, *, query: str | None = None
+        self,
+        results: Sequence[Hit] | RetrievalResult[Any],
+        max_tokens: int | None = None,
+        *,
+        query: str | None = None,
     ) -> Answer:
         """Answer with citations from hits that you already have.
 
@@ -390,7 +442,8 @@ class RAGPipeline:
             query: See `build_context`.
 
         Raises:
-            ConfigError: If the pipeline has no generator, there is no question, or as in `build_context`.
+            ConfigError: If the pipeline has no generator, there is no question, or as in
+                `build_context`.
             GenerationError: See `answer`.
 
         Warns:
@@ -410,10 +463,12 @@ class RAGPipeline:
     ) -> AsyncGenerator[AnswerDelta, None]:
         """Stream a cited answer; see `answer`.
 
-        Citations come with the piece that completes their marker; the last piece has the complete answer. Closing the
-        iterator ends the model's call.
+        Citations come with the piece that completes their marker; the last piece has the complete
+        answer. Closing the iterator ends the model's call.
         """
-        async with contextlib.aclosing(self._run(query, history).deltas(top_k, max_tokens, filters)) as deltas:
+        async with contextlib.aclosing(
+            self._run(query, history).deltas(top_k, max_tokens, filters)
+        ) as deltas:
             async for delta in deltas:
                 emit_answer_warnings(delta.answer)
                 yield delta
@@ -435,12 +490,15 @@ class RAGPipeline:
             top_k: See `retrieve`.
             filters: See `retrieve`.
             concurrency: Maximum number of questions at once, at least 1.
-            on_error: ``"raise"``: the first error stops the others. ``"collect"``: errors take their questions' places.
+            on_error: ``"raise"``: the first error stops the others. ``"collect"``: errors take
+                their questions' places.
 
         Returns:
             The results, in the order of the questions.
         """
-        return await _run_queries(lambda query: self.retrieve(query, top_k, filters), queries, concurrency, on_error)
+        return await _run_queries(
+            lambda query: self.retrieve(query, top_k, filters), queries, concurrency, on_error
+        )
 
     @known_keywords
     async def batch_retrieve_with_context(
@@ -455,7 +513,10 @@ class RAGPipeline:
     ) -> list[RAGContext]:
         """Run `retrieve_with_context` for several questions; see `batch_retrieve`."""
         return await _run_queries(
-            lambda query: self.retrieve_with_context(query, top_k, max_tokens, filters), queries, concurrency, on_error
+            lambda query: self.retrieve_with_context(query, top_k, max_tokens, filters),
+            queries,
+            concurrency,
+            on_error,
         )
 
     @known_keywords
@@ -485,7 +546,12 @@ class RAGPipeline:
         _validate_queries(queries)
         given = [None] * len(queries) if histories is None else histories
         is_valid = isinstance(given, Sequence) and len(given) == len(queries)
-        require(is_valid, "histories", given, f"a list with a history or None for each of the {len(queries)} queries")
+        require(
+            is_valid,
+            "histories",
+            given,
+            f"a list with a history or None for each of the {len(queries)} queries",
+        )
         asked = list(zip(queries, given, strict=True))
 
         def answer(one: tuple[str, History | None]) -> Awaitable[Answer]:
@@ -506,7 +572,10 @@ class RAGPipeline:
 
 
 async def _run_queries(
-    function: Callable[[str], Awaitable[T]], queries: Sequence[str], concurrency: int, on_error: OnError
+    function: Callable[[str], Awaitable[T]],
+    queries: Sequence[str],
+    concurrency: int,
+    on_error: OnError,
 ) -> list[T]:
     """Run `run_all` for questions. Collected errors are not part of the type."""
     _validate_queries(queries)
@@ -514,7 +583,11 @@ async def _run_queries(
 
 
 def _validate_queries(queries: Any) -> None:
-    is_valid = isinstance(queries, Sequence) and not isinstance(queries, str) and is_list_of([*queries], str)
+    is_valid = (
+        isinstance(queries, Sequence)
+        and not isinstance(queries, str)
+        and is_list_of([*queries], str)
+    )
     require(is_valid, "queries", queries, "a list of strings")
 
 
@@ -537,45 +610,69 @@ def _make_finder(manager: Any, client: Any, retriever: Any) -> Finder:
         return RetrieverFinder(retriever)
     if names == ["embedding_manager", "milvus_client"]:
         return MilvusFinder(manager, client)
-    hint = "pass retriever=..., or embedding_manager=... and milvus_client=.... For a Document: RAGPipeline.over."
+    hint = (
+        "pass retriever=..., or embedding_manager=... and milvus_client=.... For a Document:"
+        " RAGPipeline.over."
+    )
     raise ConfigError(f"RAGPipeline got {', '.join(names) or 'nothing'} to find hits with; {hint}")
 
 
-def _make_retriever(documents: list[Collection], group_name: str, settings: PipelineSettings | None) -> NodeRetriever:
+def _make_retriever(
+    documents: list[Collection], group_name: str, settings: PipelineSettings | None
+) -> NodeRetriever:
     """The retriever of `RAGPipeline.over`."""
     if settings is None:
         return default_retriever(documents, group_name)
     has_embeddings = all(document.embed_keys for document in documents)
     if settings.rag_use_hybrid_search:
         if not has_embeddings:
-            msg = "rag_use_hybrid_search is True, and a Document has no embeddings. Pass Document(embed=...), or set "
+            msg = (
+                "rag_use_hybrid_search is True, and a Document has no embeddings. Pass"
+                " Document(embed=...), or set "
+            )
             raise ConfigError(f"{msg}rag_use_hybrid_search to False.")
         return _make_hybrid(documents, group_name, settings)
     require_defaults(settings, SEARCH_SETTINGS[1:], "rag_use_hybrid_search is False")
     return Retriever(documents, group_name, "cosine" if has_embeddings else OVER_SIMILARITY)
 
 
-def _make_hybrid(documents: list[Collection], group_name: str, settings: PipelineSettings) -> HybridRetriever:
+def _make_hybrid(
+    documents: list[Collection], group_name: str, settings: PipelineSettings
+) -> HybridRetriever:
     vector = Retriever(documents, group_name, "cosine")
     keyword = Retriever(documents, group_name, OVER_SIMILARITY)
     method = settings.hybrid_fusion_method
     weights = [settings.hybrid_vector_weight, settings.hybrid_bm25_weight]
-    if method != "rrf" and BoundFusion.checked(method, {}, ()).takes_weights:  # specification 003's RRF has none
+    # specification 003's RRF has none
+    if method != "rrf" and BoundFusion.checked(method, {}, ()).takes_weights:
         return HybridRetriever(vector, keyword, fusion_method=method, weights=weights)
     defaults = PipelineSettings()
     if weights != [defaults.hybrid_vector_weight, defaults.hybrid_bm25_weight]:
-        fusion = "specification 003's RRF" if method == "rrf" else f"hybrid_fusion_method={method!r}"
-        problem = f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and {fusion} takes none."
-        hint = f"Set hybrid_fusion_method to 'weighted', or pass retriever=HybridRetriever(..., weights={weights})."
+        fusion = (
+            "specification 003's RRF" if method == "rrf" else f"hybrid_fusion_method={method!r}"
+        )
+        problem = (
+            f"The settings have the weights {weights[0]:g} and {weights[1]:g}, and {fusion} takes"
+            " none."
+        )
+        hint = (
+            "Set hybrid_fusion_method to 'weighted', or pass retriever=HybridRetriever(...,"
+            f" weights={weights})."
+        )
         raise ConfigError(f"{problem} {hint}")
     return HybridRetriever(vector, keyword, fusion_method=method)
 
 
 def _reranker_of(settings: PipelineSettings) -> Any:
     if settings.reranker_model in rerankers:
-        require_defaults(settings, RERANKER_SETTINGS[1:], f"the reranker {settings.reranker_model!r} reads no batches")
+        require_defaults(
+            settings,
+            RERANKER_SETTINGS[1:],
+            f"the reranker {settings.reranker_model!r} reads no batches",
+        )
         return Reranker(settings.reranker_model)
-    # The model's class has a default of its own, which may be smaller where a batch would change scores.
+    # The model's class has a default of its own, which may be smaller where a batch would change
+    # scores.
     size = settings.reranker_batch_size
     batch_size = None if size == PipelineSettings().reranker_batch_size else size
     try:
@@ -598,10 +695,12 @@ def _waiting(
 
 
 class SyncPipeline:
-    """`RAGPipeline` for programs without an event loop, for notebooks, and for functions that a running loop called.
+    """`RAGPipeline` for programs without an event loop, for notebooks, and for functions that a
+    running loop called.
 
-    Questions run on the package's private event loop in a thread of its own; so do your asynchronous callables. An
-    interrupt of the wait, such as KeyboardInterrupt, ends the question. Errors and warnings are the coroutines'.
+    Questions run on the package's private event loop in a thread of its own; so do your
+    asynchronous callables. An interrupt of the wait, such as KeyboardInterrupt, ends the question.
+    Errors and warnings are the coroutines'.
 
     Args:
         pipeline: The pipeline.
@@ -634,7 +733,9 @@ class SyncPipeline:
         history: History | None = None,
     ) -> Iterator[AnswerDelta]:
         """Run `RAGPipeline.astream`. Closing or dropping the iterator ends the model's call."""
-        return _with_warnings(self._pipeline._run(query, history).deltas(top_k, max_tokens, filters))
+        return _with_warnings(
+            self._pipeline._run(query, history).deltas(top_k, max_tokens, filters)
+        )
 
 
 def _with_warnings(deltas: AsyncGenerator[AnswerDelta, None]) -> Iterator[AnswerDelta]:

@@ -1,4 +1,6 @@
-"""One run of a pipeline: each stage timed, traced, and off the event loop; rerankers as coroutines."""
+"""One run of a pipeline: each stage timed, traced, and off the event loop; rerankers as
+coroutines.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,23 @@ from typing import Any, TypeAlias, TypeVar
 
 from lazyrag.data.filters import FilterLike
 from lazyrag.data.node import DocNode
-from lazyrag.data.result import Answer, AnswerDelta, GenerationResult, Hit, RAGContext, RetrievalResult
-from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, RetrievalError, errors_of, sentence, warn_user
+from lazyrag.data.result import (
+    Answer,
+    AnswerDelta,
+    GenerationResult,
+    Hit,
+    RAGContext,
+    RetrievalResult,
+)
+from lazyrag.errors import (
+    AnswerWarning,
+    ConfigError,
+    GenerationError,
+    RetrievalError,
+    errors_of,
+    sentence,
+    warn_user,
+)
 from lazyrag.generation.citations import CitationManager
 from lazyrag.generation.context import ContextBuilder
 from lazyrag.generation.generator import Generator
@@ -25,7 +42,14 @@ from lazyrag.models.protocols import ChatOptions, Message
 from lazyrag.models.rerank import checked_ranking
 from lazyrag.pipeline.defaults import PipelineSettings
 from lazyrag.pipeline.search import Finder, RetrievedItems
-from lazyrag.pipeline.tracing import Span, chat_span, context_span, pipeline_span, rerank_span, retrieval_span
+from lazyrag.pipeline.tracing import (
+    Span,
+    chat_span,
+    context_span,
+    pipeline_span,
+    rerank_span,
+    retrieval_span,
+)
 from lazyrag.retrieval.query_rewriting import read_queries, standalone_prompt
 from lazyrag.retrieval.reranker import Reranker, rerankers
 from lazyrag.text.sentences import resolve_language
@@ -41,23 +65,38 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
     """Make a coroutine function of a reranker, and return it with the reranker's name.
 
     Args:
-        reranker: A `lazyrag.Reranker`; an object with ``async rerank(query, documents, top_k)``, such as
-            `AsyncReranker` and `CrossEncoderReranker`; a rerank model, or a callable
-            ``(query, documents=[...], top_n=n)``; or the folder or name of a cross-encoder on this machine.
+        reranker: A `lazyrag.Reranker`; an object with ``async rerank(query, documents, top_k)``,
+            such as `AsyncReranker` and `CrossEncoderReranker`; a rerank model, or a callable
+            ``(query, documents=[...], top_n=n)``; or the folder or name of a cross-encoder on this
+            machine.
 
     Raises:
         ConfigError: If it is none of these.
     """
     if isinstance(reranker, Reranker):
-        require(reranker.output_format is None, "output_format of the reranker", reranker.output_format, "None")
+        require(
+            reranker.output_format is None,
+            "output_format of the reranker",
+            reranker.output_format,
+            "None",
+        )
         return _by_nodes(reranker), reranker.name
     is_name = isinstance(reranker, str) and reranker in rerankers
-    require(not is_name, "reranker", reranker, "a reranker, not a name", f"Pass Reranker({reranker!r:.80}, ...).")
+    require(
+        not is_name,
+        "reranker",
+        reranker,
+        "a reranker, not a name",
+        f"Pass Reranker({reranker!r:.80}, ...).",
+    )
     if isinstance(reranker, (str, os.PathLike)):
         return _by_texts(AsyncReranker(reranker)), os.fspath(reranker)
     if inspect.iscoroutinefunction(getattr(reranker, "rerank", None)):
         return _by_texts(reranker), _name(getattr(reranker, "model", reranker))
-    expected = "a Reranker, a rerank model, a callable (query, documents=[...], top_n=n) or a cross-encoder's folder"
+    expected = (
+        "a Reranker, a rerank model, a callable (query, documents=[...], top_n=n) or a"
+        " cross-encoder's folder"
+    )
     require(callable(reranker) and not isinstance(reranker, type), "reranker", reranker, expected)
     return _by_texts(AsyncReranker(reranker)), _name(reranker)
 
@@ -65,7 +104,10 @@ def make_rerank(reranker: Any) -> tuple[Rerank, str]:
 def _by_nodes(reranker: Reranker[list[DocNode]]) -> Rerank:
     async def rerank(query: str, found: RetrievedItems, topk: int) -> RetrievedItems:
         items: Sequence[DocNode | Hit] = found.items
-        given = [item if isinstance(item, DocNode) else _as_node(item, at) for at, item in enumerate(items)]
+        given = [
+            item if isinstance(item, DocNode) else _as_node(item, at)
+            for at, item in enumerate(items)
+        ]
         reranked = (await in_thread(reranker, given, query))[:topk]
         if all(isinstance(item, DocNode) for item in found.items):
             return RetrievedItems(reranked)
@@ -89,7 +131,9 @@ def _by_texts(reranker: Any) -> Rerank:
 
 
 def _reranked_hit(node: DocNode, found: RetrievedItems, at: int | None) -> Hit:
-    """The hit that a node was made of, with the node's score. Rerankers may return new nodes, such as merged ones."""
+    """The hit that a node was made of, with the node's score. Rerankers may return new nodes, such
+    as merged ones.
+    """
     hit = None if at is None else found.items[at]
     if not isinstance(hit, Hit):
         return Hit.from_node(node)
@@ -97,7 +141,9 @@ def _reranked_hit(node: DocNode, found: RetrievedItems, at: int | None) -> Hit:
 
 
 def _as_node(hit: Hit, number: int) -> DocNode:
-    """Make a node of a hit, for rerankers over nodes. Ids of foreign hits may be missing or repeated."""
+    """Make a node of a hit, for rerankers over nodes. Ids of foreign hits may be missing or
+    repeated.
+    """
     return DocNode(text=hit.text, metadata=hit.metadata, uid=f"hit {number}", score=hit.score)
 
 
@@ -182,12 +228,16 @@ class Run:
         return pipeline_span(self.parts.name, self.query, capture_content=capture, current=current)
 
     async def condense(self) -> None:
-        """Write the question as a query that is clear without the history; without a chat model it stays as it is."""
+        """Write the question as a query that is clear without the history; without a chat model it
+        stays as it is.
+        """
         generator = self.parts.generator
         if generator is None or not self.history or not self.query.strip():
             return
         own = generator.options  # None: the model's own
-        options = None if own is None else dataclasses.replace(own, n=1, logprobs=False, json_schema=None)
+        options = (
+            None if own is None else dataclasses.replace(own, n=1, logprobs=False, json_schema=None)
+        )
         prompt = standalone_prompt(self.query, self.history)
         try:
             with self._timed("condense"), self._chat_span(generator, options=options):
@@ -196,15 +246,23 @@ class Run:
         except (UnreadableAnswerError, GenerationError) as exc:
             what = "failed" if isinstance(exc, GenerationError) else "wrote no standalone query"
             self.failure = exc if isinstance(exc, GenerationError) else None
-            self.problems = (sentence(f"The question was searched as it is. The model {what}: {exc}"),)
+            self.problems = (
+                sentence(f"The question was searched as it is. The model {what}: {exc}"),
+            )
 
     async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Find nodes or hits."""
         finder, topk = self.parts.finder, _limit("top_k", top_k, self.parts.settings.rag_top_k)
-        span = retrieval_span(finder.name, self.search_query, topk, capture_content=self.parts.capture_content)
+        span = retrieval_span(
+            finder.name, self.search_query, topk, capture_content=self.parts.capture_content
+        )
         with self._timed("retrieve"), span as retrieving:
             is_blank = not self.search_query.strip()
-            found = RetrievedItems([]) if is_blank else await finder.find(self.search_query, topk, filters)
+            found = (
+                RetrievedItems([])
+                if is_blank
+                else await finder.find(self.search_query, topk, filters)
+            )
             if retrieving.is_recording:
                 retrieving.hits(found.trace_hits())
         return found
@@ -215,7 +273,9 @@ class Run:
         if not found.items:
             return found
         capture = self.parts.capture_content
-        span = rerank_span(self.parts.reranker, self.search_query, len(found.items), topk, capture_content=capture)
+        span = rerank_span(
+            self.parts.reranker, self.search_query, len(found.items), topk, capture_content=capture
+        )
         with self._timed("rerank"), span as reranking:
             best = await self.parts.rerank(self.search_query, found, topk)
             if reranking.is_recording:
@@ -228,7 +288,12 @@ class Run:
         span = context_span(max_tokens, capture_content=self.parts.capture_content)
         with self._timed("context"), span as building:
             built = await in_thread(self.parts.builder.build, self.query, results, max_tokens)
-            building.set({"lazyrag.context.tokens": built.total_tokens, "lazyrag.context.sources": len(built.sources)})
+            building.set(
+                {
+                    "lazyrag.context.tokens": built.total_tokens,
+                    "lazyrag.context.sources": len(built.sources),
+                }
+            )
         metadata = {**built.metadata, "seconds": self.seconds, **self._conversation()}
         return RAGContext(built.query, built.context, built.sources, built.total_tokens, metadata)
 
@@ -246,7 +311,10 @@ class Run:
         return await self.rerank(found) if self.parts.reranks else found
 
     async def complete_answer(
-        self, top_k: int | None = None, max_tokens: int | None = None, filters: FilterLike | None = None
+        self,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        filters: FilterLike | None = None,
     ) -> Answer:
         """Run all stages, without warnings."""
         self.generator()  # validated before any work
@@ -256,7 +324,9 @@ class Run:
         """Answer from hits, without warnings."""
         self.generator()
         if not self.query.strip():
-            raise ConfigError("There is no question. Pass query='...', or results that a pipeline retrieved.")
+            raise ConfigError(
+                "There is no question. Pass query='...', or results that a pipeline retrieved."
+            )
         return await self._answered(lambda: self.context(results, max_tokens))
 
     async def _answered(self, build: Callable[[], Awaitable[RAGContext]]) -> Answer:
@@ -286,7 +356,9 @@ class Run:
         generator = self.generator()
         with self.span(current=False) as span:
             with span.as_current():
-                found = self.complete_context(top_k, max_tokens, filters) if results is None else None
+                found = (
+                    self.complete_context(top_k, max_tokens, filters) if results is None else None
+                )
                 context = await (found or self.context(results or (), max_tokens))
             if not context.sources:
                 answer = self.not_found(context)
@@ -296,7 +368,11 @@ class Run:
             reading = self.parts.citations.stream(context.sources)
             generation: GenerationResult[Any] | None = None
             yielded: set[int] = set()
-            with self._timed("generate"), self._chat_span(generator, span) as chat, _errors_with(context):
+            with (
+                self._timed("generate"),
+                self._chat_span(generator, span) as chat,
+                _errors_with(context),
+            ):
                 pieces = generator.astream(context)
                 async with contextlib.AsyncExitStack() as stack:
                     if isinstance(pieces, AsyncGenerator):
@@ -308,7 +384,9 @@ class Run:
                         if piece.text or completed:
                             yield AnswerDelta(piece.text, completed)
                 if generation is None:
-                    raise GenerationError("The generator's stream ended without a result in its last piece.")
+                    raise GenerationError(
+                        "The generator's stream ended without a result in its last piece."
+                    )
                 chat.generated(generation)
             answer = self._resolved(context, generation)
             span.answered(answer.text)
@@ -319,7 +397,9 @@ class Run:
         """Return hits with the query, the seconds so far, and more metadata."""
         with self._timed("hits"):
             hits = await found.hits()
-        return RetrievalResult.from_hits(hits, {"query": self.query, "seconds": self.seconds, **more})
+        return RetrievalResult.from_hits(
+            hits, {"query": self.query, "seconds": self.seconds, **more}
+        )
 
     def generator(self) -> Generator:
         """Return the generator.
@@ -328,7 +408,10 @@ class Run:
             ConfigError: If the pipeline has none.
         """
         if self.parts.generator is None:
-            raise ConfigError("The pipeline has no generator. Pass RAGPipeline(..., generator=HttpChatModel(...)).")
+            raise ConfigError(
+                "The pipeline has no generator. Pass RAGPipeline(...,"
+                " generator=HttpChatModel(...))."
+            )
         return self.parts.generator
 
     def not_found(self, context: RAGContext) -> Answer:
@@ -339,9 +422,14 @@ class Run:
         problems = self.problems
         if left_out:
             limit = context.metadata.get("max_tokens")
-            problem = f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not called."
+            problem = (
+                f"None of {len(left_out)} hits fits into max_tokens={limit}; the model was not"
+                " called."
+            )
             problems = (*problems, problem)
-        generation: GenerationResult[Any] = GenerationResult(text, metadata={"model": None, "problems": [*problems]})
+        generation: GenerationResult[Any] = GenerationResult(
+            text, metadata={"model": None, "problems": [*problems]}
+        )
         metadata = {"seconds": self.seconds, "found": len(left_out)}
         return Answer(self.query, text, (), context, generation, problems, metadata)
 
@@ -350,13 +438,23 @@ class Run:
         details = generation.metadata if isinstance(generation.metadata, Mapping) else {}
         problems = (*self.problems, *details.get("problems", ()), *resolved.problems)
         metadata = {"seconds": self.seconds, "found": len(context.sources)}
-        return Answer(self.query, generation.response, resolved.citations, context, generation, problems, metadata)
+        return Answer(
+            self.query,
+            generation.response,
+            resolved.citations,
+            context,
+            generation,
+            problems,
+            metadata,
+        )
 
     def _conversation(self) -> dict[str, Any]:
         """The metadata of a conversation; none without a history."""
         history = [{"role": message.role, "content": message.content} for message in self.history]
         problems = {"problems": [*self.problems]} if self.problems else {}
-        return {"history": history, "search_query": self.search_query, **problems} if history else {}
+        return (
+            {"history": history, "search_query": self.search_query, **problems} if history else {}
+        )
 
     def _max_tokens(self, max_tokens: int | None) -> int:
         return _limit("max_tokens", max_tokens, self.parts.settings.rag_max_context_tokens)
@@ -382,7 +480,9 @@ class Run:
 
 
 def emit_answer_warnings(result: T) -> T:
-    """Warn of the problems of an answer, or of a list of answers, at the user's own line; return the result."""
+    """Warn of the problems of an answer, or of a list of answers, at the user's own line; return
+    the result.
+    """
     answers: list[Any] = result if isinstance(result, list) else [result]
     for answer in answers:
         for problem in answer.problems if isinstance(answer, Answer) else ():

@@ -22,8 +22,8 @@ from lazyrag.retrieval.stages import callable_name
 class RetrievedItems:
     """Nodes or hits found for a query, best first.
 
-    A hit of a node has its file's metadata and location, which must be read. So hits are made only of the nodes that
-    are returned in the end.
+    A hit of a node has its file's metadata and location, which must be read. So hits are made only
+    of the nodes that are returned in the end.
     """
 
     items: Sequence[DocNode] | Sequence[Hit]
@@ -34,7 +34,10 @@ class RetrievedItems:
 
     def trace_hits(self) -> list[Hit]:
         """Return hits with only id, text and score, for traces."""
-        return [item if isinstance(item, Hit) else Hit(item.uid, _text(item), _score(item)) for item in self.items]
+        return [
+            item if isinstance(item, Hit) else Hit(item.uid, _text(item), _score(item))
+            for item in self.items
+        ]
 
     def select(self, ranking: Sequence[tuple[int, float]]) -> RetrievedItems:
         """Select some by index, with new scores."""
@@ -58,7 +61,9 @@ def _score(node: DocNode) -> float:
 
 
 def _scored(item: DocNode | Hit, score: float) -> DocNode | Hit:
-    return dataclasses.replace(item, score=score) if isinstance(item, Hit) else item.with_score(score)
+    return (
+        dataclasses.replace(item, score=score) if isinstance(item, Hit) else item.with_score(score)
+    )
 
 
 class Finder(Protocol):
@@ -80,10 +85,12 @@ class RetrieverFinder:
     A coroutine function is awaited; other callables run in a thread.
 
     Args:
-        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, a function, or a client with ``search``.
+        retriever: A `Retriever`, a `HybridRetriever`, a `RetrievalChain`, a function, or a client
+            with ``search``.
 
     Raises:
-        ConfigError: If it can be called neither as a retriever nor as a client, or returns something else than nodes.
+        ConfigError: If it can be called neither as a retriever nor as a client, or returns
+            something else than nodes.
     """
 
     def __init__(self, retriever: Any) -> None:
@@ -111,7 +118,14 @@ class RetrieverFinder:
                 given = await in_thread(self.retriever, query, filters=filters, topk=topk)
                 if inspect.isawaitable(given):
                     given = await given
-        found: Any = list(given)[:topk] if isinstance(given, Sequence) and not isinstance(given, str) else [None]
+        found: Any = (
+            list(given)[:topk]
+            if isinstance(given, Sequence) and not isinstance(given, str)
+            else [None]
+        )
         if not any(all(isinstance(item, kind) for item in found) for kind in (DocNode, Hit)):
-            raise RetrievalError(f"The retriever {self.name!r} returned {given!r:.80}; return a list of nodes or hits.")
+            raise RetrievalError(
+                f"The retriever {self.name!r} returned {given!r:.80}; return a list of nodes or"
+                " hits."
+            )
         return RetrievedItems(found)

@@ -23,15 +23,18 @@ _FAMILIES = ("LAZYRAG_RAG_", "LAZYRAG_RERANKER_", "LAZYRAG_HYBRID_")
 
 
 class Settings(BaseSettings):
-    """Spec 003's settings, read from variables such as ``LAZYRAG_RAG_TOP_K`` unless they are passed.
+    """Spec 003's settings, read from variables such as ``LAZYRAG_RAG_TOP_K`` unless they are
+    passed.
 
-    Nothing is read at import, and a file only if you name one: ``Settings(_env_file=".env")``. The fields are those of
-    `PipelineSettings`.
+    Nothing is read at import, and a file only if you name one: ``Settings(_env_file=".env")``. The
+    fields are those of `PipelineSettings`.
 
-    Misspelt variables of the environment, such as ``LAZYRAG_RAG_TOPK``, are refused; see `read_settings` for files.
+    Misspelt variables of the environment, such as ``LAZYRAG_RAG_TOPK``, are refused; see
+    `read_settings` for files.
 
     Raises:
-        pydantic.ValidationError: If a value has the wrong type, or is out of range; it is a ValueError.
+        pydantic.ValidationError: If a value has the wrong type, or is out of range; it is a
+        ValueError.
         ConfigError: If a variable is misspelt.
 
     Example:
@@ -68,19 +71,23 @@ def read_settings(env_file: str | os.PathLike[str] | None = None) -> PipelineSet
     """Read settings from the environment as a plain value.
 
     Args:
-        env_file: A file with more variables; other variables in it are ignored. The environment takes precedence.
+        env_file: A file with more variables; other variables in it are ignored. The environment
+            takes precedence.
 
     Raises:
-        ConfigError: If there is no such file, a variable is misspelt, or a value is invalid; the message names the
-            variable.
+        ConfigError: If there is no such file, a variable is misspelt, or a value is invalid; the
+            message names the variable.
     """
     if env_file is not None:
         if not Path(env_file).is_file():
             raise ConfigError(f"There is no file {os.fspath(env_file)!r} to read settings from.")
-        _validate_variables(DotEnvSettingsSource(Settings, env_file=Path(env_file)).env_vars, os.fspath(env_file))
+        _validate_variables(
+            DotEnvSettingsSource(Settings, env_file=Path(env_file)).env_vars, os.fspath(env_file)
+        )
     try:
         settings_class: Any = Settings
-        return as_settings(settings_class(_env_file=env_file))  # the keyword is pydantic-settings' own
+        # the keyword is pydantic-settings' own
+        return as_settings(settings_class(_env_file=env_file))
     except ValidationError as exc:
         wrong = exc.errors()[0]
         inner = wrong.get("ctx", {}).get("error")
@@ -88,7 +95,9 @@ def read_settings(env_file: str | os.PathLike[str] | None = None) -> PipelineSet
             name = next((field for field in Settings.model_fields if field in str(inner)), "")
             raise ConfigError(f"{_PREFIX}{name.upper()}: {inner}") from exc
         name = _PREFIX + "_".join(map(str, wrong["loc"])).upper()
-        raise ConfigError(f"The setting {name} is {wrong.get('input')!r:.60}: {sentence(wrong['msg'])}") from exc
+        raise ConfigError(
+            f"The setting {name} is {wrong.get('input')!r:.60}: {sentence(wrong['msg'])}"
+        ) from exc
 
 
 def _validate_variables(variables: Iterable[str], where: str) -> None:
@@ -96,4 +105,7 @@ def _validate_variables(variables: Iterable[str], where: str) -> None:
     allowed = [(_PREFIX + name).upper() for name in Settings.model_fields]
     for name in variables:
         if name.upper().startswith(_FAMILIES) and name.upper() not in allowed:
-            raise ConfigError(f"There is no setting {name}, found in {where}. {known_names(name.upper(), allowed)}")
+            raise ConfigError(
+                f"There is no setting {name}, found in {where}."
+                f" {known_names(name.upper(), allowed)}"
+            )

@@ -1,15 +1,18 @@
 """OpenTelemetry traces of a pipeline: a span for the question, and one for each step to its answer.
 
-Only the API package is used (extra ``otel``): the program chooses where spans go, by the SDK that it sets up. Without
-the package, or without a provider, everything here does nothing. Names and attributes follow the OpenTelemetry semantic
-conventions for generative AI, release 0.1.0, which are in development; attributes of our own begin with ``lazyrag.``.
+Only the API package is used (extra ``otel``): the program chooses where spans go, by the SDK that
+it sets up. Without the package, or without a provider, everything here does nothing. Names and
+attributes follow the OpenTelemetry semantic conventions for generative AI, release 0.1.0, which are
+in development; attributes of our own begin with ``lazyrag.``.
 
-Content is recorded only with ``capture_content``. By default there is no question, no text of a document, no prompt and
-no answer, and of an error its type and its place in the code, but not its message, which may quote any of them.
+Content is recorded only with ``capture_content``. By default there is no question, no text of a
+document, no prompt and no answer, and of an error its type and its place in the code, but not its
+message, which may quote any of them.
 
-Children of a span are the spans that begin while it is current: in the same task, in tasks begun there, in
-`asyncio.to_thread`, and in coroutines that `asyncio.run_coroutine_threadsafe` or `lazyrag.models.concurrency` hand to
-another loop. For a pool of threads use `contextvars.copy_context().run`.
+Children of a span are the spans that begin while it is current: in the same task, in tasks begun
+there, in `asyncio.to_thread`, and in coroutines that `asyncio.run_coroutine_threadsafe` or
+`lazyrag.models.concurrency` hand to another loop. For a pool of threads use
+`contextvars.copy_context().run`.
 """
 
 from __future__ import annotations
@@ -63,16 +66,21 @@ class Span:
             self._otel.set_attributes(_without_none(attributes))
 
     def hits(self, hits: Sequence[Hit], name: str = "gen_ai.retrieval.documents") -> None:
-        """Record what was found: ids and scores, best first; with ``capture_content`` also the texts."""
+        """Record what was found: ids and scores, best first; with ``capture_content`` also the
+        texts.
+        """
         if self.is_recording:
-            self.set({name: _json([_as_document(hit, with_text=self._capture_content) for hit in hits])})
+            self.set(
+                {name: _json([_as_document(hit, with_text=self._capture_content) for hit in hits])}
+            )
 
     def generated(self, result: GenerationResult[Any]) -> None:
-        """Record a chat model's answer: model, tokens, finish reasons; with ``capture_content`` also the text.
+        """Record a chat model's answer: model, tokens, finish reasons; with ``capture_content``
+        also the text.
 
         Args:
-            result: Its metadata may have ``"model"``, ``"usage"`` (prompt_tokens, completion_tokens) and
-                ``"finish_reasons"``.
+            result: Its metadata may have ``"model"``, ``"usage"`` (prompt_tokens,
+                completion_tokens) and ``"finish_reasons"``.
         """
         if not self.is_recording:
             return
@@ -101,17 +109,22 @@ class Span:
     def as_current(self) -> Iterator[None]:
         """Make spans that begin within children of this one.
 
-        For a span begun with ``current=False``. Leave it in the task that entered it, and never ``yield`` within.
+        For a span begun with ``current=False``. Leave it in the task that entered it, and never
+        ``yield`` within.
         """
         api = _api()
         if api is None or self._otel is None:
             yield
             return
-        with api.use_span(self._otel, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+        with api.use_span(
+            self._otel, end_on_exit=False, record_exception=False, set_status_on_exception=False
+        ):
             yield
 
     def failed(self, error: BaseException) -> None:
-        """Record an error: its type and its place in the code; with ``capture_content`` also its message."""
+        """Record an error: its type and its place in the code; with ``capture_content`` also its
+        message.
+        """
         api = _api()
         if api is None or self._otel is None or not self._otel.is_recording():
             return
@@ -123,8 +136,12 @@ class Span:
             message = {}
             trace = "".join([*_positions(error), kind])
         self._otel.set_attribute("error.type", kind)
-        self._otel.set_status(api.Status(api.StatusCode.ERROR, message.get("exception.message", kind)))
-        self._otel.add_event("exception", {"exception.type": kind, "exception.stacktrace": trace, **message})
+        self._otel.set_status(
+            api.Status(api.StatusCode.ERROR, message.get("exception.message", kind))
+        )
+        self._otel.add_event(
+            "exception", {"exception.type": kind, "exception.stacktrace": trace, **message}
+        )
 
 
 @contextmanager
@@ -146,8 +163,9 @@ def span(
         kind: ``"client"`` for a call that leaves the process.
         capture_content: Whether to record texts, and the messages of errors.
         content: Attributes with texts, recorded with ``capture_content``.
-        current: Whether spans that begin within are its children. False in a generator that yields within: code between
-            its steps is the caller's. Use `Span.as_current` around the other parts.
+        current: Whether spans that begin within are its children. False in a generator that yields
+            within: code between its steps is the caller's. Use `Span.as_current` around the other
+            parts.
         parent: The parent span; None for the current one.
 
     Example:
@@ -159,8 +177,12 @@ def span(
         yield _NOTHING
         return
     tracer = api.get_tracer("lazyrag", __version__)
-    context = None if parent is None or parent._otel is None else api.set_span_in_context(parent._otel)
-    present = _without_none({**(attributes or {}), **(content if content and capture_content else {})})
+    context = (
+        None if parent is None or parent._otel is None else api.set_span_in_context(parent._otel)
+    )
+    present = _without_none(
+        {**(attributes or {}), **(content if content and capture_content else {})}
+    )
     otel = tracer.start_span(name, context, api.SpanKind[kind.upper()], present)
     begun = Span(otel, capture_content=capture_content)
     try:
@@ -214,13 +236,24 @@ def retrieval_span(
         >>> with retrieval_span("tea", "How hot?", 6) as tracing:
         ...     tracing.hits([])
     """
-    attributes = {_OPERATION: "retrieval", "gen_ai.data_source.id": data_source, "gen_ai.retrieval.top_k": topk}
+    attributes = {
+        _OPERATION: "retrieval",
+        "gen_ai.data_source.id": data_source,
+        "gen_ai.retrieval.top_k": topk,
+    }
     name = f"retrieval {data_source}"
-    return span(name, attributes, kind="client", capture_content=capture_content, content={_QUERY: query})
+    return span(
+        name, attributes, kind="client", capture_content=capture_content, content={_QUERY: query}
+    )
 
 
 def rerank_span(
-    reranker: str, query: str, candidates: int, topk: int | None = None, *, capture_content: bool = False
+    reranker: str,
+    query: str,
+    candidates: int,
+    topk: int | None = None,
+    *,
+    capture_content: bool = False,
 ) -> AbstractContextManager[Span]:
     """Span of a reranking: ``rerank <reranker>``. The conventions have no such operation yet.
 
@@ -241,7 +274,9 @@ def rerank_span(
         "lazyrag.rerank.candidates": candidates,
         "lazyrag.rerank.top_k": topk,
     }
-    return span(f"rerank {reranker}", attributes, capture_content=capture_content, content={_QUERY: query})
+    return span(
+        f"rerank {reranker}", attributes, capture_content=capture_content, content={_QUERY: query}
+    )
 
 
 def context_span(max_tokens: int, *, capture_content: bool = False) -> AbstractContextManager[Span]:
@@ -251,7 +286,9 @@ def context_span(max_tokens: int, *, capture_content: bool = False) -> AbstractC
         >>> with context_span(2000) as building:
         ...     building.set({"lazyrag.context.tokens": 812, "lazyrag.context.sources": 4})
     """
-    return span("build_context", {"lazyrag.context.max_tokens": max_tokens}, capture_content=capture_content)
+    return span(
+        "build_context", {"lazyrag.context.max_tokens": max_tokens}, capture_content=capture_content
+    )
 
 
 def chat_span(
@@ -268,11 +305,12 @@ def chat_span(
 
     Args:
         model: The name of the model; "" if it has none.
-        provider: The provider by the conventions' names: ``"openai"`` for any endpoint that is compatible with
-            OpenAI's. None if unknown.
+        provider: The provider by the conventions' names: ``"openai"`` for any endpoint that is
+            compatible with OpenAI's. None if unknown.
         options: Options of the call.
         messages: Recorded with ``capture_content``.
-        stream: Whether the answer is streamed. Then the span is not the current one: it is in a generator.
+        stream: Whether the answer is streamed. Then the span is not the current one: it is in a
+            generator.
         capture_content: See `span`.
         parent: See `span`.
 
@@ -294,7 +332,9 @@ def chat_span(
             "gen_ai.request.max_tokens": options.max_tokens,
             "gen_ai.request.seed": options.seed,
         }
-    sent = [_as_message(message.role, message.text) for message in messages] if capture_content else []
+    sent = (
+        [_as_message(message.role, message.text) for message in messages] if capture_content else []
+    )
     return span(
         f"chat {model}" if model else "chat",
         attributes,
@@ -337,7 +377,9 @@ def _json(value: Any) -> str:
 
 
 def _positions(error: BaseException) -> list[str]:
-    """The places in the code that an error passed, innermost last, without source lines, which may contain texts."""
+    """The places in the code that an error passed, innermost last, without source lines, which may
+    contain texts.
+    """
     return [
         f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}\n'
         for frame in traceback.extract_tb(error.__traceback__)

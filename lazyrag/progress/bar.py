@@ -1,4 +1,6 @@
-"""The progress bar: one for all that a process does, in whole numbers, where the standard error is a terminal."""
+"""The progress bar: one for all that a process does, in whole numbers, where the standard error is
+a terminal.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ R = TypeVar("R")
 
 _DELAY_S = 0.3  # what is done by then needs no bar
 _TICK_S = 0.1
-_FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {unit}s [{elapsed}<{remaining}]{postfix}"
+_FORMAT = (
+    "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {unit}s [{elapsed}<{remaining}]{postfix}"
+)
 
 
 class Work:
-    """Work in progress, which the bar shows until its end; of work inside of other work, the bar shows both.
+    """Work in progress, which the bar shows until its end; of work inside of other work, the bar
+    shows both.
 
     Args:
         what: Its name.
@@ -50,7 +55,8 @@ class Work:
             with Work._lock:
                 Work._all.append(self)
                 if Work._bar is None:  # it appears even if nothing is done by then
-                    _thread.start_new_thread(_appear, (self,))  # a Timer may hang after an interrupt
+                    # a Timer may hang after an interrupt
+                    _thread.start_new_thread(_appear, (self,))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -79,7 +85,9 @@ class Work:
 
 
 def _is_parent() -> bool:
-    """Whether this process has its terminal for itself: one that loads files for another shares it."""
+    """Whether this process has its terminal for itself: one that loads files for another shares
+    it.
+    """
     from multiprocessing import parent_process  # slow to import
 
     return parent_process() is None

@@ -1,9 +1,9 @@
 """Context managers that an interrupt at any instant leaves either entered or left.
 
-Ctrl-C, or another exception of a signal handler, comes where Python looks for signals: when a function begins, and when
-a call of C returns. Those of `contextlib` do not run their second half if it comes at the beginning of ``__exit__``, or
-before the end of ``__enter__``: a transaction stays open, and a lock taken, for as long as somebody keeps the
-traceback, as notebooks do.
+Ctrl-C, or another exception of a signal handler, comes where Python looks for signals: when a
+function begins, and when a call of C returns. Those of `contextlib` do not run their second half if
+it comes at the beginning of ``__exit__``, or before the end of ``__enter__``: a transaction stays
+open, and a lock taken, for as long as somebody keeps the traceback, as notebooks do.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ T = TypeVar("T")
 
 
 def contextmanager(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
-    """Make context managers of a generator function that yields once, as `contextlib.contextmanager` does.
+    """Make context managers of a generator function that yields once, as
+    `contextlib.contextmanager` does.
 
     Args:
-        function: What comes before its ``yield`` is done or undone by itself; after it, the block is left once.
+        function: What comes before its ``yield`` is done or undone by itself; after it, the block
+            is left once.
 
     Example:
         >>> @contextmanager
@@ -55,7 +57,8 @@ class _Enter(property):
 
 
 class _Block(functools.partial[Any]):
-    """A call of `max` whose key sends the arguments of ``__exit__`` one after the other; the first is returned.
+    """A call of `max` whose key sends the arguments of ``__exit__`` one after the other; the first
+    is returned.
 
     Both methods are of C: a Python function could be interrupted at its beginning.
     """
@@ -105,7 +108,8 @@ def acquired(lock: Any, timeout_s: float = -1) -> Iterator[bool]:
     """
     taken: list[bool] = []
     try:
-        taken.extend(map(lock.acquire, [True], [timeout_s]))  # one call of C, which takes and notes it
+        # one call of C, which takes and notes it
+        taken.extend(map(lock.acquire, [True], [timeout_s]))
         yield taken[0]
     finally:
         if any(taken):

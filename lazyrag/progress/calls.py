@@ -22,11 +22,11 @@ class Progress:
     """Progress of an operation.
 
     Args:
-        what: The operation: ``"sync"``, ``"transform <group>"``, ``"embed <group> with <embed key>"``,
-            ``"copy <group>"``, ...
+        what: The operation: ``"sync"``, ``"transform <group>"``,
+            ``"embed <group> with <embed key>"``, ``"copy <group>"``, ...
         step: The last step.
-        done: Number of finished documents, unfinished ones counted by their steps; of embedded nodes, while a group is
-            embedded for the first time; rows for a copy.
+        done: Number of finished documents, unfinished ones counted by their steps; of embedded
+            nodes, while a group is embedded for the first time; rows for a copy.
         total: Number of documents, nodes or rows.
     """
 
@@ -37,24 +37,36 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
-"""Called often, in the thread that ingests: it should return at once. Its exceptions stop the operation."""
+"""Called often, in the thread that ingests: it should return at once. Its exceptions stop the
+operation."""
 
 
-_call: ContextVar[tuple[OnProgress | None, threading.Event | None]] = ContextVar("call", default=(None, None))
+_call: ContextVar[tuple[OnProgress | None, threading.Event | None]] = ContextVar(
+    "call", default=(None, None)
+)
 
 
 @contextmanager
-def during_call(on_progress: OnProgress | None = None, cancel: threading.Event | None = None) -> Iterator[None]:
-    """Report the progress of what is done in the block, and stop it at a safe point once an event is set.
+def during_call(
+    on_progress: OnProgress | None = None, cancel: threading.Event | None = None
+) -> Iterator[None]:
+    """Report the progress of what is done in the block, and stop it at a safe point once an event
+    is set.
 
     Args:
-        on_progress: Called with the progress instead of `Options.on_progress`; None for that of an outer block.
+        on_progress: Called with the progress instead of `Options.on_progress`; None for that of an
+            outer block.
         cancel: The event; None for that of an outer block.
 
     Raises:
         CanceledError: If the event is set.
     """
-    require(on_progress is None or callable(on_progress), "on_progress", on_progress, "a function or None")
+    require(
+        on_progress is None or callable(on_progress),
+        "on_progress",
+        on_progress,
+        "a function or None",
+    )
     is_event = cancel is None or callable(getattr(cancel, "is_set", None))
     require(is_event, "cancel", cancel, "a threading.Event or None")
     outer = _call.get()
@@ -74,22 +86,32 @@ def raise_if_canceled() -> None:
     """
     _, cancel = _call.get()
     if cancel is not None and cancel.is_set():
-        raise CanceledError("The call was cancelled. What was finished is stored; call it again to do the rest.")
+        raise CanceledError(
+            "The call was cancelled. What was finished is stored; call it again to do the rest."
+        )
 
 
 class ProgressMeter:
-    """Reports the progress of an operation, and stops it where its call is cancelled, see `during_call`.
+    """Reports the progress of an operation, and stops it where its call is cancelled, see
+    `during_call`.
 
     Args:
         what: The operation.
         total: Number of documents, or of what the unit is.
         steps: Maximum number of steps for each of them.
         on_progress: Called at every step.
-        unit: Unit of the progress bar. With ``"node"``, the time left is right for documents of any size.
+        unit: Unit of the progress bar. With ``"node"``, the time left is right for documents of any
+            size.
     """
 
     def __init__(
-        self, what: str, total: int, steps: int, on_progress: OnProgress | None, *, unit: str = "file"
+        self,
+        what: str,
+        total: int,
+        steps: int,
+        on_progress: OnProgress | None,
+        *,
+        unit: str = "file",
     ) -> None:
         self._what = what
         self._total = total

@@ -6,6 +6,8 @@ from lazyrag._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "lazyrag.ranking.fusion": "KeywordSetting ReciprocalRankFusion VectorSetting Weights register_fusion",
+        "lazyrag.ranking.fusion": (
+            "KeywordSetting ReciprocalRankFusion VectorSetting Weights register_fusion"
+        ),
     },
 )

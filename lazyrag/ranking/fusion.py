@@ -1,8 +1,10 @@
-"""Fusion: combine several rankings into one. With the normalisation of scores, and spec 004's weights.
+"""Fusion: combine several rankings into one. With the normalisation of scores, and spec 004's
+weights.
 
-A fusion that adds scores adds 0 for a uid that a ranking does not have. So under ``min_max``, ``theoretical``, ``max``
-and ``z_score`` 0 is the worst score: the last hit never scores lower than a missing one. ``distribution`` guarantees
-that within 3 sigma of the mean, ``none`` where no score is below 0.
+A fusion that adds scores adds 0 for a uid that a ranking does not have. So under ``min_max``,
+``theoretical``, ``max`` and ``z_score`` 0 is the worst score: the last hit never scores lower than
+a missing one. ``distribution`` guarantees that within 3 sigma of the mean, ``none`` where no score
+is below 0.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ K = TypeVar("K", bound=Hashable)
 
 # Normalisation of scores
 
-Normalisation: TypeAlias = Literal["min_max", "theoretical", "max", "z_score", "distribution", "none"]
+Normalisation: TypeAlias = Literal[
+    "min_max", "theoretical", "max", "z_score", "distribution", "none"
+]
 """How a ranking's scores are brought to a common range; see `normalised` for their formulas."""
 
 NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
@@ -44,22 +48,25 @@ def normalised(
 ) -> list[tuple[K, float]]:
     """Bring the scores of a ranking to a common range.
 
-    ================  ==========================================  ==================================================
-    how               score becomes                               equal scores, or one alone, become
-    ================  ==========================================  ==================================================
-    ``min_max``       (s - worst) / (best - worst)                1
-    ``theoretical``   (s - lowest) / (best - lowest)              1, or 0 where they are ``lowest``
-    ``max``           s / best: theoretical, with 0 as lowest     1, or 0 where they are 0
-    ``z_score``       (s - worst) / sigma                         0
+    ================  ==========================================
+    ================================================== how               score becomes
+    equal scores, or one alone, become ================  ==========================================
+    ================================================== ``min_max``       (s - worst) / (best -
+    worst)                1 ``theoretical``   (s - lowest) / (best - lowest)              1, or 0
+    where they are ``lowest`` ``max``           s / best: theoretical, with 0 as lowest     1, or 0
+    where they are 0 ``z_score``       (s - worst) / sigma                         0
     ``distribution``  (s - (mean - 3 sigma)) / (6 sigma)          1/2
     ``none``          s                                           s
-    ================  ==========================================  ==================================================
+    ================  ==========================================
+    ==================================================
 
-    worst, best, mean and sigma (of the population) are those of this ranking. ``z_score`` is the z-score moved so that
-    the worst becomes 0; it has no upper bound. ``distribution`` lies in [0, 1] but for what is further than 3 sigma
-    from the mean, which is kept as it is. ``theoretical`` takes a bound of the measure, not of what was found: -1 for a
-    cosine, 0 for BM25; what is below it counts as it. A ranking with nothing above that bound and something below it,
-    such as cosines that are all negative under ``max``, would lose its order: it is brought to [0, 1] by ``min_max``.
+    worst, best, mean and sigma (of the population) are those of this ranking. ``z_score`` is the
+    z-score moved so that the worst becomes 0; it has no upper bound. ``distribution`` lies in [0,
+    1] but for what is further than 3 sigma from the mean, which is kept as it is. ``theoretical``
+    takes a bound of the measure, not of what was found: -1 for a cosine, 0 for BM25; what is below
+    it counts as it. A ranking with nothing above that bound and something below it, such as cosines
+    that are all negative under ``max``, would lose its order: it is brought to [0, 1] by
+    ``min_max``.
 
     Args:
         ranking: ``[(uid, score), ...]``; a higher score is better.
@@ -70,11 +77,14 @@ def normalised(
         The same uids in the same order.
 
     Raises:
-        ConfigError: If ``how`` is unknown, ``lowest`` does not go with it, or a score is infinite or nan.
+        ConfigError: If ``how`` is unknown, ``lowest`` does not go with it, or a score is infinite
+            or nan.
 
     Source:
-        Bruch, Gai, Ingber: An Analysis of Fusion Functions for Hybrid Retrieval, TOIS 2023, doi:10.1145/3596512
-        (``min_max``, ``theoretical``, ``z_score``); ``distribution`` is Qdrant's distribution-based score fusion.
+        Bruch, Gai, Ingber: An Analysis of Fusion Functions for Hybrid Retrieval, TOIS 2023,
+            doi:10.1145/3596512
+        (``min_max``, ``theoretical``, ``z_score``); ``distribution`` is Qdrant's distribution-based
+        score fusion.
 
     Example:
         >>> normalised([("a", 0.5), ("b", -0.25)], "theoretical", lowest=-1.0)
@@ -96,7 +106,9 @@ def check_normalisation(how: str, lowest: float | None) -> None:
         expected = "a finite number with normalise='theoretical', such as -1 for a cosine"
         validate_number("lowest", lowest, expected, math.isfinite)
     elif lowest is not None:
-        raise ConfigError(f"lowest goes with normalise='theoretical' only; got {lowest!r} with {how!r}. Omit it.")
+        raise ConfigError(
+            f"lowest goes with normalise='theoretical' only; got {lowest!r} with {how!r}. Omit it."
+        )
 
 
 def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
@@ -131,7 +143,8 @@ def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple
 
     Args:
         ranking: ``[(uid, score), ...]`` with finite scores.
-        lowest: What becomes 0; a score below it does, too. If none is above it and one below, `min_max` is taken.
+        lowest: What becomes 0; a score below it does, too. If none is above it and one below,
+            `min_max` is taken.
 
     Raises:
         ConfigError: If a score is infinite or nan.
@@ -165,7 +178,9 @@ def _distribution(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
 
 
 def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, float]:
-    """Scores divided by the largest absolute one, which keeps squares in a float's range; their mean and sigma."""
+    """Scores divided by the largest absolute one, which keeps squares in a float's range; their
+    mean and sigma.
+    """
     if not ranking:
         return [], 0.0, 0.0
     _check_finite(ranking)
@@ -180,7 +195,9 @@ def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, flo
 def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
     for uid, score in ranking:
         if not isinstance(score, numbers.Real) or not math.isfinite(score):
-            raise ConfigError(f"Scores must be finite numbers; got {score!r:.40} for {uid!r:.60}. Or fuse by rrf.")
+            raise ConfigError(
+                f"Scores must be finite numbers; got {score!r:.40} for {uid!r:.60}. Or fuse by rrf."
+            )
 
 
 _BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float]]]] = {
@@ -194,13 +211,18 @@ _BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float
 # Contributions of rankings to fused scores
 
 NormaliseLike: TypeAlias = bool | Normalisation | Sequence[Normalisation]
-"""How scores are normalised: all rankings alike, or each by its own; True is ``"min_max"``, False ``"none"``."""
+"""How scores are normalised: all rankings alike, or each by its own; True is ``"min_max"``, False
+``"none"``."""
 
 
 def rrf_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]], *, k: float = 60, weights: Sequence[float] | None = None
+    rankings: Sequence[Sequence[tuple[K, float]]],
+    *,
+    k: float = 60,
+    weights: Sequence[float] | None = None,
 ) -> dict[K, list[float]]:
-    """Reciprocal rank fusion: a ranking adds weight / (k + rank), ranks from 1; its scores are ignored. See `rrf`.
+    """Reciprocal rank fusion: a ranking adds weight / (k + rank), ranks from 1; its scores are
+    ignored. See `rrf`.
 
     Example:
         >>> rrf_contributions([[("a", 0.9)], [("b", 7.0), ("a", 3.0)]], k=1)
@@ -222,7 +244,8 @@ def weighted_contributions(
     lowest: float | Sequence[float | None] | None = None,
     depth: int | None = None,
 ) -> dict[K, list[float]]:
-    """Weighted sum of scores brought to a common range: a ranking adds weight x score. See `weighted`.
+    """Weighted sum of scores brought to a common range: a ranking adds weight x score. See
+    `weighted`.
 
     Example:
         >>> weighted_contributions([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], weights=[3, 1], normalise="max")
@@ -233,7 +256,9 @@ def weighted_contributions(
     counts = validate_weights(weights, len(rankings))
     total = sum(counts)
     parts = _weighted_parts(rankings, [weight / total for weight in counts], normalise, lowest)
-    return _by_uid(parts if depth is None else _completed(parts, validate_integer("depth", depth, 1)))
+    return _by_uid(
+        parts if depth is None else _completed(parts, validate_integer("depth", depth, 1))
+    )
 
 
 def comb_mnz_contributions(
@@ -243,9 +268,11 @@ def comb_mnz_contributions(
     normalise: NormaliseLike = "min_max",
     lowest: float | Sequence[float | None] | None = None,
 ) -> dict[K, list[float]]:
-    """CombMNZ: the sum of scores brought to a common range, times the number of rankings that have the uid.
+    """CombMNZ: the sum of scores brought to a common range, times the number of rankings that have
+    the uid.
 
-    The parameters are those of `weighted`, but weights are taken as they are; None: 1 for each ranking.
+    The parameters are those of `weighted`, but weights are taken as they are; None: 1 for each
+    ranking.
 
     Source:
         Fox, Shaw: Combination of Multiple Searches, TREC-2 1994.
@@ -266,10 +293,11 @@ def comb_max_contributions(
     normalise: NormaliseLike = "min_max",
     lowest: float | Sequence[float | None] | None = None,
 ) -> dict[K, list[float]]:
-    """CombMAX: the best of a uid's scores, brought to a common range; the other rankings add nothing.
+    """CombMAX: the best of a uid's scores, brought to a common range; the other rankings add
+    nothing.
 
-    The parameters are those of `weighted`, but weights are taken as they are; None: 1 for each ranking. Of equal scores
-    the first ranking's counts.
+    The parameters are those of `weighted`, but weights are taken as they are; None: 1 for each
+    ranking. Of equal scores the first ranking's counts.
 
     Source:
         Fox, Shaw: Combination of Multiple Searches, TREC-2 1994.
@@ -284,7 +312,10 @@ def comb_max_contributions(
         for uid, part in ranking:
             if uid not in best or part > best[uid][1]:
                 best[uid] = number, part
-    return {uid: [part if at == number else 0.0 for at in range(len(rankings))] for uid, (number, part) in best.items()}
+    return {
+        uid: [part if at == number else 0.0 for at in range(len(rankings))]
+        for uid, (number, part) in best.items()
+    }
 
 
 def _weighted_parts(
@@ -308,13 +339,17 @@ def _weighted_parts(
 
 
 def _completed(parts: Sequence[list[tuple[K, float]]], depth: int) -> list[list[tuple[K, float]]]:
-    """Add missing uids to rankings that were cut at a depth, with their lowest score: they cannot have a better one."""
+    """Add missing uids to rankings that were cut at a depth, with their lowest score: they cannot
+    have a better one.
+    """
     uids = dict.fromkeys(uid for ranking in parts for uid, _ in ranking)
     found = []
     for ranking in parts:
         has = {uid for uid, _ in ranking}
         worst = min((part for _, part in ranking), default=0.0)
-        found.append([*ranking, *((uid, worst) for uid in uids if uid not in has and len(ranking) >= depth)])
+        found.append(
+            [*ranking, *((uid, worst) for uid in uids if uid not in has and len(ranking) >= depth)]
+        )
     return found
 
 
@@ -340,10 +375,12 @@ def validate_weights(weights: Any, count: int, what: str = "rankings") -> list[f
     """
     if weights is None:
         return [1.0] * count
-    given = weights.tolist() if hasattr(weights, "tolist") else weights  # a numpy array is no Sequence
+    # a numpy array is no Sequence
+    given = weights.tolist() if hasattr(weights, "tolist") else weights
     listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
     are_numbers = all(
-        isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) >= 0 for value in listed
+        isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) >= 0
+        for value in listed
     )
     fits = len(listed) == count and are_numbers and 0 < sum(map(float, listed)) < math.inf
     require(fits, "weights", given, f"one number >= 0 for each of {count} {what}, not all 0")
@@ -367,8 +404,8 @@ class Fusion:
 
     Args:
         name: Its name.
-        func: From the rankings, and keywords, to the contribution of each ranking to each uid's score: see
-            `register_fusion`.
+        func: From the rankings, and keywords, to the contribution of each ranking to each uid's
+            score: see `register_fusion`.
 
     Example:
         >>> fusions["rrf"]([[("a", 0.9), ("b", 0.1)], [("b", 7.0)]], k=1)
@@ -378,7 +415,9 @@ class Fusion:
     name: str
     func: Callable[..., Any]
 
-    def __call__(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> list[tuple[K, float]]:
+    def __call__(
+        self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any
+    ) -> list[tuple[K, float]]:
         """Fuse rankings into one over the union of uids, best first, ties by uid.
 
         Args:
@@ -391,30 +430,39 @@ class Fusion:
         """
         return rank_by_sum(self.contributions(rankings, **kwargs))
 
-    def contributions(self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any) -> dict[K, tuple[float, ...]]:
+    def contributions(
+        self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any
+    ) -> dict[K, tuple[float, ...]]:
         """Return for each uid the contribution of each ranking, in their order. See `__call__`."""
         try:
             found = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
         except LazyRAGError:
             raise
         except Exception as exc:
-            raise RetrievalError(f"The fusion {self.name!r} raised {type(exc).__name__}: {exc}") from exc
+            raise RetrievalError(
+                f"The fusion {self.name!r} raised {type(exc).__name__}: {exc}"
+            ) from exc
         return self._checked(found, len(rankings))
 
     def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
         """Raise an UnknownKeywordError for a keyword that the function does not take.
 
-        To check the values, fuse empty rankings: ``fusion([[], []], **kwargs)`` raises for invalid ones.
+        To check the values, fuse empty rankings: ``fusion([[], []], **kwargs)`` raises for invalid
+        ones.
 
         Args:
             kwargs: Keywords for the function.
             also_known: Keywords of the caller that a misspelt one may have meant.
         """
-        check_keywords(f"The fusion {self.name!r}", self.func, kwargs, skip=1, also_known=also_known)
+        check_keywords(
+            f"The fusion {self.name!r}", self.func, kwargs, skip=1, also_known=also_known
+        )
 
     def _checked(self, found: Any, count: int) -> dict[Any, tuple[float, ...]]:
         contributions: dict[Any, tuple[float, ...]] = {}
-        items: list[tuple[Any, Any]] = list(found.items()) if isinstance(found, Mapping) else [(None, None)]
+        items: list[tuple[Any, Any]] = (
+            list(found.items()) if isinstance(found, Mapping) else [(None, None)]
+        )
         for uid, parts in items:
             try:
                 contributions[uid] = tuple(map(float, parts))
@@ -434,20 +482,25 @@ fusions: Registry[Fusion] = Registry("fusion", entry_point_group="lazyrag.fusion
 @overload
 def register_fusion(func: F, *, name: str | None = ..., replace: bool = ...) -> F: ...
 @overload
-def register_fusion(func: None = ..., *, name: str | None = ..., replace: bool = ...) -> Callable[[F], F]: ...
+def register_fusion(
+    func: None = ..., *, name: str | None = ..., replace: bool = ...
+) -> Callable[[F], F]: ...
 @known_keywords
-def register_fusion(func: F | None = None, *, name: str | None = None, replace: bool = False) -> Any:
+def register_fusion(
+    func: F | None = None, *, name: str | None = None, replace: bool = False
+) -> Any:
     """Register a fusion function, as a call or as a decorator with or without arguments.
 
-    The function gets the rankings by position, each a list of (uid, score), best first, which names no uid twice. It
-    returns the contribution of each of them to a uid's score, so that a hit can be explained::
+    The function gets the rankings by position, each a list of (uid, score), best first, which names
+    no uid twice. It returns the contribution of each of them to a uid's score, so that a hit can be
+    explained::
 
         func(rankings: list[list[tuple[uid, float]]], **kw) -> dict[uid, Sequence[float]]
 
-    A uid is any hashable value that can be sorted. A uid that the function leaves out is not in the result. Rankings
-    may be empty: one without hits, or with weight 0 in a hybrid; and keywords are tried out on empty rankings when a
-    retriever is made. A hybrid passes ``weights`` and ``depth``, the number of nodes of each retriever, to functions
-    that take them.
+    A uid is any hashable value that can be sorted. A uid that the function leaves out is not in the
+    result. Rankings may be empty: one without hits, or with weight 0 in a hybrid; and keywords are
+    tried out on empty rankings when a retriever is made. A hybrid passes ``weights`` and ``depth``,
+    the number of nodes of each retriever, to functions that take them.
 
     Args:
         func: The function; without one, a decorator is returned.
@@ -479,20 +532,25 @@ def register_fusion(func: F | None = None, *, name: str | None = None, replace: 
 
 
 def rrf(
-    rankings: Sequence[Sequence[tuple[K, float]]], *, k: float = 60, weights: Sequence[float] | None = None
+    rankings: Sequence[Sequence[tuple[K, float]]],
+    *,
+    k: float = 60,
+    weights: Sequence[float] | None = None,
 ) -> list[tuple[K, float]]:
     """Fuse rankings by reciprocal rank.
 
-    score(d) = sum over rankings of weight / (k + rank(d)), ranks from 1; a ranking without d adds nothing.
+    score(d) = sum over rankings of weight / (k + rank(d)), ranks from 1; a ranking without d adds
+    nothing.
 
     Args:
-        rankings: n rankings ``[(uid, score), ...]``, each best first; lengths may differ. Scores are ignored. A uid
-            that a ranking names twice counts at its better rank only.
+        rankings: n rankings ``[(uid, score), ...]``, each best first; lengths may differ. Scores
+            are ignored. A uid that a ranking names twice counts at its better rank only.
         k: Rank constant > 0, no unit. A larger one flattens the head.
         weights: n weights >= 0, not all 0, taken as they are; None: 1 for each ranking.
 
     Returns:
-        One ranking over the union of uids, best first, ties by uid; scores in [0, sum of the weights / (k + 1)].
+        One ranking over the union of uids, best first, ties by uid; scores in [0, sum of the
+        weights / (k + 1)].
 
     Raises:
         ConfigError: If ``k`` is not positive, or the weights do not fit the rankings.
@@ -517,31 +575,35 @@ def weighted(
 ) -> list[tuple[K, float]]:
     """Fuse rankings by a weighted sum of scores.
 
-    score(d) = sum over rankings of weight x score(d), where a ranking without d adds 0; but see ``depth``. The scores
-    of each ranking are first brought to a common range, by default to [0, 1] by min-max over that ranking.
+    score(d) = sum over rankings of weight x score(d), where a ranking without d adds 0; but see
+    ``depth``. The scores of each ranking are first brought to a common range, by default to [0, 1]
+    by min-max over that ranking.
 
     Args:
-        rankings: n rankings ``[(uid, score), ...]``, each best first by descending score. Of a uid that a ranking
-            names twice only the first counts.
-        weights: n weights >= 0, not all 0; they are divided by their sum. None: the rankings count the same.
-        normalise: How scores are brought to a common range, by name, as `lazyrag.ranking.fusion.normalised` describes
-            it; or n names, one for each ranking. True is ``"min_max"``; False is ``"none"`` and adds the scores as
-            they are.
-        lowest: With ``"theoretical"`` the lowest score that the measure can give, or n of them: ``[-1, 0]`` for a
-            cosine and BM25.
-        depth: Cut-off of the input rankings, at least 1. A uid missing from a ranking with at least this many entries
-            gets that ranking's lowest score instead of 0. None: rankings are complete.
+        rankings: n rankings ``[(uid, score), ...]``, each best first by descending score. Of a uid
+            that a ranking names twice only the first counts.
+        weights: n weights >= 0, not all 0; they are divided by their sum. None: the rankings count
+            the same.
+        normalise: How scores are brought to a common range, by name, as
+            `lazyrag.ranking.fusion.normalised` describes it; or n names, one for each ranking. True
+            is ``"min_max"``; False is ``"none"`` and adds the scores as they are.
+        lowest: With ``"theoretical"`` the lowest score that the measure can give, or n of them:
+            ``[-1, 0]`` for a cosine and BM25.
+        depth: Cut-off of the input rankings, at least 1. A uid missing from a ranking with at least
+            this many entries gets that ranking's lowest score instead of 0. None: rankings are
+            complete.
 
     Returns:
-        One ranking over the union of uids, best first, ties by uid; scores lie in [0, 1] under ``"min_max"``,
-        ``"theoretical"`` and ``"max"``.
+        One ranking over the union of uids, best first, ties by uid; scores lie in [0, 1] under
+        ``"min_max"``, ``"theoretical"`` and ``"max"``.
 
     Raises:
-        ConfigError: If the weights do not fit the rankings, are negative or all 0, a normalisation is unknown, or a
-            score to be normalised is not finite.
+        ConfigError: If the weights do not fit the rankings, are negative or all 0, a normalisation
+            is unknown, or a score to be normalised is not finite.
 
     Source:
-        Fox, Shaw: Combination of Multiple Searches, TREC-2 1994 (CombSUM), with weights. With ``"theoretical"`` it is
+        Fox, Shaw: Combination of Multiple Searches, TREC-2 1994 (CombSUM), with weights. With
+            ``"theoretical"`` it is
         TM2C2 of Bruch, Gai, Ingber, TOIS 2023, doi:10.1145/3596512.
 
     Example:
@@ -552,14 +614,17 @@ def weighted(
 
 
 class ReciprocalRankFusion:
-    """Fuses rankings by reciprocal rank, as spec 003 calls it; a function with the same result is `rrf`.
+    """Fuses rankings by reciprocal rank, as spec 003 calls it; a function with the same result is
+    `rrf`.
 
     Example:
         >>> ReciprocalRankFusion().fuse([[("doc1", 0.9), ("doc2", 0.7)], [("doc2", 12.0)]])[0][0]
         'doc2'
     """
 
-    def fuse(self, rankings: Sequence[Sequence[tuple[K, float]]], k: float = 60) -> list[tuple[K, float]]:
+    def fuse(
+        self, rankings: Sequence[Sequence[tuple[K, float]]], k: float = 60
+    ) -> list[tuple[K, float]]:
         """One ranking of several: score(d) = sum over rankings of 1 / (k + rank(d)), ranks from 1.
 
         Args:
@@ -586,7 +651,8 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
 
 
 def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
-    """Rank by the sums, each rounded once: uids with the same contributions tie, in any order of the contributions.
+    """Rank by the sums, each rounded once: uids with the same contributions tie, in any order of
+    the contributions.
 
     Example:
         >>> rank_by_sum({"b": (0.1, 0.2, 0.3), "a": (0.3, 0.2, 0.1)})
@@ -682,7 +748,8 @@ class Weights:
         keyword_setting: That of the keywords. The two weights add up to 1, to within 1e-6.
 
     Raises:
-        ConfigError: If they do not, or something else was given. It is a `ValueError`, as spec 004 requires.
+        ConfigError: If they do not, or something else was given. It is a `ValueError`, as spec 004
+            requires.
 
     Example:
         >>> weights = Weights(VectorSetting(0.7, "openai", "text-embedding-3-small"), KeywordSetting(0.3))
@@ -695,13 +762,20 @@ class Weights:
 
     def __post_init__(self) -> None:
         for name, kind in (("vector_setting", VectorSetting), ("keyword_setting", KeywordSetting)):
-            require(isinstance(getattr(self, name), kind), name, getattr(self, name), f"a {kind.__name__}")
+            require(
+                isinstance(getattr(self, name), kind),
+                name,
+                getattr(self, name),
+                f"a {kind.__name__}",
+            )
         total = sum(self.shares)
         require(abs(total - 1.0) < 1e-6, "Sum of vector_weight and keyword_weight", total, "1.0")
 
     @property
     def shares(self) -> tuple[float, float]:
-        """The vector weight and the keyword weight, as `lazyrag.ranking.fusion.weighted` takes them."""
+        """The vector weight and the keyword weight, as `lazyrag.ranking.fusion.weighted` takes
+        them.
+        """
         return self.vector_setting.vector_weight, self.keyword_setting.keyword_weight
 
 

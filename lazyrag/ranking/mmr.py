@@ -27,30 +27,35 @@ def mmr(
     normalise: Normalisation = "min_max",
     lowest: float | None = None,
 ) -> list[tuple[K, float]]:
-    """Choose one by one candidates that are relevant and unlike those chosen before: maximal marginal relevance.
+    """Choose one by one candidates that are relevant and unlike those chosen before: maximal
+    marginal relevance.
 
-    score(d) = lam x relevance(d) - (1 - lam) x the largest cosine of d and a candidate chosen before it. A cosine below
-    0 counts as 0, as does the first one's: the opposite of a text is no better than another topic. So later candidates
-    never score higher, and the result is a ranking.
+    score(d) = lam x relevance(d) - (1 - lam) x the largest cosine of d and a candidate chosen
+    before it. A cosine below 0 counts as 0, as does the first one's: the opposite of a text is no
+    better than another topic. So later candidates never score higher, and the result is a ranking.
 
     Args:
         ranking: n candidates ``[(uid, score), ...]``, each uid once; a higher score is better.
-        vectors: (n, dim), numbers; a row for each candidate, in their order. A row of zeros is unlike all others.
-        lam: From 0 to 1: how much relevance counts. 1 gives the ranking's own order, 0 looks at the cosines alone.
+        vectors: (n, dim), numbers; a row for each candidate, in their order. A row of zeros is
+            unlike all others.
+        lam: From 0 to 1: how much relevance counts. 1 gives the ranking's own order, 0 looks at the
+            cosines alone.
         topk: At most so many; None: all of them.
-        normalise: How scores become relevance, by name, as `lazyrag.ranking.fusion.normalised` describes it. By default
-            the best candidate's is 1 and the worst one's 0, as cosines of texts lie between. ``"none"`` for scores that
-            are cosines themselves.
+        normalise: How scores become relevance, by name, as `lazyrag.ranking.fusion.normalised`
+            describes it. By default the best candidate's is 1 and the worst one's 0, as cosines of
+            texts lie between. ``"none"`` for scores that are cosines themselves.
         lowest: With ``"theoretical"`` the lowest score that the measure can give.
 
     Returns:
         The chosen candidates with their scores at the time, best first, ties by uid.
 
     Raises:
-        ConfigError: If an argument is out of its range, the rows do not fit the candidates, or a number is not finite.
+        ConfigError: If an argument is out of its range, the rows do not fit the candidates, or a
+            number is not finite.
 
     Source:
-        Carbonell, Goldstein: The Use of MMR, Diversity-Based Reranking, SIGIR 1998, doi:10.1145/290941.291025.
+        Carbonell, Goldstein: The Use of MMR, Diversity-Based Reranking, SIGIR 1998,
+            doi:10.1145/290941.291025.
 
     Example:
         >>> vectors = [[1, 0], [1, 0], [0, 1]]  # the first two are equal
@@ -60,12 +65,16 @@ def mmr(
     rows = _numbers("vectors", vectors)
     if rows.ndim != 2 or len(rows) != len(ranking):
         if len(ranking) > 0 or rows.size > 0:
-            raise ConfigError(f"vectors must have one row for each of {len(ranking)} candidates; got {rows.shape}.")
+            raise ConfigError(
+                f"vectors must have one row for each of {len(ranking)} candidates; got"
+                f" {rows.shape}."
+            )
         return []
     # Each row is divided by its largest number first, so that its squares stay in a float's range.
     rows = rows / _not_zero(np.abs(rows).max(axis=1, initial=0.0))[:, None]
     unit = rows / _not_zero(np.sqrt((rows * rows).sum(axis=1)))[:, None]
-    # Sums row by row: rows that are equal get equal cosines, which a matrix product does not promise.
+    # Sums row by row: rows that are equal get equal cosines, which a matrix product does not
+    # promise.
     return _chosen(ranking, lambda at: (unit * unit[at]).sum(axis=1), lam, topk, normalise, lowest)
 
 
@@ -82,8 +91,8 @@ def mmr_of_similarities(
 
     Args:
         ranking: See `mmr`.
-        similarities: (n, n): how alike candidates are, from 0 to 1, rows and columns in their order. Row i is read
-            once i was chosen.
+        similarities: (n, n): how alike candidates are, from 0 to 1, rows and columns in their
+            order. Row i is read once i was chosen.
         lam: See `mmr`.
         topk: See `mmr`.
         normalise: See `mmr`.
@@ -101,7 +110,10 @@ def mmr_of_similarities(
     """
     table = _numbers("similarities", similarities)
     if table.shape != (len(ranking), len(ranking)) and (len(ranking) > 0 or table.size > 0):
-        raise ConfigError(f"similarities must have the shape (n, n) for {len(ranking)} candidates; got {table.shape}.")
+        raise ConfigError(
+            f"similarities must have the shape (n, n) for {len(ranking)} candidates; got"
+            f" {table.shape}."
+        )
     return _chosen(ranking, lambda at: table[at], lam, topk, normalise, lowest)
 
 
@@ -114,13 +126,21 @@ def _chosen(
     lowest: float | None,
 ) -> list[tuple[K, float]]:
     """The candidates in the order of choice; likeness(i) is how alike each one is to the i-th."""
-    validate_number("lam", lam, "a number from 0 (only diversity) to 1 (only relevance)", lambda value: 0 <= value <= 1)
+    validate_number(
+        "lam",
+        lam,
+        "a number from 0 (only diversity) to 1 (only relevance)",
+        lambda value: 0 <= value <= 1,
+    )
     wanted = len(ranking) if topk is None else min(validate_integer("topk", topk, 1), len(ranking))
     uids: list[Any] = [uid for uid, _ in ranking]
     if len(set(uids)) < len(uids):
         raise ConfigError("ranking has a uid twice; mmr chooses each candidate once.")
-    by_uid = np.array(sorted(range(len(uids)), key=uids.__getitem__), np.intp)  # of equal scores argmax takes the first
-    relevance = np.array([score for _, score in normalised(ranking, normalise, lowest)], np.float64)[by_uid]
+    # of equal scores argmax takes the first
+    by_uid = np.array(sorted(range(len(uids)), key=uids.__getitem__), np.intp)
+    relevance = np.array(
+        [score for _, score in normalised(ranking, normalise, lowest)], np.float64
+    )[by_uid]
     redundancy = np.zeros(len(ranking))
     left = np.ones(len(ranking), bool)
     chosen: list[tuple[K, float]] = []

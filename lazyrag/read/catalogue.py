@@ -1,4 +1,6 @@
-"""The documents of a Document, one by one: their states, and what agents and people read of them."""
+"""The documents of a Document, one by one: their states, and what agents and people read of
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from lazyrag.data.encoding import ErrorInfo
 from lazyrag.data.fields import BUILT_IN_FIELDS, DocField, Schema, parse_value
 from lazyrag.data.filters import And, Filter, FilterLike, Not, Or, both, matches
 from lazyrag.data.node import DocNode, describe_span
-from lazyrag.data.segment import LAZY_ROOT_NAME, TABLE, Location, Segment, Span, content_text, root_uid
+from lazyrag.data.segment import (
+    LAZY_ROOT_NAME,
+    TABLE,
+    Location,
+    Segment,
+    Span,
+    content_text,
+    root_uid,
+)
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25
@@ -32,10 +42,18 @@ from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.sqlite import read_text, stored_text
 from lazyrag.text.analyzers import aligned, term_function, without_ignorable
 from lazyrag.types import FieldValue, State
-from lazyrag.validation import normal_name, require, validate_boolean, validate_choice, validate_integer, validate_text
+from lazyrag.validation import (
+    normal_name,
+    require,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+    validate_text,
+)
 
 _SCANNED = 500  # documents that a filter looks at together
-_MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100  # bytes and number of those whose root nodes it reads together
+# bytes and number of those whose root nodes it reads together
+_MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100
 _GREP_TOGETHER = 32  # documents whose texts it reads together
 _MAX_PATTERN, _MAX_MATCHES = 1_000, 1_000  # characters of a text to find; matches
 _MAX_LINE = 200  # characters before and after it
@@ -58,17 +76,20 @@ class DocumentInfo:
     Args:
         id: Its path relative to the dataset, or the user's id.
         path: The same, as `DocNode.path`.
-        status: ``"FAILED"`` if a step failed at the last attempt; the version before it may be live. ``"WAITING"`` and
-            ``"WORKING"`` if it was never ingested, ``"DELETING"`` until its storage is reclaimed, ``"DELETED"`` if it
-            was deleted while its file is still in the dataset.
+        status: ``"FAILED"`` if a step failed at the last attempt; the version before it may be
+            live. ``"WAITING"`` and ``"WORKING"`` if it was never ingested, ``"DELETING"`` until its
+            storage is reclaimed, ``"DELETED"`` if it was deleted while its file is still in the
+            dataset.
         stage: The step that failed: ``"load"``, ``"transform <group>"`` ...; "" for none.
         error: Why; None for no failure.
         bytes: Size of its file; None for a text.
         pages: Number of pages of a PDF; None for other documents.
-        groups: For each built node group its state and number of nodes: ``{"status": "SUCCESS", "nodes": 3}``.
+        groups: For each built node group its state and number of nodes:
+            ``{"status": "SUCCESS", "nodes": 3}``.
         labels: Its metadata ``labels``.
         version: Number of the live version; 0 for none.
-        updated: When that became live, or when the document failed for the first time: ISO 8601 in UTC; "" if unknown.
+        updated: When that became live, or when the document failed for the first time: ISO 8601 in
+            UTC; "" if unknown.
     """
 
     id: str
@@ -86,7 +107,9 @@ class DocumentInfo:
 
 # Documents. The queries read nothing but the ledger: no store, no file.
 
-_HAS_FAILED = "EXISTS (SELECT 1 FROM failure WHERE ledger = document.ledger AND identity = document.identity)"
+_HAS_FAILED = (
+    "EXISTS (SELECT 1 FROM failure WHERE ledger = document.ledger AND identity = document.identity)"
+)
 _IS_BEGUN = "EXISTS (SELECT 1 FROM build WHERE document = document.id AND status <> 'dead')"
 _CONDITIONS: Mapping[str | None, str] = {
     None: "status IN ('live', 'new')",
@@ -100,12 +123,19 @@ _CONDITIONS: Mapping[str | None, str] = {
 }
 # A document that never loaded may have no row.
 _FAILED = (
-    "UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after AND NOT EXISTS (SELECT 1 FROM "
-    "document WHERE ledger = :ledger AND identity = failure.identity AND status IN ('deleted', 'excluded')) "
+    "UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after AND NOT EXISTS"
+    " (SELECT 1 FROM document WHERE ledger = :ledger AND identity = failure.identity AND status IN"
+    " ('deleted', 'excluded')) "
 )
 _GONE: Mapping[str, State] = {"deleted": "DELETING", "excluded": "DELETED"}
-_FAILURES = "SELECT stage, kind, message, failed_at FROM failure WHERE ledger = ? AND identity = ? ORDER BY stage"
-_GROUPS = "SELECT name, id FROM node_group WHERE ledger = ? AND status IN ('building', 'live') ORDER BY status, id"
+_FAILURES = (
+    "SELECT stage, kind, message, failed_at FROM failure WHERE ledger = ? AND identity = ? ORDER BY"
+    " stage"
+)
+_GROUPS = (
+    "SELECT name, id FROM node_group WHERE ledger = ? AND status IN ('building', 'live') ORDER BY"
+    " status, id"
+)
 _BEGUN = "SELECT DISTINCT document FROM build WHERE status <> 'dead' AND document IN (?*)"
 
 
@@ -125,7 +155,9 @@ def list_documents(
 ) -> list[DocumentInfo]:
     """Return a page of the documents; see `Document.documents`."""
     validate_integer("limit", limit, 1)
-    require(after is None or isinstance(after, str), "after", after, "the id of a document, or None")
+    require(
+        after is None or isinstance(after, str), "after", after, "the id of a document, or None"
+    )
     if status is not None:
         validate_choice("status", status, [one for one in _CONDITIONS if one])
     wanted, ledger = both(reader.scope, reader.bind(where)), reader.indexer.ledger
@@ -147,7 +179,9 @@ def find_document(reader: Reader, identity: str) -> DocumentInfo:
     ledger = reader.indexer.ledger
     identity = normal_name(validate_text("document", identity))
     known = ledger.documents.named([identity])
-    if reader.scope is None or _matching(reader, _live_rows(ledger, "identity = ?", identity), reader.scope):
+    if reader.scope is None or _matching(
+        reader, _live_rows(ledger, "identity = ?", identity), reader.scope
+    ):
         row = known.get(identity) or _new_row(identity)
         [info] = _describe(reader, [row])
         if (row.id and row.status != "skipped") or info.error is not None:
@@ -169,15 +203,20 @@ def _live_rows(ledger: Ledger, condition: str, identity: str) -> list[_LiveRow]:
 def _page(ledger: Ledger, after: str, limit: int, status: str | None) -> list[DocumentRow]:
     query = (
         f"SELECT found.identity, {DOCUMENT_COLUMNS.replace('identity', 'document.identity')} FROM ("  # noqa: S608
-        f"SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND {_CONDITIONS[status]} "
+        "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND"
+        f" {_CONDITIONS[status]} "
         f"{_FAILED if status in (None, 'FAILED') else ''}ORDER BY identity LIMIT :limit) AS found "
-        "LEFT JOIN document ON ledger = :ledger AND document.identity = found.identity ORDER BY found.identity"
+        "LEFT JOIN document ON ledger = :ledger AND document.identity = found.identity ORDER BY"
+        " found.identity"
     )
     with ledger.reading() as connection:
         ledger.id = ledger.id or ledger.find_row()
         values = {"ledger": ledger.id, "after": stored_text(after), "limit": limit}
         rows = connection.execute(query, values).fetchall()
-    return [_new_row(read_text(identity)) if row[0] is None else document_row(tuple(row)) for identity, *row in rows]
+    return [
+        _new_row(read_text(identity)) if row[0] is None else document_row(tuple(row))
+        for identity, *row in rows
+    ]
 
 
 def _new_row(identity: str) -> DocumentRow:
@@ -196,8 +235,14 @@ def _matching(reader: Reader, rows: Sequence[_LiveRow], wanted: Filter) -> list[
         verdicts = {own: matches(wanted, _fields(own, names, reader.schema)) for own in set(texts)}
         return [row.identity for row, own in zip(rows, texts, strict=True) if verdicts[own]]
     found: list[str] = []
-    for some in batches_reaching(rows, lambda row: row.size or 0, _MAX_READ, most_items=_MAX_READ_TOGETHER):
-        found += [one.path for one in _roots(reader, [row.uid for row in some]) if matches(wanted, one.fields)]
+    for some in batches_reaching(
+        rows, lambda row: row.size or 0, _MAX_READ, most_items=_MAX_READ_TOGETHER
+    ):
+        found += [
+            one.path
+            for one in _roots(reader, [row.uid for row in some])
+            if matches(wanted, one.fields)
+        ]
     return found
 
 
@@ -221,22 +266,33 @@ def _field_names(wanted: Filter) -> Iterator[str]:
 
 
 def _texts_with(row: DocumentRow | _LiveRow, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of a document's metadata (JSON) that may have some names; for most documents the same few, or none."""
+    """Those of a document's metadata (JSON) that may have some names; for most documents the same
+    few, or none.
+    """
     texts = row.loaded, row.user_metadata, row.updates
-    return tuple([text for text in texts for name in names if f'"{name}"' in text or not name.isascii()])
+    return tuple(
+        [text for text in texts for name in names if f'"{name}"' in text or not name.isascii()]
+    )
 
 
 def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[str, FieldValue]:
-    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.engine.root_segment` computes them."""
+    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.engine.root_segment`
+    computes them.
+    """
     metadata: dict[str, Any] = {}
     for text in texts:
         metadata.update(_parsed(text))
     found = {name: _fitting_value(name, schema[name], metadata.get(name)) for name in names}
-    return {name: schema[name].default_value if value is None else value for name, value in found.items()}
+    return {
+        name: schema[name].default_value if value is None else value
+        for name, value in found.items()
+    }
 
 
 def _fitting_value(name: str, field: DocField, value: Any) -> FieldValue:
-    """A value by the type of its field; None for one of a file that does not fit, which was noted."""
+    """A value by the type of its field; None for one of a file that does not fit, which was
+    noted.
+    """
     try:
         return parse_value(name, field, value)
     except ConfigError:
@@ -252,16 +308,27 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
 
     ledger, numbers = reader.indexer.ledger, [row.id for row in rows]
     with ledger.reading() as connection:
-        failures = [connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall() for row in rows]
-        groups = dict(connection.execute(_GROUPS, (ledger.id,)).fetchall())  # of two, the live one comes last
+        failures = [
+            connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall()
+            for row in rows
+        ]
+        # of two, the live one comes last
+        groups = dict(connection.execute(_GROUPS, (ledger.id,)).fetchall())
         builds = ledger.builds.live(numbers)
         created = ledger.documents.created(numbers)
-        begun = {number for (number,) in ledger.select_in(_BEGUN, [row.id for row in rows if row.status == "new"])}
+        begun = {
+            number
+            for (number,) in ledger.select_in(
+                _BEGUN, [row.id for row in rows if row.status == "new"]
+            )
+        }
     schema = {"labels": reader.schema["labels"]} if "labels" in reader.schema else {}
     in_work = documents_in_work(ledger)
     found = []
     for row, failed in zip(rows, failures, strict=True):
-        status = in_work.get(row.identity) or _status(row, is_failed=bool(failed), is_begun=row.id in begun)
+        status = in_work.get(row.identity) or _status(
+            row, is_failed=bool(failed), is_begun=row.id in begun
+        )
         stage, kind, message, failed_at = failed[0] if failed else ("", "", "", None)
         updated = created.get(row.id, failed_at)
         labels = _fields(_texts_with(row, schema), schema, schema).get("labels")
@@ -273,13 +340,21 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 path=row.identity,
                 status=status,
                 stage=stage,
-                error=ErrorInfo.from_message(kind.partition(" ")[0], read_text(message)) if failed else None,
+                error=(
+                    ErrorInfo.from_message(kind.partition(" ")[0], read_text(message))
+                    if failed
+                    else None
+                ),
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
                 groups={name: _group(name, own.get(groups[name]), stages) for name in shown},
                 labels=tuple(map(str, labels)) if isinstance(labels, tuple) else (),
                 version=row.version if row.status == "live" else 0,
-                updated="" if updated is None else dt.datetime.fromtimestamp(updated, dt.timezone.utc).isoformat(),
+                updated=(
+                    ""
+                    if updated is None
+                    else dt.datetime.fromtimestamp(updated, dt.timezone.utc).isoformat()
+                ),
             )
         )
     return found
@@ -294,7 +369,11 @@ def _status(row: DocumentRow, *, is_failed: bool, is_begun: bool) -> State:
 
 
 def _group(name: str, build: BuildRow | None, failed: Iterable[str]) -> GroupInfo:
-    begins = ("load", "metadata") if name == LAZY_ROOT_NAME else (f"embed {name} with ", f"index {name} with ")
+    begins = (
+        ("load", "metadata")
+        if name == LAZY_ROOT_NAME
+        else (f"embed {name} with ", f"index {name} with ")
+    )
     is_failed = any(stage == f"transform {name}" or stage.startswith(begins) for stage in failed)
     status: State = "FAILED" if is_failed else "WAITING" if build is None else "SUCCESS"
     return {"status": status, "nodes": 0 if build is None else sum(_parsed(build.counts))}
@@ -310,7 +389,8 @@ class ChangedText:
     Args:
         text: The text.
         before: Its number in the earlier version, from 1; None if it was added.
-        after: Its number in the later version; None if it was removed. If both are given, it was moved.
+        after: Its number in the later version; None if it was removed. If both are given, it was
+            moved.
     """
 
     text: str
@@ -326,8 +406,8 @@ class VersionDiff:
         document: Its id.
         before: Number of the one version.
         after: Number of the other one.
-        groups: For each group that both versions have: what was removed, added or moved, in order; () for no
-            difference. The root group has the lines of the document's text.
+        groups: For each group that both versions have: what was removed, added or moved, in order;
+            () for no difference. The root group has the lines of the document's text.
     """
 
     document: str
@@ -338,9 +418,13 @@ class VersionDiff:
     def __str__(self) -> str:
         lines = [f"{self.document}, version {self.before} to {self.after}"]
         for name, changes in self.groups.items():
-            kinds = ["added" if one.before is None else "removed" if one.after is None else "moved" for one in changes]
+            kinds = [
+                "added" if one.before is None else "removed" if one.after is None else "moved"
+                for one in changes
+            ]
             lines.append(
-                f"  {name}: " + ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("added", "removed", "moved"))
+                f"  {name}: "
+                + ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("added", "removed", "moved"))
             )
         return "\n".join(lines)
 
@@ -388,7 +472,9 @@ def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[
     if number == row.version:
         builds = list(indexer.ledger.builds.live([row.id]).get(row.id, {}).values())
     else:
-        builds = [one for one in indexer.ledger.builds.written([row.id]) if one.root == roots.get(number)]
+        builds = [
+            one for one in indexer.ledger.builds.written([row.id]) if one.root == roots.get(number)
+        ]
     own = {one.node_group: one.number for one in builds}
     keyed = indexer.ledger.builds.with_parents(list(own.values()))
     texts: dict[str, list[str]] = {}
@@ -403,8 +489,12 @@ def _version_texts(snapshot: LocalSnapshot, identity: str, number: int) -> dict[
 
 
 def _changes(before: Sequence[str], after: Sequence[str]) -> list[ChangedText]:
-    """What makes one list of texts of another; what keeps its order is left out, and so are blank texts."""
-    start = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
+    """What makes one list of texts of another; what keeps its order is left out, and so are blank
+    texts.
+    """
+    start = next(
+        (at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None
+    )
     start = min(len(before), len(after)) if start is None else start
     tails = zip(reversed(before[start:]), reversed(after[start:]), strict=False)
     same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], tails))
@@ -421,7 +511,8 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[ChangedText]:
     changes += [ChangedText(after[new - 1], old, new) for old, new in pairs if new not in ordered]
     changes += [ChangedText(text, None, number) for text, left in places.items() for number in left]
     return sorted(
-        (one for one in changes if one.text.strip()), key=lambda one: (one.after or one.before or 0, one.after or 0)
+        (one for one in changes if one.text.strip()),
+        key=lambda one: (one.after or one.before or 0, one.after or 0),
     )
 
 
@@ -450,7 +541,8 @@ class TextMatch:
 
     Args:
         path: The document.
-        span: Its position in the text of the document, in characters; `Document.read` reads around it.
+        span: Its position in the text of the document, in characters; `Document.read` reads around
+            it.
         line: The line with it, without the white space around it; of a long one the part near it.
         location: Its place, see `DocNode.location`.
     """
@@ -492,25 +584,42 @@ def find_root(reader: Reader, path: str) -> Segment:
     raise DatasetPathError(f"There is no document {path!r}. See documents().")
 
 
-def grep(reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool) -> list[TextMatch]:
+def grep(
+    reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool
+) -> list[TextMatch]:
     """Find a literal text; see `Document.grep`."""
-    require(len(validate_text("text", text)) <= _MAX_PATTERN, "text", text, f"of at most {_MAX_PATTERN} characters")
+    require(
+        len(validate_text("text", text)) <= _MAX_PATTERN,
+        "text",
+        text,
+        f"of at most {_MAX_PATTERN} characters",
+    )
     most = validate_integer("limit", limit, 1, _MAX_MATCHES)
     fold = _lowered if validate_boolean("ignore_case", ignore_case) else str
     reader.bind(where)
 
     def read(snapshot: LocalSnapshot) -> list[TextMatch]:
         uids = [one.uid for one in snapshot.state.view.tree.in_order()]
-        batches = ({"document_id": uids[at : at + _GREP_TOGETHER]} for at in range(0, len(uids), _GREP_TOGETHER))
-        roots = (node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some))
-        found = (_match(root, one) for root in roots for one in _places(content_text(root.content), text, fold))
+        batches = (
+            {"document_id": uids[at : at + _GREP_TOGETHER]}
+            for at in range(0, len(uids), _GREP_TOGETHER)
+        )
+        roots = (
+            node.segment for some in batches for node in snapshot.walk(LAZY_ROOT_NAME, where, some)
+        )
+        found = (
+            _match(root, one)
+            for root in roots
+            for one in _places(content_text(root.content), text, fold)
+        )
         return list(itertools.islice(found, most))
 
     return reader.read(read, _ROOT)
 
 
 def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Span]:
-    """Where a text occurs in another one. It takes linear time, as no regular expression that ignores case does.
+    """Where a text occurs in another one. It takes linear time, as no regular expression that
+    ignores case does.
 
     Neither invisible characters nor the normal form count, unless the literal has nothing else.
     """
@@ -567,7 +676,9 @@ def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
     return reader.read(read)
 
 
-def near_duplicates(reader: Reader, group: str, threshold: float, filters: FilterLike | None) -> list[list[DocNode]]:
+def near_duplicates(
+    reader: Reader, group: str, threshold: float, filters: FilterLike | None
+) -> list[list[DocNode]]:
     """Return clusters of near-duplicates; see `Document.near_duplicates`."""
     from lazyrag.text import near_duplicates as texts
 
@@ -575,7 +686,9 @@ def near_duplicates(reader: Reader, group: str, threshold: float, filters: Filte
     reader.bind(filters)  # raises before anything is built
 
     def read(snapshot: LocalSnapshot) -> list[list[DocNode]]:
-        batches = batches_reaching((node.text for node in snapshot.walk(group, filters)), len, _SKETCHED_TOGETHER)
+        batches = batches_reaching(
+            (node.text for node in snapshot.walk(group, filters)), len, _SKETCHED_TOGETHER
+        )
         table = np.concatenate([texts.sketches([]), *map(texts.sketches, batches)])
         pairs = texts.similar_pairs(table, threshold)
         wanted = set(pairs.flat)
@@ -586,7 +699,9 @@ def near_duplicates(reader: Reader, group: str, threshold: float, filters: Filte
     return reader.read(read, frozenset([Step(group)]))
 
 
-def _nearest(snapshot: Snapshot, part: LocalSnapshot, node: Segment, topk: int) -> tuple[Hits, str | None]:
+def _nearest(
+    snapshot: Snapshot, part: LocalSnapshot, node: Segment, topk: int
+) -> tuple[Hits, str | None]:
     """Rank the group of a node by its stored vector; by its rarest terms if it has none."""
     indexes = part.group(node.group).indexes.values()
     for embed_key in part.indexer.embedders:
@@ -596,6 +711,11 @@ def _nearest(snapshot: Snapshot, part: LocalSnapshot, node: Segment, topk: int) 
             return snapshot.rank_vectors(node.group, embed_key, vectors, topk, None), embed_key
     analyser = next((one.name for one in indexes if one.kind == "terms" and one.complete), "en")
     terms = list(dict.fromkeys(term_function(analyser)(content_text(node.content))))
-    frequencies = snapshot.term_statistics(node.group, analyser, terms, BM25()).frequencies if terms else ()
+    frequencies = (
+        snapshot.term_statistics(node.group, analyser, terms, BM25()).frequencies if terms else ()
+    )
     rarest = sorted(zip(frequencies, terms, strict=True))[:_MAX_TERMS]
-    return snapshot.rank_terms(node.group, analyser, [term for _, term in rarest], topk, None, BM25()), None
+    return (
+        snapshot.rank_terms(node.group, analyser, [term for _, term in rarest], topk, None, BM25()),
+        None,
+    )

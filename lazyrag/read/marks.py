@@ -23,7 +23,8 @@ _MAX_WIDTH = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PageBox:
-    """A rectangle around words of one line; its edges are shares of the page as it is shown, from its top left.
+    """A rectangle around words of one line; its edges are shares of the page as it is shown, from
+    its top left.
 
     Args:
         page: Number of the page, from 1.
@@ -46,9 +47,11 @@ class Marks:
 
     Args:
         document: The document's path or id.
-        span: Start and end in the document's text, end excluded: what to mark where that text is shown.
+        span: Start and end in the document's text, end excluded: what to mark where that text is
+            shown.
         text: The document's text in the span.
-        boxes: For a PDF, the places of its words on the pages, in reading order; () for other formats.
+        boxes: For a PDF, the places of its words on the pages, in reading order; () for other
+            formats.
     """
 
     document: str
@@ -57,13 +60,17 @@ class Marks:
     boxes: tuple[PageBox, ...] = ()
 
 
-def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.PathLike[str] | None) -> Marks:
+def find_marks(
+    reader: Reader, path: str, span: Span | Location, file: str | os.PathLike[str] | None
+) -> Marks:
     """Find where a span of a document is shown; see `Document.marks`."""
     root = find_root(reader, path)
     text = content_text(root.content)
     start, end = checked_span(span, len(text))
     loader = _pdf_loader(reader, root)
-    touched = [one for one in root.locations if one.kind == "page" and one.start < end and start < one.end]
+    touched = [
+        one for one in root.locations if one.kind == "page" and one.start < end and start < one.end
+    ]
     if loader is None or not touched:
         return Marks(path, (start, end), text[start:end])
     with closing(loader.open(reader.unchanged_file(path, file))) as opened:
@@ -76,7 +83,9 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
             words[number] = ([], (1, 1)) if isinstance(found, str) else found
 
         def place(number: int) -> PlacedText:
-            return _recognized_page(*words[number]) if number in words else opened.placed(number - 1)
+            return (
+                _recognized_page(*words[number]) if number in words else opened.placed(number - 1)
+            )
 
         placed = {number: place(number) for number in pages}
         if loader.drop_repeated:
@@ -89,12 +98,16 @@ def find_marks(reader: Reader, path: str, span: Span | Location, file: str | os.
                 raise LoadError(_other_text(path, number, root))
             own = placed[number][max(0, start - one.start) : max(0, end - one.start)]
             boxes += (
-                _word_boxes(number, *words[number], own.at) if number in words else _page_boxes(opened, number, own.at)
+                _word_boxes(number, *words[number], own.at)
+                if number in words
+                else _page_boxes(opened, number, own.at)
             )
     return Marks(path, (start, end), text[start:end], tuple(boxes))
 
 
-def render_page(reader: Reader, path: str, page: int, width: int, file: str | os.PathLike[str] | None) -> bytes:
+def render_page(
+    reader: Reader, path: str, page: int, width: int, file: str | os.PathLike[str] | None
+) -> bytes:
     """Render a page of a PDF; see `Document.page_image`."""
     root = find_root(reader, path)
     width = validate_integer("width", width, 1, _MAX_WIDTH)
@@ -115,8 +128,14 @@ def _pdf_loader(reader: Reader, root: Segment) -> PdfLoader | None:
 
 def _other_text(path: str, number: int, root: Segment) -> str:
     if number in root.metadata.get("pages_by_ocr", ()):
-        return f"Page {number} of {path!r} was read by text recognition, which gives no places. Show the whole page."
-    return f"The text of page {number} of {path!r} was made otherwise than PdfLoader makes it. Show the whole page."
+        return (
+            f"Page {number} of {path!r} was read by text recognition, which gives no places. Show"
+            " the whole page."
+        )
+    return (
+        f"The text of page {number} of {path!r} was made otherwise than PdfLoader makes it. Show"
+        " the whole page."
+    )
 
 
 def _recognized_page(words: list[OcrWord], shape: tuple[int, ...]) -> PlacedText:
@@ -128,11 +147,15 @@ def _recognized_page(words: list[OcrWord], shape: tuple[int, ...]) -> PlacedText
     return PlacedText.of(PlacedText.of(page_text(word_glyphs(words, shape, placed))).strip())
 
 
-def _word_boxes(number: int, words: list[OcrWord], shape: tuple[int, ...], numbers: Iterable[int]) -> list[PageBox]:
+def _word_boxes(
+    number: int, words: list[OcrWord], shape: tuple[int, ...], numbers: Iterable[int]
+) -> list[PageBox]:
     """Boxes around words of a page read by OCR."""
     height = shape[0] / shape[1]
     found = (words[at] for at in dict.fromkeys(numbers) if at >= 0)
-    return _united(number, height, ((one.x0, one.y0 * height, one.x1, one.y1 * height) for one in found))
+    return _united(
+        number, height, ((one.x0, one.y0 * height, one.x1, one.y1 * height) for one in found)
+    )
 
 
 def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[PageBox]:
@@ -141,7 +164,9 @@ def _page_boxes(file: PdfFile, number: int, characters: Iterable[int]) -> list[P
 
 
 def _united(number: int, height: float, boxes: Iterable[tuple[float, ...]]) -> list[PageBox]:
-    """Boxes in reading order, in widths of the page, united where they continue a line of any direction."""
+    """Boxes in reading order, in widths of the page, united where they continue a line of any
+    direction.
+    """
     lines: list[list[float]] = []
     for x0, y0, x1, y1 in boxes:
         last = lines[-1] if lines else None

@@ -55,7 +55,8 @@ class NodeStore:
         self.segments = segments
         self.vectors = vectors
         self.schema = schema
-        self.mark_vectors: Callable[[], object] | None = None  # before a write; of the program's write in progress
+        # before a write; of the program's write in progress
+        self.mark_vectors: Callable[[], object] | None = None
 
     @property
     def vectors_to_write(self) -> VectorStore:
@@ -65,9 +66,17 @@ class NodeStore:
         return self.vectors
 
     def are_in(self, file: StoreFile, *, vectors: bool = False) -> bool:
-        """Whether segments, or vectors too, are read and written in transactions of a store file."""
-        has_vectors = not vectors or (isinstance(self.vectors, MapFileVectorStore) and self.vectors.file is file)
-        return has_vectors and isinstance(self.segments, MapFileSegmentStore) and self.segments.file is file
+        """Whether segments, or vectors too, are read and written in transactions of a store
+        file.
+        """
+        has_vectors = not vectors or (
+            isinstance(self.vectors, MapFileVectorStore) and self.vectors.file is file
+        )
+        return (
+            has_vectors
+            and isinstance(self.segments, MapFileSegmentStore)
+            and self.segments.file is file
+        )
 
     def of_build(self, collection: str, build: Build) -> list[Segment]:
         """The nodes of a build, in order.
@@ -84,11 +93,16 @@ class NodeStore:
     ) -> list[list[Segment]]:
         """The nodes of several builds; with uids only these."""
         wanted = [
-            build.keys if uids is None else [store_key(uid, build.number) for uid in build.uids if uid in uids]
+            (
+                build.keys
+                if uids is None
+                else [store_key(uid, build.number) for uid in build.uids if uid in uids]
+            )
             for build in builds
         ]
         found = {
-            segment.key: segment for segment in self.segments.get(collection, [*itertools.chain.from_iterable(wanted)])
+            segment.key: segment
+            for segment in self.segments.get(collection, [*itertools.chain.from_iterable(wanted)])
         }
         nodes = []
         for build, keys in zip(builds, wanted, strict=True):
@@ -98,7 +112,8 @@ class NodeStore:
         return nodes
 
     def create_vectors(self, collection: str, dimension: int, embed_key: str) -> None:
-        """Create a collection for vectors of an embed key: `SPARSE` ones, or dense ones of that length.
+        """Create a collection for vectors of an embed key: `SPARSE` ones, or dense ones of that
+        length.
 
         Raises:
             UnsupportedError: If the store has no sparse vectors.
@@ -106,21 +121,28 @@ class NodeStore:
         schema = VectorSchema(dimension, metric_of(dimension), self.schema, embed_key=embed_key)
         self.vectors_to_write.create(collection, schema)
 
-    def vector_search(self, mode: SearchMode) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
+    def vector_search(
+        self, mode: SearchMode
+    ) -> Callable[[str, Embeddings, int, Filter | None], list[Ranking]]:
         """The vector store's exact, approximate or native search.
 
         Raises:
             UnsupportedError: If it has no approximate search.
         """
         store = self.vectors
-        if mode == "native" and "native vectors" in store.features and isinstance(store, NativeVectors):
+        if (
+            mode == "native"
+            and "native vectors" in store.features
+            and isinstance(store, NativeVectors)
+        ):
             return store.search_natively
         if mode != "approximate":
             return store.search
         if "approximate" not in store.features or not isinstance(store, Approximate):
             msg = (
-                f"index='ann' needs a vector store that searches approximately, and {type(store).__name__} does not. "
-                "Use index='default', which is exact, or keep the vectors in the map store."
+                "index='ann' needs a vector store that searches approximately, and"
+                f" {type(store).__name__} does not. Use index='default', which is exact, or keep"
+                " the vectors in the map store."
             )
             raise UnsupportedError(msg, store=type(store).__name__)
         return store.search_approximately
@@ -135,12 +157,15 @@ class NodeStore:
         if isinstance(store, ExactInScope):
             is_small = store.is_exact(collection, scope)
         else:
-            is_small = isinstance(store, ExactWhenSmall) and store.count(collection) <= store.exact_rows
+            is_small = (
+                isinstance(store, ExactWhenSmall) and store.count(collection) <= store.exact_rows
+            )
         if "exact" not in store.features and not is_small:
             msg = (
-                f"A restricted Document needs exact vector search, and {type(store).__name__} searches approximately: "
-                "hidden rows would decide which visible ones are found. Keep the vectors in the map store, raise "
-                "exact_rows of chroma to the number of visible rows, or choose the index FLAT of milvus."
+                f"A restricted Document needs exact vector search, and {type(store).__name__}"
+                " searches approximately: hidden rows would decide which visible ones are found."
+                " Keep the vectors in the map store, raise exact_rows of chroma to the number of"
+                " visible rows, or choose the index FLAT of milvus."
             )
             raise ConfigError(msg)
 
@@ -153,15 +178,18 @@ class NodeStore:
         store = self.segments
         if "native text" not in store.features or not isinstance(store, NativeText):
             msg = (
-                "index='native' is a search server's own ranking by text, and the segment store "
-                f"{type(store).__name__} has none. Use index='default', or the segment store 'opensearch'."
+                "index='native' is a search server's own ranking by text, and the segment store"
+                f" {type(store).__name__} has none. Use index='default', or the segment store"
+                " 'opensearch'."
             )
             raise UnsupportedError(msg, store=type(store).__name__)
         return store
 
 
 def metric_of(dimension: int) -> Metric:
-    """The metric for vectors of a dimension: cosine for dense ones, the inner product for sparse ones."""
+    """The metric for vectors of a dimension: cosine for dense ones, the inner product for sparse
+    ones.
+    """
     return "ip" if dimension == SPARSE else "cosine"
 
 
@@ -169,8 +197,9 @@ def ensure_complete(build: Build, found: int) -> None:
     """Raise a StoreError unless so many of a build's nodes are all of them."""
     if found != len(build.uids):
         msg = (
-            f"The store has {found} of {len(build.uids)} nodes of group {build.group!r} of document {build.document}. "
-            "Run verify() to see what else is missing, and repair() to rebuild it."
+            f"The store has {found} of {len(build.uids)} nodes of group {build.group!r} of document"
+            f" {build.document}. Run verify() to see what else is missing, and repair() to"
+            " rebuild it."
         )
         raise StoreError(msg)
 
@@ -223,8 +252,8 @@ class NodePage:
 class _Part(NamedTuple):
     """The nodes of one build.
 
-    ``embeddings`` are those that they carry, ``lacking`` is the number of nodes without a vector, which are left out,
-    ``size`` is in bytes, roughly.
+    ``embeddings`` are those that they carry, ``lacking`` is the number of nodes without a vector,
+    which are left out, ``size`` is in bytes, roughly.
     """
 
     nodes: list[DocNode]
@@ -239,7 +268,8 @@ class _Table:
 
     Args:
         numbers: Of its live builds, ascending.
-        changes: The ledger's counter in that state, if some nodes lack a vector that they may get later; else -1.
+        changes: The ledger's counter in that state, if some nodes lack a vector that they may get
+            later; else -1.
         parts: The nodes by build.
         pages: The same nodes in pages; None if they do not fit.
         size: Its size in bytes, roughly.
@@ -261,29 +291,37 @@ class _Table:
 class NodeCache:
     """Keeps the nodes of the groups that similarity functions rank, as far as they fit into memory.
 
-    A build never changes, so a table is valid as long as the same builds live. After a change the builds that still
-    live are taken over, and only the others are read.
+    A build never changes, so a table is valid as long as the same builds live. After a change the
+    builds that still live are taken over, and only the others are read.
 
     Args:
         nodes: The stores.
-        most_bytes: Bound for all tables, roughly. A group that takes more is read again for each query.
+        most_bytes: Bound for all tables, roughly. A group that takes more is read again for each
+            query.
     """
 
     def __init__(self, nodes: NodeStore, most_bytes: int = _MAX_BYTES) -> None:
         self._nodes = nodes
         self._most_bytes = most_bytes
         self._lock = threading.Lock()  # its holder waits for nothing but a store
-        self._tables: dict[tuple[int, int], _Table] = {}  # by group and index; the last used is the last
+        # by group and index; the last used is the last
+        self._tables: dict[tuple[int, int], _Table] = {}
 
     def pages(
-        self, view: View, group: LiveGroup, embed_key: str | None, index: LiveIndex | None, reader: NodeSource
+        self,
+        view: View,
+        group: LiveGroup,
+        embed_key: str | None,
+        index: LiveIndex | None,
+        reader: NodeSource,
     ) -> list[NodePage] | None:
         """The nodes of a group in pages, in the documents' order; None if they do not fit.
 
         Args:
             view: The live state.
             group: The group.
-            embed_key: The key whose vectors they carry; nodes without one are left out. None for no vectors.
+            embed_key: The key whose vectors they carry; nodes without one are left out. None for no
+                vectors.
             index: The vectors under this key.
             reader: Their source, without a scope.
 
@@ -296,7 +334,9 @@ class NodeCache:
             if table is None or not table.is_of(view, group):
                 before = {} if table is None else table.parts
                 del table  # what is not taken over can be freed while the rest is read
-                beside = [table.parts for (number, _), table in self._tables.items() if number == group.id]
+                beside = [
+                    table.parts for (number, _), table in self._tables.items() if number == group.id
+                ]
                 known = dict(item for parts in beside for item in parts.items())
                 carried = None if embed_key is None or index is None else (embed_key, index)
 
@@ -309,20 +349,28 @@ class NodeCache:
             return table.pages
 
     def _table(
-        self, view: View, group: LiveGroup, before: Mapping[int, _Part], read: Callable[[list[Build]], list[_Part]]
+        self,
+        view: View,
+        group: LiveGroup,
+        before: Mapping[int, _Part],
+        read: Callable[[list[Build]], list[_Part]],
     ) -> _Table:
         """The table of a group, which takes over parts of an earlier one."""
         numbers = view.tree.live_numbers(group)
         builds = list(view.tree.builds(group))
         size = sum(build.size for build in builds) * _NODE_BYTES
         parts = {build.number: before[build.number] for build in builds if build.number in before}
-        new = _build_batches([build for build in builds if build.number not in before], _READ_AT_ONCE)
+        new = _build_batches(
+            [build for build in builds if build.number not in before], _READ_AT_ONCE
+        )
         while size <= self._most_bytes and (some := next(new, None)):
             parts.update(zip([build.number for build in some], read(some), strict=True))
             size = max(size, sum(part.size for part in parts.values()))
         if size > self._most_bytes:
             return _Table(numbers, -1, {}, None, 0)
-        pages = [_page([parts[build.number] for build in some]) for some in _build_batches(builds, PAGE)]
+        pages = [
+            _page([parts[build.number] for build in some]) for some in _build_batches(builds, PAGE)
+        ]
         complete = {number: part for number, part in parts.items() if not part.lacking}
         changes = -1 if len(complete) == len(parts) else view.tree.changes
         return _Table(numbers, changes, complete, [page for page in pages if page.nodes], size)
@@ -336,14 +384,27 @@ class NodeCache:
         reader: NodeSource,
     ) -> list[_Part]:
         """The nodes of some builds; ``known`` are those of the group with other vectors or none."""
-        stored = iter(self._nodes.of_builds(group.collection, [one for one in builds if one.number not in known]))
+        stored = iter(
+            self._nodes.of_builds(
+                group.collection, [one for one in builds if one.number not in known]
+            )
+        )
         read = [
-            [node.segment for node in known[build.number].nodes] if build.number in known else next(stored)
+            (
+                [node.segment for node in known[build.number].nodes]
+                if build.number in known
+                else next(stored)
+            )
             for build in builds
         ]
         if carried is None:
             return [
-                _Part([DocNode.from_segment(one, reader) for one in segments], None, 0, sum(map(_size_of, segments)))
+                _Part(
+                    [DocNode.from_segment(one, reader) for one in segments],
+                    None,
+                    0,
+                    sum(map(_size_of, segments)),
+                )
                 for segments in read
             ]
         embed_key, index = carried
@@ -366,7 +427,10 @@ class NodeCache:
         """Drop the tables of groups that are not live, then the least recently used ones."""
         live = {group.id for group in view.tree.groups.values()}
         self._tables = {key: table for key, table in self._tables.items() if key[0] in live}
-        while self._tables and size + sum(table.size for table in self._tables.values()) > self._most_bytes:
+        while (
+            self._tables
+            and size + sum(table.size for table in self._tables.values()) > self._most_bytes
+        ):
             del self._tables[next(iter(self._tables))]
 
 
@@ -384,10 +448,14 @@ def _page(parts: list[_Part]) -> NodePage:
 
 
 def _bytes_of(vector: Embedding) -> int:
-    return _VECTOR_BYTES + (_WEIGHT_BYTES * len(vector) if isinstance(vector, dict) else vector.nbytes)
+    return _VECTOR_BYTES + (
+        _WEIGHT_BYTES * len(vector) if isinstance(vector, dict) else vector.nbytes
+    )
 
 
 def _size_of(one: Segment) -> int:
     """Approximate size of a node in bytes, with the copy of its metadata that reading makes."""
     content = one.content if isinstance(one.content, str) else repr(one.content)
-    return _NODE_BYTES + sys.getsizeof(content) + (8 * len(repr(one.metadata)) if one.metadata else 0)
+    return (
+        _NODE_BYTES + sys.getsizeof(content) + (8 * len(repr(one.metadata)) if one.metadata else 0)
+    )

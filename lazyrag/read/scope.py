@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from lazyrag.data.fields import Schema
-from lazyrag.data.filters import Filter, FilterLike, bind_filter, both, has_condition, matches, parse_filter
+from lazyrag.data.filters import (
+    Filter,
+    FilterLike,
+    bind_filter,
+    both,
+    has_condition,
+    matches,
+    parse_filter,
+)
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, ReadOnly, Segment, copy_value
 from lazyrag.errors import ConfigError, IngestionError, LoadError, known_names
@@ -33,7 +41,8 @@ R = TypeVar("R")
 
 
 class Reader:
-    """A Document within a scope: a `SnapshotSource` and a `NodeSource`. Everything it returns is in the scope.
+    """A Document within a scope: a `SnapshotSource` and a `NodeSource`. Everything it returns is in
+    the scope.
 
     Args:
         indexer: Of the Document.
@@ -41,7 +50,9 @@ class Reader:
         unscoped: The reader without a scope; None for that one itself.
     """
 
-    def __init__(self, indexer: LiveState, scope: Filter | None = None, unscoped: Reader | None = None) -> None:
+    def __init__(
+        self, indexer: LiveState, scope: Filter | None = None, unscoped: Reader | None = None
+    ) -> None:
         self.indexer = indexer
         self.scope = scope
         self.unscoped = unscoped or self
@@ -97,9 +108,14 @@ class Reader:
             raise ConfigError(msg)
         unknown = [key for key in keys or () if key not in known]
         if unknown:
-            raise ConfigError(f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}")
+            raise ConfigError(
+                f"The Document has no embed key {unknown[0]!r}. {known_names(unknown[0], known)}"
+            )
         switched = self.indexer.last_view.tree.switched
-        return [known[key] if key not in switched else _served(known, key, switched[key]) for key in keys or known]
+        return [
+            known[key] if key not in switched else _served(known, key, switched[key])
+            for key in keys or known
+        ]
 
     def line(self, group: str) -> list[str]:
         """A group and those above it, the root group last."""
@@ -111,19 +127,25 @@ class Reader:
         """The present live state, with everything that is needed built.
 
         Raises:
-            IngestionError: If every visible document failed in a step; hidden ones do not count, and no file is named.
+            IngestionError: If every visible document failed in a step; hidden ones do not count,
+                and no file is named.
         """
         if self.scope is None:
             return self.indexer.view(needs)
         try:
             view = self.indexer.view(needs)
-            has_failed = bool(self.indexer.failures.steps() - {LOADING}) and self._all_failed(view, needs)
+            has_failed = bool(self.indexer.failures.steps() - {LOADING}) and self._all_failed(
+                view, needs
+            )
         except IngestionError:
             if self.indexer.failures.steps() and not self.visible_documents():
                 return self._empty_view(needs)
             has_failed = True
         if has_failed:
-            msg = "Every file failed in a step of ingestion. The whole Document's last_report says which and why."
+            msg = (
+                "Every file failed in a step of ingestion. The whole Document's last_report says"
+                " which and why."
+            )
             raise IngestionError(msg)
         return view
 
@@ -132,12 +154,19 @@ class Reader:
         seen = self.visible_documents()
         failed = {one.stage for one in self.indexer.failures if one.path in seen}
         steps = {Step(name) for step in needs for name in self.line(step.group)[:-1]} | needs
-        return any(str(step) in failed and not self._has_succeeded(step, view, seen.values()) for step in steps)
+        return any(
+            str(step) in failed and not self._has_succeeded(step, view, seen.values())
+            for step in steps
+        )
 
     def _has_succeeded(self, step: Step, view: View, documents: Iterable[str]) -> bool:
         """Whether some of the documents have nodes of a step, or those nodes are in its index."""
         group = view.groups.get(step.group)
-        builds = [group.builds[uid].number for uid in documents if uid in group.builds] if group is not None else []
+        builds = (
+            [group.builds[uid].number for uid in documents if uid in group.builds]
+            if group is not None
+            else []
+        )
         if step == Step(step.group):
             return bool(builds)
         index = self.indexer.planner.live_index(view, step)
@@ -159,7 +188,10 @@ class Reader:
         """The present live state with empty groups and indexes for those that no document has."""
         view = self.indexer.now()
         names = {name for step in needs for name in self.line(step.group)}
-        empty = {name: LiveGroup(0, name, ([*self.line(name), None])[1], "", "", complete=True) for name in names}
+        empty = {
+            name: LiveGroup(0, name, ([*self.line(name), None])[1], "", "", complete=True)
+            for name in names
+        }
         handles: dict[Any, Any] = {}
         for step in needs:
             handles[step] = LiveIndex(0, "vectors", step.embed_key or "", "", "", 0, complete=True)
@@ -184,7 +216,10 @@ class Reader:
         """The nodes of another group that nodes lead to, with the highest scores; see `related`."""
         found = self.read(lambda snapshot: related([(snapshot, one) for one in nodes], target))
         scores = [[one.score for one in led if one.score is not None] for _, led in found]
-        return [node.with_score(max(own, default=None)) for (node, _), own in zip(found, scores, strict=True)]
+        return [
+            node.with_score(max(own, default=None))
+            for (node, _), own in zip(found, scores, strict=True)
+        ]
 
     def vectors_of(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
         """The stored vectors of nodes; see `LocalSnapshot.vectors`."""
@@ -222,7 +257,9 @@ class Reader:
         if all(one.key != segment.key or not self._sees(one) for one in self.held(segment.uid)):
             raise stale_error(segment)
         root = self.read(lambda snapshot: snapshot.root(segment))
-        return self.indexer.engine.loading.picture(self.unchanged_file(segment.path, file), root, segment)
+        return self.indexer.engine.loading.picture(
+            self.unchanged_file(segment.path, file), root, segment
+        )
 
     def unchanged_file(self, path: str, file: str | os.PathLike[str] | None) -> Path:
         """Return the place of a document's file, if it has the bytes that were ingested.
@@ -236,14 +273,19 @@ class Reader:
         known = added or (self.indexer.dataset.find(path) if row.origin == "dataset" else None)
         place = Path(file) if file is not None else known.path if known is not None else None
         if place is None:
-            raise ConfigError(f"The file of {path!r} must be given: this program did not add it. Pass file=.")
+            raise ConfigError(
+                f"The file of {path!r} must be given: this program did not add it. Pass file=."
+            )
         try:
             digest = hash_file(place)
         except OSError as exc:
-            raise LoadError(f"The file of {path!r} cannot be read: {exc.strerror or exc}. Restore it.") from exc
+            raise LoadError(
+                f"The file of {path!r} cannot be read: {exc.strerror or exc}. Restore it."
+            ) from exc
         if digest != row.content_hash:
             raise LoadError(
-                f"The file of {path!r} has changed since it was ingested. Call sync() or add_files() first."
+                f"The file of {path!r} has changed since it was ingested. Call sync() or"
+                " add_files() first."
             )
         return place
 
@@ -262,7 +304,9 @@ class Reader:
 
 
 def _served(known: Mapping[str, CheckedEmbedder], key: str, other: str) -> CheckedEmbedder:
-    """The embedder of another key under a key; its own one in a program that does not have the other."""
+    """The embedder of another key under a key; its own one in a program that does not have the
+    other.
+    """
     one = known.get(other, known[key])
     return CheckedEmbedder(one.embedder, one.name, key, one.workers)
 

@@ -1,7 +1,7 @@
 """Snapshots: read transactions over one or several Documents.
 
-`read` opens a snapshot, calls a function with it, and calls it again if that state was removed meanwhile. There is no
-other way to read a Document.
+`read` opens a snapshot, calls a function with it, and calls it again if that state was removed
+meanwhile. There is no other way to read a Document.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ NOTHING: Needs = frozenset()
 
 
 class SnapshotSource(NodeSource, Protocol):
-    """Source of snapshots: a Document, or a restricted view of one; see `lazyrag.read.scope.Reader`."""
+    """Source of snapshots: a Document, or a restricted view of one; see
+    `lazyrag.read.scope.Reader`.
+    """
 
     @property
     def indexer(self) -> LiveState:
@@ -109,7 +111,8 @@ class DocumentState:
         self.parents: dict[str, Segment] = {}  # that the read has met, by uid
 
     def require(self, needs: Needs, source: SnapshotSource) -> None:
-        """Build what was not known to be needed when the read began; the whole read is then repeated.
+        """Build what was not known to be needed when the read began; the whole read is then
+        repeated.
 
         Args:
             needs: What is needed.
@@ -117,10 +120,13 @@ class DocumentState:
         """
         if not self._indexer.has(self.view, needs):
             before, self.view = self.view, source.build(needs)
-            self.has_moved |= self.view.tree is not before.tree  # else no visible document has what is needed
+            # else no visible document has what is needed
+            self.has_moved |= self.view.tree is not before.tree
 
     def is_valid(self) -> bool:
-        """Whether nothing was removed since it was opened, and nothing had to be built in between."""
+        """Whether nothing was removed since it was opened, and nothing had to be built in
+        between.
+        """
         return not self.has_moved and self._indexer.ledger.removals == self.view.removals
 
     def is_current(self) -> bool:
@@ -129,7 +135,9 @@ class DocumentState:
 
 
 class ActiveRead:
-    """A read in progress: the states that it sees, by Document. Reads inside it see the same states."""
+    """A read in progress: the states that it sees, by Document. Reads inside it see the same
+    states.
+    """
 
     __slots__ = ("_document_indexes", "_states", "is_open", "outer")
 
@@ -137,7 +145,9 @@ class ActiveRead:
         self.outer = outer
         self.is_open = True
         self._states: dict[object, DocumentState] = {}
-        self._document_indexes: dict[object, int] = {} if outer is None else dict(outer._document_indexes)
+        self._document_indexes: dict[object, int] = (
+            {} if outer is None else dict(outer._document_indexes)
+        )
 
     def state_of(self, source: SnapshotSource) -> DocumentState | None:
         """The state of a source's Document; None if the read does not cover it."""
@@ -154,7 +164,9 @@ class ActiveRead:
         for source, needs in sources.items():
             state = self.state_of(source)
             if state is None:
-                state = DocumentState(source.indexer, source.build(needs), self.index_of(source.indexer))
+                state = DocumentState(
+                    source.indexer, source.build(needs), self.index_of(source.indexer)
+                )
                 self._states[source.indexer] = state
             elif needs and needs not in state.view.met:
                 state.require(needs, source)
@@ -179,7 +191,8 @@ class ActiveRead:
 
 
 class Snapshot:
-    """One state of one or several Documents, as far as it may be seen. It is used inside the read that opened it.
+    """One state of one or several Documents, as far as it may be seen. It is used inside the read
+    that opened it.
 
     Several Documents are ranked together, with common statistics.
 
@@ -216,9 +229,13 @@ class Snapshot:
         """The number of a node's Document in this read; `OUTSIDE` for a node of no Document."""
         return OUTSIDE if node.reader is None else self._read.index_of(node.reader.document_token)
 
-    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
+    def term_statistics(
+        self, group: str, analyser: str, terms: Sequence[str], model: BM25
+    ) -> Statistics:
         """BM25 statistics of the nodes of a group that can be seen."""
-        found: list[Statistics] = self._each(lambda one: one.term_statistics(group, analyser, terms, model))
+        found: list[Statistics] = self._each(
+            lambda one: one.term_statistics(group, analyser, terms, model)
+        )
         return sum(found[1:], found[0])
 
     def rank_terms(
@@ -245,7 +262,9 @@ class Snapshot:
         if statistics is None:
             statistics = self.term_statistics(group, analyser, terms, model)
         common = statistics
-        rankings = self._each(lambda one: one.rank_terms(group, analyser, terms, topk, filters, model, common))
+        rankings = self._each(
+            lambda one: one.rank_terms(group, analyser, terms, topk, filters, model, common)
+        )
         return merge_rankings(rankings, topk)
 
     def rank_vectors(
@@ -286,7 +305,9 @@ class Snapshot:
         """How many live nodes a group has, seen here or not: a bound for ``topk``."""
         return sum(one.size(group) for one in self.parts)
 
-    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
+    def nodes(
+        self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None
+    ) -> list[DocNode]:
         """The nodes of hits, in their order, with their scores.
 
         Raises:
@@ -295,7 +316,9 @@ class Snapshot:
         owns = [[hit for hit in hits if hit[0][1] == part.document_index] for part in self.parts]
         nodes = self._each(lambda part, own: part.nodes(group, own, embed_key) if own else [], owns)
         found = {
-            key: node for own, some in zip(owns, nodes, strict=True) for (key, _), node in zip(own, some, strict=True)
+            key: node
+            for own, some in zip(owns, nodes, strict=True)
+            for (key, _), node in zip(own, some, strict=True)
         }
         return [found[key] for key, _ in hits]
 
@@ -338,7 +361,9 @@ class LocalSnapshot(Snapshot):
 
     # Rankings
 
-    def term_statistics(self, group: str, analyser: str, terms: Sequence[str], model: BM25) -> Statistics:
+    def term_statistics(
+        self, group: str, analyser: str, terms: Sequence[str], model: BM25
+    ) -> Statistics:
         """See `Snapshot.term_statistics`."""
         return self._terms(group, analyser).statistics(terms, model)
 
@@ -355,7 +380,10 @@ class LocalSnapshot(Snapshot):
         """See `Snapshot.rank_terms`."""
         wanted = None if filters is None else self.source.bind(filters)
         index = self._terms(group, analyser)  # which holds nothing that is out of scope
-        return keyed(index.search(terms, topk, filter=wanted, model=model, statistics=statistics), self.document_index)
+        return keyed(
+            index.search(terms, topk, filter=wanted, model=model, statistics=statistics),
+            self.document_index,
+        )
 
     def rank_vectors(
         self,
@@ -378,9 +406,9 @@ class LocalSnapshot(Snapshot):
         [query] = vectors
         if length_of(query) != dimension:
             msg = (
-                f"The query's embedding under {embed_key!r} is {_described(length_of(query))} and the nodes' are "
-                f"{_described(dimension)}: the embed callable returned vectors of different lengths or "
-                f"kinds. {MODEL_CHANGED}."
+                f"The query's embedding under {embed_key!r} is {_described(length_of(query))} and"
+                f" the nodes' are {_described(dimension)}: the embed callable returned vectors of"
+                f" different lengths or kinds. {MODEL_CHANGED}."
             )
             raise EmbeddingError(msg, embed_key=embed_key)
         wanted = self._scope if filters is None else self._wanted(filters)
@@ -392,11 +420,17 @@ class LocalSnapshot(Snapshot):
             where,
             topk,
             lambda depth: search(where, queries, depth, wanted)[0],
-            instead=(lambda depth: store.search(where, queries, depth, wanted)[0]) if mode == "native" else None,
+            instead=(
+                (lambda depth: store.search(where, queries, depth, wanted)[0])
+                if mode == "native"
+                else None
+            ),
         )
         return keyed(found, self.document_index)
 
-    def rank_text(self, group: str, analyser: str, terms: Sequence[str], topk: int, filters: FilterLike | None) -> Hits:
+    def rank_text(
+        self, group: str, analyser: str, terms: Sequence[str], topk: int, filters: FilterLike | None
+    ) -> Hits:
         """The best nodes of a group by the segment store's own full-text ranking.
 
         Raises:
@@ -405,7 +439,10 @@ class LocalSnapshot(Snapshot):
         rank = self._nodes.text_search().search_text
         live, wanted = self.group(group), self._wanted(filters)
         search = functools.partial(rank, live.collection, analyser, terms, filter=wanted)
-        return keyed(live_hits(self.state.view.tree, live, live.collection, topk, search), self.document_index)
+        return keyed(
+            live_hits(self.state.view.tree, live, live.collection, topk, search),
+            self.document_index,
+        )
 
     def metrics(self, group: str, embed_key: str) -> set[Metric]:
         """See `Snapshot.metrics`."""
@@ -427,7 +464,11 @@ class LocalSnapshot(Snapshot):
                 ones: Embeddings = np.ones((1, index.dimension), np.float32)
                 is_any = bool(
                     live_hits(
-                        self.state.view.tree, live, where, 1, lambda depth: search(where, ones, depth, self._scope)[0]
+                        self.state.view.tree,
+                        live,
+                        where,
+                        1,
+                        lambda depth: search(where, ones, depth, self._scope)[0],
                     )
                 )
             if len(handles) > _MAX_HANDLES:
@@ -435,7 +476,9 @@ class LocalSnapshot(Snapshot):
             handles[key] = is_any
         return index.dimension if is_any else 0
 
-    def scan(self, group: str, filters: FilterLike | None, embed_key: str | None = None) -> Iterator[list[DocNode]]:
+    def scan(
+        self, group: str, filters: FilterLike | None, embed_key: str | None = None
+    ) -> Iterator[list[DocNode]]:
         """The nodes of a group that match a filter, in the documents' order; no page is empty.
 
         They are cached as far as they fit, see `NodeCache`. With an embed key only nodes
@@ -446,19 +489,29 @@ class LocalSnapshot(Snapshot):
         if is_paged:
             wanted = self._scope
         vector_index = None if embed_key is None else self.vector_index(group, embed_key)
-        cached = self.indexer.node_cache.pages(self.state.view, live, embed_key, vector_index, self.source.unscoped)
+        cached = self.indexer.node_cache.pages(
+            self.state.view, live, embed_key, vector_index, self.source.unscoped
+        )
         pages = (
             self._read_pages(live, wanted, embed_key, vector_index)
             if cached is None
-            else (page.seen(wanted, None if self._scope is None else self.source) for page in cached)
+            else (
+                page.seen(wanted, None if self._scope is None else self.source) for page in cached
+            )
         )
         if is_paged:
             pages = self._visible_pages(pages, self.source.bind(filters))
         return (page for page in pages if page)
 
-    def _visible_pages(self, pages: Iterable[list[DocNode]], wanted: Filter | None) -> Iterator[list[DocNode]]:
-        """Pages as a Document of the visible nodes has them: hidden nodes decide nothing about their borders."""
-        nodes = itertools.groupby(itertools.chain.from_iterable(pages), lambda node: node.document_id)
+    def _visible_pages(
+        self, pages: Iterable[list[DocNode]], wanted: Filter | None
+    ) -> Iterator[list[DocNode]]:
+        """Pages as a Document of the visible nodes has them: hidden nodes decide nothing about
+        their borders.
+        """
+        nodes = itertools.groupby(
+            itertools.chain.from_iterable(pages), lambda node: node.document_id
+        )
         for some in batches_reaching((list(own) for _, own in nodes), len, PAGE):
             page = itertools.chain.from_iterable(some)
             yield [node for node in page if wanted is None or matches(wanted, node.segment.fields)]
@@ -476,10 +529,18 @@ class LocalSnapshot(Snapshot):
         uids = wanted.get("uid")
         size = _WALKED if uids is None else PAGE  # few of a page's nodes may have one of the uids
         pages = self._read_pages(
-            self.group(group), self._wanted(filters), size=size, documents=wanted.get("document_id"), uids=uids
+            self.group(group),
+            self._wanted(filters),
+            size=size,
+            documents=wanted.get("document_id"),
+            uids=uids,
         )
         nodes = itertools.chain.from_iterable(pages)
-        return (node for node in nodes if all(getattr(node, key) in values for key, values in wanted.items()))
+        return (
+            node
+            for node in nodes
+            if all(getattr(node, key) in values for key, values in wanted.items())
+        )
 
     def size(self, group: str) -> int:
         """See `Snapshot.size`."""
@@ -487,15 +548,25 @@ class LocalSnapshot(Snapshot):
 
     # Nodes
 
-    def nodes(self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None) -> list[DocNode]:
+    def nodes(
+        self, group: str, hits: Sequence[tuple[NodeKey, float]], embed_key: str | None = None
+    ) -> list[DocNode]:
         """See `Snapshot.nodes`."""
         live = self.group(group)
         segments = self._nodes.segments.get(live.collection, [key for (_, _, key), _ in hits])
         if len(segments) < len(hits):
-            msg = f"The store has {len(segments)} of {len(hits)} nodes of {group!r} that were found. Run verify()."
+            msg = (
+                f"The store has {len(segments)} of {len(hits)} nodes of {group!r} that were found."
+                " Run verify()."
+            )
             raise StoreError(msg, collection=live.collection)
-        if self._scope is not None and not all(matches(self._scope, one.fields) for one in segments):
-            msg = f"The store found nodes of {group!r} that a restricted Document must not show. Run verify()."
+        if self._scope is not None and not all(
+            matches(self._scope, one.fields) for one in segments
+        ):
+            msg = (
+                f"The store found nodes of {group!r} that a restricted Document must not show. Run"
+                " verify()."
+            )
             raise StoreError(msg, collection=live.collection)
         nodes = [
             DocNode.from_segment(segment, self.source, score=score, embed_key=embed_key)
@@ -504,7 +575,9 @@ class LocalSnapshot(Snapshot):
         remember(nodes, self.indexer.hits)
         return nodes
 
-    def hit(self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()) -> DocNode:
+    def hit(
+        self, segment: Segment, score: float | None, merged_from: tuple[str, ...] = ()
+    ) -> DocNode:
         """A segment as a hit, which remembers what it shows."""
         node = DocNode.from_segment(segment, self.source, score=score, merged_from=merged_from)
         remember([node], self.indexer.hits)
@@ -518,7 +591,11 @@ class LocalSnapshot(Snapshot):
             for build in group.builds.values()
             if uid in build.uids
         }
-        found = [one for collection, key in keys.items() for one in self._nodes.segments.get(collection, [key])]
+        found = [
+            one
+            for collection, key in keys.items()
+            for one in self._nodes.segments.get(collection, [key])
+        ]
         return [((uid, self.document_index, one.key), one) for one in found if self.sees(one)]
 
     def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:
@@ -527,13 +604,20 @@ class LocalSnapshot(Snapshot):
         return {key: vector for key, vector in found if vector is not None}
 
     def vectors(self, segments: Sequence[Segment], embed_key: str) -> list[Embedding | None]:
-        """The stored vectors of nodes, None for a node without; one request for each of their groups."""
+        """The stored vectors of nodes, None for a node without; one request for each of their
+        groups.
+        """
         found: dict[tuple[str, str], Embedding] = {}
         for name in dict.fromkeys(one.group for one in segments):
-            vector_index = self.indexer.planner.live_index(self.state.view, Step(name, embed_key=embed_key))
+            vector_index = self.indexer.planner.live_index(
+                self.state.view, Step(name, embed_key=embed_key)
+            )
             keys = [one.key for one in segments if one.group == name]
             if vector_index is not None and vector_index.dimension:
-                found |= {(name, row.key): row.vector for row in self._nodes.vectors.get(vector_index.collection, keys)}
+                found |= {
+                    (name, row.key): row.vector
+                    for row in self._nodes.vectors.get(vector_index.collection, keys)
+                }
         return [found.get((one.group, one.key)) for one in segments]
 
     def sees(self, segment: Segment) -> bool:
@@ -549,11 +633,15 @@ class LocalSnapshot(Snapshot):
             ConfigError: If it belongs to another one.
         """
         if node.reader is not None and node.reader.document_token is not self.indexer:
-            raise ConfigError(f"{node!r} belongs to another Document. Ask the Document that it was retrieved from.")
+            raise ConfigError(
+                f"{node!r} belongs to another Document. Ask the Document that it was retrieved"
+                " from."
+            )
         return node.segment
 
     def parent(self, segment: Segment) -> Segment | None:
-        """The parent of a node, in scope or not; None for a root node. Siblings share one look at the store.
+        """The parent of a node, in scope or not; None for a root node. Siblings share one look at
+        the store.
 
         Raises:
             StaleNodeError: If the node or its parent is not in the live tree any more.
@@ -563,14 +651,20 @@ class LocalSnapshot(Snapshot):
         own = self._require_live(segment)
         if segment.parent not in self.state.parents:
             group = self.state.view.groups.get(own.parent) if own.parent is not None else None
-            found = self._live(group, segment.document_id, [segment.parent]) if group is not None else []
+            found = (
+                self._live(group, segment.document_id, [segment.parent])
+                if group is not None
+                else []
+            )
             if not found:
                 raise stale_error(segment)
             self.state.parents[segment.parent] = found[0]
         return self.state.parents[segment.parent]
 
     def prefetch_parents(self, segments: Sequence[Segment]) -> None:
-        """Read the parents of nodes with one request for each group; `parent` would read them one by one."""
+        """Read the parents of nodes with one request for each group; `parent` would read them one
+        by one.
+        """
         groups = self.state.view.groups
         wanted: dict[str, list[str]] = {}
         for one in segments:
@@ -602,14 +696,18 @@ class LocalSnapshot(Snapshot):
         root = self.state.parents.get(segment.document_id)
         if root is None:
             roots = self.state.view.groups.get(LAZY_ROOT_NAME)
-            found = self._live(roots, segment.document_id, [segment.document_id]) if roots is not None else []
+            found = (
+                self._live(roots, segment.document_id, [segment.document_id])
+                if roots is not None
+                else []
+            )
             if not found:
                 raise StaleNodeError(f"Document {segment.path!r} is gone. Retrieve the node again.")
             root = found[0]
             if len(self.state.parents) < _MOST_PARENTS:
                 self.state.parents[root.uid] = root
-        # Build numbers ascend, so a later root is not the one that the node was made of. Its group may have been
-        # rebuilt meanwhile: that does not concern the root.
+        # Build numbers ascend, so a later root is not the one that the node was made of. Its group
+        # may have been rebuilt meanwhile: that does not concern the root.
         if root.build > segment.build:
             self._require_live(segment)
         return root
@@ -617,10 +715,14 @@ class LocalSnapshot(Snapshot):
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """The children of a node by group, for the groups that are built."""
         self._require_live(segment)
-        below = [group for group in self.state.view.groups.values() if group.parent == segment.group]
+        below = [
+            group for group in self.state.view.groups.values() if group.parent == segment.group
+        ]
         return {
             group.name: [
-                DocNode.from_segment(one, self.source) for one in self._children(segment, group) if self.sees(one)
+                DocNode.from_segment(one, self.source)
+                for one in self._children(segment, group)
+                if self.sees(one)
             ]
             for group in sorted(below, key=lambda group: group.name)
         }
@@ -634,8 +736,8 @@ class LocalSnapshot(Snapshot):
     def related_nodes(self, nodes: Sequence[DocNode], target: str) -> list[list[Segment]]:
         """For each node the related nodes of another group.
 
-        From the node up to the lowest group above both, from there down to all nodes of the target group. Results are
-        memoized per ancestor.
+        From the node up to the lowest group above both, from there down to all nodes of the target
+        group. Results are memoized per ancestor.
         """
         target_line = self.source.line(target)
         tops = [self.checked(node) for node in nodes]
@@ -659,9 +761,11 @@ class LocalSnapshot(Snapshot):
     def windows(
         self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
     ) -> list[tuple[int, list[DocNode]]]:
-        """The windows of nodes, each with the rank (from 0) of the first node that led there; see `Document.window`.
+        """The windows of nodes, each with the rank (from 0) of the first node that led there; see
+        `Document.window`.
 
-        They come in the order of these nodes, and carry their scores. Windows that overlap or touch are one.
+        They come in the order of these nodes, and carry their scores. Windows that overlap or touch
+        are one.
 
         Args:
             nodes: Of one Document, best first.
@@ -677,9 +781,13 @@ class LocalSnapshot(Snapshot):
         for rank, node in enumerate(nodes):
             build, at = self.ordinal(self.source.show(self.checked(node)).segment)
             last = min(len(build.uids) - 1, at + after)
-            found.append(_Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score}))
+            found.append(
+                _Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score})
+            )
         joined: list[_Stretch] = []
-        for stretch in sorted(found, key=lambda one: (one.build.document, one.build.group, one.first, one.rank)):
+        for stretch in sorted(
+            found, key=lambda one: (one.build.document, one.build.group, one.first, one.rank)
+        ):
             if not (joined and joined[-1].absorb(stretch)):
                 joined.append(stretch)
         joined.sort(key=lambda one: one.rank)
@@ -705,7 +813,8 @@ class LocalSnapshot(Snapshot):
         return build, build.uids.index(segment.uid)
 
     def node_ranges(self, wanted: Sequence[tuple[Build, int, int]]) -> list[list[Segment]]:
-        """Nodes of live builds, each from one ordinal to another, both included, as far as they are in scope.
+        """Nodes of live builds, each from one ordinal to another, both included, as far as they are
+        in scope.
 
         Raises:
             StoreError: If some are missing in the store.
@@ -717,7 +826,10 @@ class LocalSnapshot(Snapshot):
         found: dict[str, Segment] = {}
         for name in dict.fromkeys(build.group for build, _ in keys):
             own = [key for build, some in keys if build.group == name for key in some]
-            found |= {one.key: one for one in self._nodes.segments.get(self.state.view.groups[name].collection, own)}
+            found |= {
+                one.key: one
+                for one in self._nodes.segments.get(self.state.view.groups[name].collection, own)
+            }
         nodes = [[found[key] for key in some if key in found] for _, some in keys]
         for (build, some), there in zip(keys, nodes, strict=True):
             ensure_complete(build, len(there) + len(build.uids) - len(some))
@@ -743,12 +855,16 @@ class LocalSnapshot(Snapshot):
         build = group.builds.get(document)
         if build is None:
             return []
-        return self._nodes.segments.get(group.collection, [store_key(uid, build.number) for uid in uids])
+        return self._nodes.segments.get(
+            group.collection, [store_key(uid, build.number) for uid in uids]
+        )
 
     def _children(self, segment: Segment, group: LiveGroup) -> Iterator[Segment]:
-        """The children of a node in a group, in order, in scope or not; read in pages, each larger than the one before.
+        """The children of a node in a group, in order, in scope or not; read in pages, each larger
+        than the one before.
 
-        Ordinals begin at 1 without a gap, so uids can be computed: they are requested until one is missing.
+        Ordinals begin at 1 without a gap, so uids can be computed: they are requested until one is
+        missing.
         """
         self._require_live(segment)
         first, size = 1, _FIRST_CHILDREN
@@ -777,7 +893,9 @@ class LocalSnapshot(Snapshot):
         if found is None:
             index = self._live_index(Step(group, analyser=analyser))
             view = self.state.view
-            found = view.handles[group, analyser] = self.indexer.terms.state(view.tree, view.groups[group], index)
+            found = view.handles[group, analyser] = self.indexer.terms.state(
+                view.tree, view.groups[group], index
+            )
         return found if self._scope is None else found.restricted_to(self._scope)
 
     def _live_index(self, step: Step) -> LiveIndex:
@@ -787,7 +905,10 @@ class LocalSnapshot(Snapshot):
             if found is None or not found.complete:
                 found = self.indexer.planner.live_index(self._require(step), step)
             if found is None:
-                msg = f"The analyzer or embedding needed to {step} was replaced during the query. Retry the query."
+                msg = (
+                    f"The analyzer or embedding needed to {step} was replaced during the query."
+                    " Retry the query."
+                )
                 raise StaleNodeError(msg)
             self.state.view.handles[step] = found
         return found
@@ -812,12 +933,16 @@ class LocalSnapshot(Snapshot):
     ) -> Iterator[list[DocNode]]:
         builds_in_order = self.state.view.tree.builds(live, documents)
         for builds in batches_reaching(builds_in_order, lambda build: build.size, size or PAGE):
-            page = itertools.chain.from_iterable(self._nodes.of_builds(live.collection, builds, uids))
+            page = itertools.chain.from_iterable(
+                self._nodes.of_builds(live.collection, builds, uids)
+            )
             segments = [one for one in page if wanted is None or matches(wanted, one.fields)]
             if vector_index is None or embed_key is None:
                 yield [DocNode.from_segment(one, self.source) for one in segments]
             else:
-                rows = self._nodes.vectors.get(vector_index.collection, [one.key for one in segments])
+                rows = self._nodes.vectors.get(
+                    vector_index.collection, [one.key for one in segments]
+                )
                 vectors = {row.key: row.vector for row in rows}
                 yield [
                     DocNode.from_segment(one, self.source, embeddings={embed_key: vectors[one.key]})
@@ -834,7 +959,9 @@ class LocalSnapshot(Snapshot):
         return [one for one in segments if self.sees(one)]
 
 
-def related(found: Sequence[tuple[LocalSnapshot, DocNode]], target: str) -> list[tuple[DocNode, list[DocNode]]]:
+def related(
+    found: Sequence[tuple[LocalSnapshot, DocNode]], target: str
+) -> list[tuple[DocNode, list[DocNode]]]:
     """The nodes of another group that nodes lead to, each once and with the nodes that led there.
 
     They carry the score of the first node that led there: the best one, if nodes come best first.
@@ -847,7 +974,9 @@ def related(found: Sequence[tuple[LocalSnapshot, DocNode]], target: str) -> list
     for part, node in found:
         by_part.setdefault(part.document_index, []).append(node)
     parts = {part.document_index: part for part, _ in found}
-    related_of = {index: iter(parts[index].related_nodes(own, target)) for index, own in by_part.items()}
+    related_of = {
+        index: iter(parts[index].related_nodes(own, target)) for index, own in by_part.items()
+    }
     reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
     for part, node in found:
         for segment in next(related_of[part.document_index]):
@@ -883,8 +1012,9 @@ _ACTIVE: ContextVar[ActiveRead | None] = ContextVar("lazyrag_active_read", defau
 def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R:
     """Call a function with a snapshot of some sources.
 
-    The body sees the state that is live when the read begins. If something of it was removed meanwhile, or had to
-    be built in the middle, the body is called again. A read inside another one joins it, if that covers its sources.
+    The body sees the state that is live when the read begins. If something of it was removed
+    meanwhile, or had to be built in the middle, the body is called again. A read inside another one
+    joins it, if that covers its sources.
 
     Args:
         sources: The sources, with what has to be built before.
@@ -913,13 +1043,20 @@ def is_reading(sources: Mapping[SnapshotSource, Needs]) -> bool:
 def _attempt(
     sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
 ) -> tuple[tuple[R] | None, bool]:
-    """The body's result for one state, or None if the state became invalid; and whether the body itself moved it."""
+    """The body's result for one state, or None if the state became invalid; and whether the body
+    itself moved it.
+    """
     active = ActiveRead(outer)
     snapshot = active.open(sources)
     try:
         _ACTIVE.set(active)
         result = body(snapshot)
-    except (StoreError, StaleNodeError, RetrievalError, EmbeddingError):  # the last when a model is switched
+    except (
+        StoreError,
+        StaleNodeError,
+        RetrievalError,
+        EmbeddingError,
+    ):  # the last when a model is switched
         if active.is_current():
             raise
         return None, active.has_moved()
@@ -931,7 +1068,9 @@ def _attempt(
     return None, active.has_moved()
 
 
-def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]) -> R:
+def _again(
+    sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
+) -> R:
     """Repeat until one state stays valid; after some tries with writers paused."""
     deadline = time.monotonic() + _PATIENCE_S
     for tries in itertools.count(2):
@@ -943,10 +1082,15 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
                 if done is not None:
                     return done[0]
         if paused and moved:  # nobody else could
-            raise RetrievalError("A similarity function or embed callable redefined a node group during the query.")
+            raise RetrievalError(
+                "A similarity function or embed callable redefined a node group during the query."
+            )
         if tries > 2 * _TRIES and time.monotonic() > deadline:
             where = " and ".join(dict.fromkeys(str(one) for one in sources))
-            raise StoreError(f"{where} is being changed faster than it can be read. Try again when it is changed less.")
+            raise StoreError(
+                f"{where} is being changed faster than it can be read. Try again when it is changed"
+                " less."
+            )
         if tries > _TRIES:
             time.sleep(min(_MAX_PAUSE_S, 0.001 * 2**tries))
     raise AssertionError  # the count has no end
@@ -954,7 +1098,9 @@ def _again(sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, bo
 
 @contextmanager
 def _paused(indexers: Sequence[LiveState]) -> Iterator[bool]:
-    """Pause the writers of Documents, in this order; yields False if one of them cannot be paused soon."""
+    """Pause the writers of Documents, in this order; yields False if one of them cannot be paused
+    soon.
+    """
     if not indexers:
         yield True
         return
@@ -965,8 +1111,8 @@ def _paused(indexers: Sequence[LiveState]) -> Iterator[bool]:
 def stale_error(segment: Segment) -> StaleNodeError:
     """The error for a node that is gone or out of scope: nobody learns which."""
     msg = (
-        f"Node {segment.uid} of group {segment.group!r} is not in the tree: its group, one above it or its document "
-        "was rebuilt, or a restricted Document hides it. Retrieve the node again."
+        f"Node {segment.uid} of group {segment.group!r} is not in the tree: its group, one above it"
+        " or its document was rebuilt, or a restricted Document hides it. Retrieve the node again."
     )
     return StaleNodeError(msg)
 
@@ -975,8 +1121,9 @@ def _described(dimension: int) -> str:
     return "sparse" if dimension == SPARSE else f"of {dimension} numbers"
 
 
-# Factors for the next depth. With half of the hits live or more, the missing ones are near; with less, a document was
-# changed and its former nodes may be all of the nearest, or several versions are stored.
+# Factors for the next depth. With half of the hits live or more, the missing ones are near; with
+# less, a document was changed and its former nodes may be all of the nearest, or several versions
+# are stored.
 _DEEPER = 4
 _FAR_DEEPER = 16
 
@@ -985,7 +1132,13 @@ Search: TypeAlias = Callable[[int], Ranking]
 
 
 def live_hits(
-    tree: Tree, group: LiveGroup, collection: str, topk: int, search: Search, *, instead: Search | None = None
+    tree: Tree,
+    group: LiveGroup,
+    collection: str,
+    topk: int,
+    search: Search,
+    *,
+    instead: Search | None = None,
 ) -> Ranking:
     """Filter store hits to live builds, over-fetching as needed.
 
@@ -995,8 +1148,8 @@ def live_hits(
         collection: Of its nodes, or of their vectors.
         topk: Number of hits.
         search: The store's search.
-        instead: A search that reaches all rows, for a ``search`` that may not: used if hits that are not live leave too
-            few.
+        instead: A search that reaches all rows, for a ``search`` that may not: used if hits that
+            are not live leave too few.
 
     Raises:
         StoreError: If the store contradicts the ledger.
@@ -1007,7 +1160,10 @@ def live_hits(
         try:
             hits = search(depth)
         except ConfigError as exc:  # the query is as the ledger says
-            msg = f"What is stored of {group.name!r} is not what was written ({exc}). Run verify() and repair()."
+            msg = (
+                f"What is stored of {group.name!r} is not what was written ({exc}). Run verify()"
+                " and repair()."
+            )
             raise StoreError(msg, collection=collection) from exc
         live = [
             (key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers
@@ -1022,8 +1178,8 @@ def live_hits(
 def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
     """Merge a window into one node. Spans show what its nodes share, so that no text is repeated.
 
-    White space and punctuation between nodes are taken from the source. If spans are missing, or letters are between
-    two nodes, the texts are joined by a newline, and there is no span.
+    White space and punctuation between nodes are taken from the source. If spans are missing, or
+    letters are between two nodes, the texts are joined by a newline, and there is no span.
 
     Args:
         snapshot: Where they are read.
@@ -1031,7 +1187,8 @@ def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float
         score: Its score.
 
     Returns:
-        A node with the first one's place in the tree and a uid of its own; the node itself, if there is only one.
+        A node with the first one's place in the tree and a uid of its own; the node itself, if
+        there is only one.
     """
     if len(nodes) == 1:
         return nodes[0].with_score(score)
@@ -1044,5 +1201,7 @@ def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float
         if all(name in one.metadata and one.metadata[name] == value for one in segments)
     }
     uids = tuple(one.uid for one in segments)
-    segment = first._replace(uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common))
+    segment = first._replace(
+        uid=_window_uid(uids), content=text, span=span, metadata=ReadOnly(common)
+    )
     return snapshot.hit(segment, score, uids)

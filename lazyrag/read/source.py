@@ -1,4 +1,6 @@
-"""What reads need of the side of a Document that builds, as protocols: they do not depend on ingestion."""
+"""What reads need of the side of a Document that builds, as protocols: they do not depend on
+ingestion.
+"""
 
 from __future__ import annotations
 

@@ -24,8 +24,12 @@ def live_rows(indexer: LiveState, identities: Sequence[Any]) -> list[DocumentRow
     for identity in identities:
         row = rows.get(identity) if isinstance(identity, str) else None
         if row is None or row.status != "live":
-            live = [name for name, one in indexer.ledger.documents.all().items() if one.status == "live"]
-            raise ConfigError(f"There is no document {identity!r}. {known_names(str(identity), live[:50])}")
+            live = [
+                name for name, one in indexer.ledger.documents.all().items() if one.status == "live"
+            ]
+            raise ConfigError(
+                f"There is no document {identity!r}. {known_names(str(identity), live[:50])}"
+            )
     return [rows[identity] for identity in identities]
 
 
@@ -55,7 +59,10 @@ def list_versions(indexer: LiveState, identity: str) -> list[DocumentVersion]:
     [row] = live_rows(indexer, [identity])
     return [
         DocumentVersion(
-            identity, one.number, dt.datetime.fromtimestamp(one.created_at, dt.timezone.utc), one.number == row.version
+            identity,
+            one.number,
+            dt.datetime.fromtimestamp(one.created_at, dt.timezone.utc),
+            one.number == row.version,
         )
         for one in indexer.ledger.documents.versions(row.id)
     ]

@@ -41,7 +41,9 @@ class _Stretch:
         if self.build is not other.build or other.first > self.last + 1:
             return False
         self.last = max(self.last, other.last)
-        self.rank, self.score = min((self.rank, self.score), (other.rank, other.score), key=lambda pair: pair[0])
+        self.rank, self.score = min(
+            (self.rank, self.score), (other.rank, other.score), key=lambda pair: pair[0]
+        )
         self.own = {**other.own, **self.own}
         return True
 
@@ -86,7 +88,9 @@ def join_window_text(
     return text, reach if is_contiguous else None
 
 
-def _continuation(reach: Span, span: Span, text: str, source: Segment, *, is_next: bool) -> str | None:
+def _continuation(
+    reach: Span, span: Span, text: str, source: Segment, *, is_next: bool
+) -> str | None:
     """The text that a node adds to a stretch of its source; None if it does not follow."""
     if reach[0] <= span[0] <= reach[1]:
         return text[reach[1] - span[0] :]

@@ -8,8 +8,12 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "lazyrag.retrieval.bm25_retriever": "BM25Retriever",
         "lazyrag.retrieval.explain": "Explanation",
-        "lazyrag.retrieval.hybrid": "FeedbackRetriever HybridRetriever RetrievalMethod retriever_for",
-        "lazyrag.retrieval.postprocessors": "MMR AutoMerge Distinct RetrievalChain ScoreThreshold Windows auto_merge",
+        "lazyrag.retrieval.hybrid": (
+            "FeedbackRetriever HybridRetriever RetrievalMethod retriever_for"
+        ),
+        "lazyrag.retrieval.postprocessors": (
+            "MMR AutoMerge Distinct RetrievalChain ScoreThreshold Windows auto_merge"
+        ),
         "lazyrag.retrieval.query_rewriting": "MultiQueryRetriever QueryRewriter",
         "lazyrag.retrieval.reranker": "Reranker register_reranker rerankers",
         "lazyrag.retrieval.retriever": "Retriever",

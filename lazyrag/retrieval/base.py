@@ -1,4 +1,6 @@
-"""`BaseRetriever`: what all retrievers share, and the stages that they produce. `explain` and `why_not`."""
+"""`BaseRetriever`: what all retrievers share, and the stages that they produce. `explain` and
+`why_not`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from lazyrag.data.segment import EMPTY
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
 from lazyrag.models.concurrency import settle
 from lazyrag.read.scope import Reader
-from lazyrag.read.snapshot import NOTHING, OUTSIDE, Hits, NodeKey, Snapshot, SnapshotSource, is_reading, read
+from lazyrag.read.snapshot import (
+    NOTHING,
+    OUTSIDE,
+    Hits,
+    NodeKey,
+    Snapshot,
+    SnapshotSource,
+    is_reading,
+    read,
+)
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.stages import (
     NodeRetriever,
@@ -29,7 +40,14 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
     validate_stage,
 )
-from lazyrag.validation import check_call, keyword_names, known_keywords, require, validate_choice, validate_integer
+from lazyrag.validation import (
+    check_call,
+    keyword_names,
+    known_keywords,
+    require,
+    validate_choice,
+    validate_integer,
+)
 
 if TYPE_CHECKING:
     from lazyrag.data.result import Hit
@@ -53,7 +71,8 @@ class Query:
         topk: At most so many nodes; None for the retriever's own number.
         is_explained: Whether to record all stages, those of functions and steps included.
         memo: Results of models, kept for the call: it may read the Documents more than once.
-        feedback: Nodes to move the query's vector towards, and how far; None leaves that to the retriever.
+        feedback: Nodes to move the query's vector towards, and how far; None leaves that to the
+            retriever.
         reasons: Functions that explain why nodes are missing; cleared when the call ends.
     """
 
@@ -66,13 +85,17 @@ class Query:
     reasons: list[Callable[[str], Reason]] = field(default_factory=list)
 
     def during_call(self, why: Callable[[str], Reason]) -> Callable[[str], Reason]:
-        """Wrap a function so that it can be called, and references the snapshot, during the call only."""
+        """Wrap a function so that it can be called, and references the snapshot, during the call
+        only.
+        """
         reasons, number = self.reasons, len(self.reasons)
         reasons.append(why)
 
         def reason(uid: str) -> Reason:
             if number >= len(reasons):
-                raise StaleNodeError("A trace explains missing nodes during the call only. Call why_not() instead.")
+                raise StaleNodeError(
+                    "A trace explains missing nodes during the call only. Call why_not() instead."
+                )
             return reasons[number](uid)
 
         return reason
@@ -93,7 +116,9 @@ class Query:
 
     def with_topk(self, topk: int | None) -> Query:
         """Return the query with another number of nodes."""
-        return Query(self.text, self.filters, topk, self.is_explained, self.memo, self.feedback, self.reasons)
+        return Query(
+            self.text, self.filters, topk, self.is_explained, self.memo, self.feedback, self.reasons
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -171,24 +196,43 @@ class LazyStage:
         retriever = self.retriever.wrapped if self.retriever is not None and not inputs else None
         origins = self._origins(nodes)
         self._stage = Stage(
-            self.kind, name, nodes, inputs, contributions, settings, self.seconds, retriever, origins, why
+            self.kind,
+            name,
+            nodes,
+            inputs,
+            contributions,
+            settings,
+            self.seconds,
+            retriever,
+            origins,
+            why,
         )
         return self._stage
 
     def _contributions(self, nodes: Sequence[DocNode]) -> Any:
-        """The contributions by uid, or by node where several Documents may have nodes of one uid."""
+        """The contributions by uid, or by node where several Documents may have nodes of one
+        uid.
+        """
         if not self.contributions:
             return EMPTY
-        several = self.group or len(self.snapshot.parts) > 1 or len({key[1] for key in self.contributions}) > 1
+        several = (
+            self.group
+            or len(self.snapshot.parts) > 1
+            or len({key[1] for key in self.contributions}) > 1
+        )
         pairs = zip(nodes, self.hits, strict=True)
-        return {(node if several else node.uid): self.contributions[key] for node, (key, _) in pairs}
+        return {
+            (node if several else node.uid): self.contributions[key] for node, (key, _) in pairs
+        }
 
     def _origins(self, nodes: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:  # noqa: ARG002
         return {}
 
 
 class LoadedStage(LazyStage):
-    """A stage whose nodes are in memory: the result of a function or a step. A node without score has nan."""
+    """A stage whose nodes are in memory: the result of a function or a step. A node without score
+    has nan.
+    """
 
     __slots__ = ("_replaced", "by_key")
 
@@ -223,7 +267,9 @@ class LoadedStage(LazyStage):
         if not self.by_key:
             listed = [(node_key(node, self.snapshot), node) for node in self.nodes()]
             self.by_key = dict(reversed(listed))  # of duplicates the first
-            self.hits = [(key, math.nan if node.score is None else node.score) for key, node in listed]
+            self.hits = [
+                (key, math.nan if node.score is None else node.score) for key, node in listed
+            ]
 
     def then(self, kind: StageKind, name: str, topk: int | None = None, **more: Any) -> LazyStage:
         """See `LazyStage.then`."""
@@ -240,16 +286,20 @@ def node_key(node: DocNode, snapshot: Snapshot) -> NodeKey:
 
 
 class DefaultInt(int):
-    """A number that the user did not choose: another retriever's own number takes precedence over it."""
+    """A number that the user did not choose: another retriever's own number takes precedence over
+    it.
+    """
 
 
 DEFAULT_TOPK: int = DefaultInt(6)
 
 
 class BaseRetriever(Generic[T_co]):
-    """Base of all retrievers: `prepare` calls models, `run` reads Documents, the rest is written here once.
+    """Base of all retrievers: `prepare` calls models, `run` reads Documents, the rest is written
+    here once.
 
-    A subclass writes `run`, and sets `sources` or calls `_set_retrievers` with the retrievers that it combines.
+    A subclass writes `run`, and sets `sources` or calls `_set_retrievers` with the retrievers that
+    it combines.
     """
 
     retrievers: tuple[BaseRetriever[Any], ...] = ()
@@ -262,7 +312,8 @@ class BaseRetriever(Generic[T_co]):
     """The form of its results; None for nodes."""
     _join: bool | str = False
     own_topk: int | None = None
-    """The ``topk`` that its user set: so much it contributes to a combination without one; None for the default."""
+    """The ``topk`` that its user set: so much it contributes to a combination without one; None for
+    the default."""
     _topk: int | None = None
     _depth: int | None = None
     _least_depth = 50
@@ -289,8 +340,12 @@ class BaseRetriever(Generic[T_co]):
             retriever.bind_filters(query)
 
     def indexed_node(self, uid: str) -> DocNode | None:
-        """Return the node of an id in the searched group of a Document, or in an index in memory."""
-        return next((node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None)
+        """Return the node of an id in the searched group of a Document, or in an index in
+        memory.
+        """
+        return next(
+            (node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None
+        )
 
     def build(self) -> None:
         """Build now what the first query would build."""
@@ -322,12 +377,15 @@ class BaseRetriever(Generic[T_co]):
         return False
 
     @known_keywords
-    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> T_co:
+    def __call__(
+        self, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> T_co:
         """Return the best nodes for a query.
 
         Args:
             query: A question or keywords. A blank one finds nothing.
-            filters: ``{field: [values]}``, where every field must have one of its values, or a `Condition`.
+            filters: ``{field: [values]}``, where every field must have one of its values, or a
+                `Condition`.
             topk: Another limit for this call.
 
         Returns:
@@ -337,7 +395,8 @@ class BaseRetriever(Generic[T_co]):
             ConfigError: If the query is not a string, or a filter does not fit the fields.
             EmbeddingError: If the query cannot be embedded.
             GenerationError: If a chat model fails.
-            RetrievalError: If a function fails or returns a wrong type. Errors of your own retrievers pass through.
+            RetrievalError: If a function fails or returns a wrong type. Errors of your own
+                retrievers pass through.
             IngestionError: If every file failed in a step that the query needs.
         """
         made = self._query(query, filters, topk)
@@ -346,31 +405,43 @@ class BaseRetriever(Generic[T_co]):
         return cast("T_co", self.answer(made, self._render))
 
     @known_keywords
-    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
+    def trace(
+        self, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> Stage:
         """Return the stages of a call; see `__call__` for arguments and errors.
 
         Returns:
             The last stage. Its nodes are those of a call with ``output_format=None``.
         """
-        return self._answer_explained(self._query(query, filters, topk, is_explained=True), LazyStage.record)
+        return self._answer_explained(
+            self._query(query, filters, topk, is_explained=True), LazyStage.record
+        )
 
     @known_keywords
-    def explain(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Explanation:
+    def explain(
+        self, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> Explanation:
         """Explain the rank of each node of a result; see `lazyrag.explain`."""
         from lazyrag.retrieval.explain import build_explanation
 
         return build_explanation(self.trace(query, filters, topk), query, filters)
 
     @known_keywords
-    def why_not(self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Reason:
+    def why_not(
+        self, uid: str, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> Reason:
         """Explain why a node is not in a result, or give its rank; see `lazyrag.why_not`."""
         from lazyrag.retrieval.explain import Tracks
 
         require(isinstance(uid, str), "uid", uid, "a string", "Pass node.uid.")
         made = self._query(query, filters, topk, is_explained=True)
-        return self._answer_explained(made, lambda ranked: Tracks(ranked.record()).reason(uid), reads=True)
+        return self._answer_explained(
+            made, lambda ranked: Tracks(ranked.record()).reason(uid), reads=True
+        )
 
-    def _answer_explained(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:
+    def _answer_explained(
+        self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False
+    ) -> R:
         try:
             return self.answer(query, finish, reads=reads)
         finally:
@@ -400,13 +471,15 @@ class BaseRetriever(Generic[T_co]):
         Args:
             query: The query.
             snapshot: Of the read.
-            most: At most so many nodes; a `DefaultInt` gives way to `own_topk`. None: as many as it returns
-                by itself.
+            most: At most so many nodes; a `DefaultInt` gives way to `own_topk`. None: as many as it
+                returns by itself.
         """
         topk = self.own_topk or most if isinstance(most, DefaultInt) else most
         return self.run(query.with_topk(topk), snapshot.of(tuple(self.sources)))
 
-    def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
+    def _query(
+        self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False
+    ) -> Query:
         """Validate the arguments of a call."""
         if not isinstance(text, str):
             check_query(text)
@@ -419,13 +492,19 @@ class BaseRetriever(Generic[T_co]):
     def _set_topk(self, topk: int | None, *, is_optional: bool = False) -> None:
         """Validate and set the number of nodes; None for no limit, if it is optional."""
         if topk is not DEFAULT_TOPK:
-            topk = self.own_topk = None if topk is None and is_optional else validate_integer("topk", topk, 1)
+            topk = self.own_topk = (
+                None if topk is None and is_optional else validate_integer("topk", topk, 1)
+            )
         self._topk = topk
 
     def _set_total(self) -> None:
-        """Set the default number of nodes of a result that retrievers share: what they want, and at least 6."""
+        """Set the default number of nodes of a result that retrievers share: what they want, and at
+        least 6.
+        """
         if isinstance(self._topk, DefaultInt):
-            self._topk = DefaultInt(max(DEFAULT_TOPK, sum(one.own_topk or 0 for one in self.retrievers)))
+            self._topk = DefaultInt(
+                max(DEFAULT_TOPK, sum(one.own_topk or 0 for one in self.retrievers))
+            )
 
     def _limit(self, query: Query) -> Any:
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
@@ -438,14 +517,20 @@ class BaseRetriever(Generic[T_co]):
 
     def _render(self, ranked: LazyStage) -> Any:
         nodes = ranked.nodes()
-        return list(nodes) if self.output_format is None else render(nodes, self.output_format, self._join)
+        return (
+            list(nodes)
+            if self.output_format is None
+            else render(nodes, self.output_format, self._join)
+        )
 
     def _set_output(self, output_format: OutputFormat | None, join: bool | str) -> None:
         """Validate and set the form of the results."""
         self.output_format, self._join = checked_output(output_format, join)
 
     def _set_retrievers(self, retrievers: Iterable[BaseRetriever[Any]]) -> None:
-        """Combine other retrievers and read what they read. They have the texts of clients that return ids alone."""
+        """Combine other retrievers and read what they read. They have the texts of clients that
+        return ids alone.
+        """
         self.retrievers = tuple(retrievers)
         for part in self.retrievers:
             if isinstance(part.wrapped, SearchClient):
@@ -466,7 +551,8 @@ class BaseRetriever(Generic[T_co]):
 class FunctionRetriever(BaseRetriever[list[DocNode]]):
     """Your own callable (query, filters=None, topk=None) -> nodes as a retriever.
 
-    The callable may have an attribute ``descends``, False where a smaller score is better, and its own ``trace``.
+    The callable may have an attribute ``descends``, False where a smaller score is better, and its
+    own ``trace``.
 
     Args:
         function: The callable; or a retriever of a class that overrides ``__call__``.
@@ -479,8 +565,12 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         if self._inner is not None:
             self.sources, self.own_topk = self._inner.sources, self._inner.own_topk
         trace = getattr(function, "trace", None)
-        inherited = self._inner is not None and type(self._inner).trace.__module__.startswith("lazyrag.")
-        self._trace: Callable[..., Any] | None = trace if callable(trace) and not inherited else None
+        inherited = self._inner is not None and type(self._inner).trace.__module__.startswith(
+            "lazyrag."
+        )
+        self._trace: Callable[..., Any] | None = (
+            trace if callable(trace) and not inherited else None
+        )
 
     @property
     def wrapped(self) -> Any:
@@ -510,11 +600,15 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
             return self.with_feedback(*query.feedback).run(replace(query, feedback=None), snapshot)
         if query.is_explained and self._trace is not None:
             stage = self._trace(query.text, filters=query.filters, topk=query.topk)
-            return LoadedStage.of(validate_stage(stage, f"The trace of {self._function!r:.80}"), snapshot)
+            return LoadedStage.of(
+                validate_stage(stage, f"The trace of {self._function!r:.80}"), snapshot
+            )
         begun = time.perf_counter()
         nodes = retrieve_nodes(self._function, query.text, query.filters, query.topk)
         seconds = time.perf_counter() - begun
-        return LoadedStage("retriever", self._name, nodes, snapshot, seconds=seconds, retriever=self, query=query)
+        return LoadedStage(
+            "retriever", self._name, nodes, snapshot, seconds=seconds, retriever=self, query=query
+        )
 
     def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
         """The function's name with the arguments of the call."""
@@ -522,17 +616,20 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         params = {} if query is None else {"filters": query.filters, "topk": query.topk}
         return self._name, {name: value for name, value in params.items() if value is not None}
 
-    def _query(self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False) -> Query:
+    def _query(
+        self, text: Any, filters: FilterLike | None, topk: int | None, *, is_explained: bool = False
+    ) -> Query:
         check_query(text)  # the function checks the rest
         return Query(text, filters, topk, is_explained)
 
 
 class SearchClient:
-    """A client with ``search(query, top_k)`` as a callable retriever, such as spec 003's vector client.
+    """A client with ``search(query, top_k)`` as a callable retriever, such as spec 003's vector
+    client.
 
-    Its search, which may be asynchronous, returns nodes, hits, or objects or mappings with ``id``, ``text``,
-    ``score`` and perhaps the other fields of a `Hit`; or pairs (id, score), whose texts another retriever
-    must have.
+    Its search, which may be asynchronous, returns nodes, hits, or objects or mappings with ``id``,
+    ``text``, ``score`` and perhaps the other fields of a `Hit`; or pairs (id, score), whose texts
+    another retriever must have.
 
     Args:
         client: The client. Filters are passed on if its search takes ``filters``.
@@ -550,18 +647,25 @@ class SearchClient:
         self._filters = takes_any or "filters" in named
         if "collection_name" in named:
             raise ConfigError(
-                f"{self.__name__}.search needs a collection and vectors. Pass an object whose search(query, top_k) "
-                "embeds the query, or use RAGPipeline(embedding_manager, milvus_client)."
+                f"{self.__name__}.search needs a collection and vectors. Pass an object whose"
+                " search(query, top_k) embeds the query, or use RAGPipeline(embedding_manager,"
+                " milvus_client)."
             )
-        check_call(f"{self.__name__}.search cannot be called with (query, top_k)", client.search, "", 1)
+        check_call(
+            f"{self.__name__}.search cannot be called with (query, top_k)", client.search, "", 1
+        )
 
-    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
+    def __call__(
+        self, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> list[DocNode]:
         """Search, and return nodes."""
         if filters is not None and not self._filters:
             raise ConfigError(f"{self.__name__}.search takes no filters; got {filters!r:.60}.")
         limits = () if topk is None else (topk,)
         with errors_of(f"{self.__name__}.search", RetrievalError):
-            found = self.client.search(query, *limits, **({} if filters is None else {"filters": filters}))
+            found = self.client.search(
+                query, *limits, **({} if filters is None else {"filters": filters})
+            )
             items = list(settle(found))
         return [self._node(item) for item in items]
 
@@ -569,13 +673,28 @@ class SearchClient:
         if isinstance(item, DocNode):
             return item
         is_pair = isinstance(item, (tuple, list)) and len(item) == 2
-        fields: Any = item if isinstance(item, Mapping) else {name: getattr(item, name, None) for name in _HIT_FIELDS}
+        fields: Any = (
+            item
+            if isinstance(item, Mapping)
+            else {name: getattr(item, name, None) for name in _HIT_FIELDS}
+        )
         uid, score = item if is_pair else (fields.get("id"), fields.get("score"))
         text = fields.get("text")
         known = self.node_of(str(uid)) if text is None else None
-        is_valid = uid is not None and isinstance(score, numbers.Real) and (known or isinstance(text, str))
-        expected = "nodes, or objects with id, text and score, or pairs (id, score) of texts that another retriever has"
-        require(bool(is_valid), f"A result of {self.__name__}.search", item, expected, error=RetrievalError)
+        is_valid = (
+            uid is not None and isinstance(score, numbers.Real) and (known or isinstance(text, str))
+        )
+        expected = (
+            "nodes, or objects with id, text and score, or pairs (id, score) of texts that another"
+            " retriever has"
+        )
+        require(
+            bool(is_valid),
+            f"A result of {self.__name__}.search",
+            item,
+            expected,
+            error=RetrievalError,
+        )
         if known is not None:
             return known.with_score(float(score))
         node = DocNode(text=text, uid=str(uid), metadata=fields.get("metadata"))
@@ -587,18 +706,23 @@ class SearchClient:
 
 
 def as_retriever(given: Any) -> BaseRetriever[Any]:
-    """Return a retriever of this package as it is, and a callable or a client as a `FunctionRetriever`.
+    """Return a retriever of this package as it is, and a callable or a client as a
+    `FunctionRetriever`.
 
     A subclass that overrides ``__call__`` is a function, too.
 
     Raises:
-        ConfigError: If it cannot be called as a retriever, and has no ``search`` that can be called.
+        ConfigError: If it cannot be called as a retriever, and has no ``search`` that can be
+            called.
     """
     if isinstance(given, BaseRetriever) and type(given).__call__.__module__.startswith("lazyrag."):
         return given
     if callable(given) or not hasattr(given, "trace"):
         try:
-            what = f"The retriever {callable_name(given)!r} cannot be called with (query, filters=..., topk=...)"
+            what = (
+                f"The retriever {callable_name(given)!r} cannot be called with (query, filters=...,"
+                " topk=...)"
+            )
             check_call(what, given, "", filters=None, topk=None)
         except ConfigError:
             if not callable(getattr(given, "search", None)):
@@ -607,29 +731,47 @@ def as_retriever(given: Any) -> BaseRetriever[Any]:
     return FunctionRetriever(given)
 
 
-def check_retrievers(what: str, retrievers: Sequence[Any], hint: str = "") -> list[BaseRetriever[Any]]:
-    """Validate retrievers of nodes and wrap functions and clients; ``hint`` is what to do where there is none.
+def check_retrievers(
+    what: str, retrievers: Sequence[Any], hint: str = ""
+) -> list[BaseRetriever[Any]]:
+    """Validate retrievers of nodes and wrap functions and clients; ``hint`` is what to do where
+    there is none.
 
     Raises:
-        ConfigError: If there is none, one is neither a callable (query, filters, topk) nor a client with ``search``,
-            or one returns texts or dicts.
+        ConfigError: If there is none, one is neither a callable (query, filters, topk) nor a client
+            with ``search``, or one returns texts or dicts.
     """
     if not retrievers:
-        msg = f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25'). {hint}"
+        msg = (
+            f"{what} needs a retriever, such as Retriever(docs, 'FineChunk', similarity='bm25')."
+            f" {hint}"
+        )
         raise ConfigError(msg.rstrip())
     for retriever in retrievers:
         is_valid = callable(retriever) or callable(getattr(retriever, "search", None))
-        expected = "a callable (query, filters=None, topk=None) -> nodes, or an object with search(query, top_k)"
-        require(is_valid and not isinstance(retriever, type), f"{what}'s retriever", retriever, expected, hint)
+        expected = (
+            "a callable (query, filters=None, topk=None) -> nodes, or an object with search(query,"
+            " top_k)"
+        )
+        require(
+            is_valid and not isinstance(retriever, type),
+            f"{what}'s retriever",
+            retriever,
+            expected,
+            hint,
+        )
         output_format = getattr(retriever, "output_format", None)
         if output_format is not None:
             raise ConfigError(
-                f"{what}'s retriever has output_format={output_format!r}; it must return nodes. Use None."
+                f"{what}'s retriever has output_format={output_format!r}; it must return nodes. Use"
+                " None."
             )
     return [as_retriever(retriever) for retriever in retrievers]
 
 
-def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "not-run") -> LazyStage:
+def skipped_stage(
+    retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, cause: Any = "not-run"
+) -> LazyStage:
     """The stage of a retriever that did not run.
 
     Args:
@@ -643,14 +785,19 @@ def skipped_stage(retriever: BaseRetriever[Any], snapshot: Snapshot, why: str, c
     def reason(uid: str) -> Reason:
         return Reason(uid, name, f"{name} did not run: {why}.", cause=cause)
 
-    return LazyStage("retriever", name, [], snapshot, settings={"skipped": why}, retriever=retriever, why=reason)
+    return LazyStage(
+        "retriever", name, [], snapshot, settings={"skipped": why}, retriever=retriever, why=reason
+    )
 
 
-def checked_output(output_format: OutputFormat | None, join: bool | str) -> tuple[OutputFormat | None, bool | str]:
+def checked_output(
+    output_format: OutputFormat | None, join: bool | str
+) -> tuple[OutputFormat | None, bool | str]:
     """The arguments ``output_format`` and ``join``, validated; ``"node"`` becomes None.
 
     Raises:
-        ConfigError: If one of them is none of its values, or texts are to be joined where there are none.
+        ConfigError: If one of them is none of its values, or texts are to be joined where there are
+            none.
     """
     if output_format is not None:
         validate_choice("output_format", output_format, ("node", "content", "dict"))
@@ -679,14 +826,21 @@ def hits_of(nodes: Sequence[DocNode]) -> list[Hit]:
     """
     from lazyrag.data.result import Hit
 
-    readers = [node.reader for node in nodes if isinstance(node.reader, Reader) and not node.reader.is_closed]
+    readers = [
+        node.reader
+        for node in nodes
+        if isinstance(node.reader, Reader) and not node.reader.is_closed
+    ]
     sources: dict[SnapshotSource, Needs] = dict.fromkeys(readers, NOTHING)
     return read(sources, lambda _: [Hit.from_node(node) for node in nodes])
 
 
 @known_keywords
 def explain(
-    retriever: NodeRetriever | Traceable, query: str, filters: FilterLike | None = None, topk: int | None = None
+    retriever: NodeRetriever | Traceable,
+    query: str,
+    filters: FilterLike | None = None,
+    topk: int | None = None,
 ) -> Explanation:
     """Run a query and explain the rank of each node of the result.
 
@@ -697,7 +851,8 @@ def explain(
         topk: As for a call.
 
     Returns:
-        The hits with their rank and score in every stage, the nodes that each stage dropped, and durations.
+        The hits with their rank and score in every stage, the nodes that each stage dropped, and
+        durations.
 
     Raises:
         ConfigError: If an argument is not what the retriever takes.
@@ -730,8 +885,9 @@ def why_not(
         topk: As for a call.
 
     Returns:
-        The stage that dropped the node and why; where none of several retrievers returned it, the reason of each. For a
-        node that a retriever did not return, its true rank and score among all nodes of the group.
+        The stage that dropped the node and why; where none of several retrievers returned it, the
+        reason of each. For a node that a retriever did not return, its true rank and score among
+        all nodes of the group.
 
     Raises:
         ConfigError: If an argument is not what the retriever takes.

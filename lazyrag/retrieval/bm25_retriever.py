@@ -44,15 +44,16 @@ class _Texts:
 class BM25Retriever(BaseRetriever[list[DocNode]]):
     """Keyword search by BM25 (spec 003).
 
-    Over a Document it is a `Retriever` with a BM25 similarity, under the names of spec 003. Without one it has its own
-    index in memory, filled by `index_documents`.
+    Over a Document it is a `Retriever` with a BM25 similarity, under the names of spec 003. Without
+    one it has its own index in memory, filled by `index_documents`.
 
     Args:
         doc: A Document, or several; None for an index in memory.
         group_name: The node group of the Document to search.
         topk: At most so many nodes in a call.
-        analyser: Name of a registered analyser: ``"zh"`` for Chinese and English, as in the similarity
-            ``"bm25_chinese"``; ``"en"`` as in ``"bm25"``, which finds Chinese by characters and pairs alone.
+        analyser: Name of a registered analyser: ``"zh"`` for Chinese and English, as in the
+            similarity ``"bm25_chinese"``; ``"en"`` as in ``"bm25"``, which finds Chinese by
+            characters and pairs alone.
         k1: Saturation of term frequency, >= 0.
         b: Weight of text length, in [0, 1].
         variant: ``"lucene"`` or ``"okapi"``, see `lazyrag.indexes.bm25.BM25`.
@@ -91,7 +92,9 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             )
             self._set_retrievers([self._of_document])
         elif doc is not None or group_name is not None:
-            raise ConfigError(f"doc and group_name go together; got {doc!r} and {group_name!r}. Or omit both.")
+            raise ConfigError(
+                f"doc and group_name go together; got {doc!r} and {group_name!r}. Or omit both."
+            )
         self._index = LexicalIndex()
         self._texts = _Texts(self._index.state, {})
         self._writing = threading.Lock()
@@ -102,24 +105,30 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         A query that runs meanwhile sees the texts from before.
 
         Args:
-            documents: Mappings with an ``"id"`` (or ``"doc_id"``), a ``"text"`` (or ``"content"``), and metadata: the
-                mapping under ``"metadata"``, and all other names.
+            documents: Mappings with an ``"id"`` (or ``"doc_id"``), a ``"text"`` (or ``"content"``),
+                and metadata: the mapping under ``"metadata"``, and all other names.
 
         Raises:
-            ConfigError: If one has no id or no text, two have the same id, metadata is not a mapping or repeats a name
-                beside it, or this retriever searches a Document.
+            ConfigError: If one has no id or no text, two have the same id, metadata is not a
+                mapping or repeats a name beside it, or this retriever searches a Document.
         """
         if self._of_document is not None:
-            raise ConfigError("This BM25Retriever searches a Document. Add texts with Document.add_texts(...).")
+            raise ConfigError(
+                "This BM25Retriever searches a Document. Add texts with Document.add_texts(...)."
+            )
         nodes = [_node(document) for document in documents]
         twice = [uid for uid, count in Counter(node.uid for node in nodes).items() if count > 1]
         if twice:
-            raise ConfigError(f"The id {twice[0]!r} occurs twice; nothing was added. Give each text its own id.")
+            raise ConfigError(
+                f"The id {twice[0]!r} occurs twice; nothing was added. Give each text its own id."
+            )
         terms_of = term_function(self._search.analyser, stop_words=True)
         terms = [terms_of(node.text) for node in nodes]
         with self._writing:
             self._index.add([node.uid for node in nodes], terms)
-            self._texts = _Texts(self._index.state, {**self._texts.nodes, **{node.uid: node for node in nodes}})
+            self._texts = _Texts(
+                self._index.state, {**self._texts.nodes, **{node.uid: node for node in nodes}}
+            )
 
     @property
     def corpus(self) -> list[str]:
@@ -133,7 +142,8 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
 
     @property
     def bm25(self) -> Any:
-        """A ``rank_bm25.BM25Okapi`` over `corpus`, built on first use; None without texts. Searches do not use it.
+        """A ``rank_bm25.BM25Okapi`` over `corpus`, built on first use; None without texts. Searches
+        do not use it.
 
         Its queries are lists of terms: those of the analyser, see `lazyrag.text.analyzers`.
 
@@ -154,7 +164,9 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         if self._of_document is None:
             return list(self._texts.nodes.values())
         searched = self._of_document
-        return [node for document in searched._documents for node in document.get_nodes(searched.group)]
+        return [
+            node for document in searched._documents for node in document.get_nodes(searched.group)
+        ]
 
     @known_keywords
     def search(self, query: str, top_k: int = 10) -> list[tuple[str, float]]:
@@ -167,7 +179,10 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         Returns:
             Best first, ties by id; over a Document, the ids are the nodes' uids.
         """
-        return [(node.uid, node.score or 0.0) for node in self(query, topk=validate_integer("top_k", top_k, 1))]
+        return [
+            (node.uid, node.score or 0.0)
+            for node in self(query, topk=validate_integer("top_k", top_k, 1))
+        ]
 
     def run(self, query: Query, snapshot: Snapshot) -> LazyStage:
         """Search the Document or the texts in memory, whose nodes belong to no Document."""
@@ -197,12 +212,16 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
         """Texts in memory have no fields."""
         super().bind_filters(query)
         if self._of_document is None and query.filters:
-            raise ConfigError(f"Texts in memory have no fields to filter by; got {query.filters!r}.")
+            raise ConfigError(
+                f"Texts in memory have no fields to filter by; got {query.filters!r}."
+            )
 
     def _missing_text(self, texts: _Texts, query: Query, uid: str) -> Reason:
         """Why a text in memory is not in the result."""
         if uid not in texts.nodes:
-            return Reason(uid, self._name, f"No text was indexed with the id {uid!r}.", cause="unknown")
+            return Reason(
+                uid, self._name, f"No text was indexed with the id {uid!r}.", cause="unknown"
+            )
         everything = self._found(texts, query, max(1, texts.index.live))
         for rank, node in enumerate(everything, start=1):
             if node.uid == uid:
@@ -224,5 +243,7 @@ def _node(document: Any) -> DocNode:
     require(isinstance(metadata, Mapping), f"metadata of the id {uid!r}", metadata, "a mapping")
     both = [name for name in fields if name in metadata]
     if both:
-        raise ConfigError(f"The id {uid!r} has {both[0]!r} twice, in metadata and beside it. Pass it once.")
+        raise ConfigError(
+            f"The id {uid!r} has {both[0]!r} twice, in metadata and beside it. Pass it once."
+        )
     return DocNode(text=str(text), uid=str(uid), metadata={**metadata, **fields})

@@ -1,4 +1,6 @@
-"""Explanations: how each node of a result passed through the stages of a retrieval, and where others were dropped."""
+"""Explanations: how each node of a result passed through the stages of a retrieval, and where
+others were dropped.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,10 @@ class Standing(Record):
         uid: Of the node: not the hit's uid where the hit represents another node.
         rank: From 1; None where a retriever of a fusion did not return it.
         score: Its score in the stage.
-        share: What it added to the score of the fusion behind; None without one. Contributions add up to it.
-        contributions: The same by the number of the fusion: several may have taken the stage's nodes, and ``share`` is
-            what it added to the last of them.
+        share: What it added to the score of the fusion behind; None without one. Contributions add
+            up to it.
+        contributions: The same by the number of the fusion: several may have taken the stage's
+            nodes, and ``share`` is what it added to the last of them.
     """
 
     stage: int
@@ -90,10 +93,12 @@ class ExplainedHit(Record):
         path: Its document.
         number: Its ordinal in its group and document.
         text: The beginning of its text, on one line.
-        standings: Its standing in each stage, retrievers first, with those of the nodes that it represents.
+        standings: Its standing in each stage, retrievers first, with those of the nodes that it
+            represents.
         merged_from: Uids of the other retrieved nodes that it represents.
-        contributions: What each input of the last fusion added to its score there, by the input's name; empty without a
-            fusion. Of inputs with one name the second is ``"name (2)"`` and so on.
+        contributions: What each input of the last fusion added to its score there, by the input's
+            name; empty without a fusion. Of inputs with one name the second is ``"name (2)"`` and
+            so on.
         fused: The score that the contributions add up to; None without a fusion.
         node: The node.
     """
@@ -113,8 +118,13 @@ class ExplainedHit(Record):
     _last: ClassVar[str] = "standings"
 
     def __str__(self) -> str:
-        there = [standing for standing in self.standings if standing.rank is not None and standing.kind != "cut"]
-        best = {standing.stage: standing for standing in reversed(there)}  # of the nodes that it represents
+        there = [
+            standing
+            for standing in self.standings
+            if standing.rank is not None and standing.kind != "cut"
+        ]
+        # of the nodes that it represents
+        best = {standing.stage: standing for standing in reversed(there)}
         standings = [f"{standing.name} {standing}" for standing in reversed(best.values())]
         last = f"#{self.rank} {number_text(self.score)} {self.path} {self.group} {self.number}".rstrip()
         return f"{last}: {' > '.join(standings)}" if standings else last
@@ -281,13 +291,20 @@ class Tracks:
         return self._standings[id(stage)].get(node, (None, None))
 
     def origins(self, stage: Stage, node: DocNode) -> list[DocNode]:
-        """The nodes of a stage's inputs that one of its nodes represents: itself and those that it replaced."""
+        """The nodes of a stage's inputs that one of its nodes represents: itself and those that it
+        replaced.
+        """
         given = self._inputs[id(stage)]
         found = [node] if node in given.get(node.uid, ()) else []
         if node in stage.origins:
             found += stage.origins[node]
         else:
-            found += [other for uid in node.merged_from for other in given.get(uid, ()) if _tree(other) is _tree(node)]
+            found += [
+                other
+                for uid in node.merged_from
+                for other in given.get(uid, ())
+                if _tree(other) is _tree(node)
+            ]
         return list(dict.fromkeys(found))
 
     def dropped(self, stage: Stage) -> list[DocNode]:
@@ -297,7 +314,9 @@ class Tracks:
         return [node for node in given if node not in used]
 
     def carriers(self, stage: Stage, uid: str) -> list[DocNode]:
-        """The nodes of a stage that have a uid or represent a node with it, in the stage's order."""
+        """The nodes of a stage that have a uid or represent a node with it, in the stage's
+        order.
+        """
         cached = self._carriers.get((id(stage), uid))
         if cached is None:
             before = {node for source in stage.inputs for node in self.carriers(source, uid)}
@@ -305,12 +324,15 @@ class Tracks:
                 node
                 for node in stage.nodes
                 if node.uid == uid
-                or uid in node.merged_from  # a neighbour that a window brought need not be among the inputs
+                # a neighbour that a window brought need not be among the inputs
+                or uid in node.merged_from
                 or (before and not before.isdisjoint(self.origins(stage, node)))
             ]
         return cached
 
-    def best(self, stages: Sequence[Stage], nodes: Sequence[DocNode]) -> tuple[Stage, DocNode, int] | None:
+    def best(
+        self, stages: Sequence[Stage], nodes: Sequence[DocNode]
+    ) -> tuple[Stage, DocNode, int] | None:
         """The best rank of some nodes in some stages: stage, node, rank."""
         ranked = [
             (rank, number, stage, node)
@@ -324,32 +346,48 @@ class Tracks:
         return stage, node, rank
 
     def reason(self, uid: str) -> Reason:
-        """Why a node is not in the result: the node that represents it or the stage that dropped it; else its rank."""
+        """Why a node is not in the result: the node that represents it or the stage that dropped
+        it; else its rank.
+        """
         carriers = self.carriers(self.last, uid)
         own = [node for node in carriers if node.uid == uid]
         if own:
             rank, score = self.standing_of(self.last, own[0])
-            return Reason(uid, "result", f"It is in the result at rank {rank}.", rank, score, cause="found")
+            return Reason(
+                uid, "result", f"It is in the result at rank {rank}.", rank, score, cause="found"
+            )
         return self._merged(uid, carriers[0]) if carriers else self._lost(self.last, uid)
 
     def _merged(self, uid: str, carrier: DocNode) -> Reason:
         """The reason for a node that another one represents: the stage that merged it."""
         rank, _ = self.standing_of(self.last, carrier)
-        message = f"The {carrier.group or 'new'} node {carrier.uid} represents it in the result, at rank {rank}."
+        message = (
+            f"The {carrier.group or 'new'} node {carrier.uid} represents it in the result, at rank"
+            f" {rank}."
+        )
         stage = self.last
         while True:
             before = [source for source in stage.inputs if self.carriers(source, uid)]
-            found = self.best(before, [node for stage in before for node in stage.nodes if node.uid == uid])
+            found = self.best(
+                before, [node for stage in before for node in stage.nodes if node.uid == uid]
+            )
             if found is not None:
                 return Reason(
-                    uid, stage.name, message, found[2], self.standing_of(found[0], found[1])[1], cause="merged"
+                    uid,
+                    stage.name,
+                    message,
+                    found[2],
+                    self.standing_of(found[0], found[1])[1],
+                    cause="merged",
                 )
             if not before:
                 return Reason(uid, stage.name, message, cause="merged")
             stage = before[0]
 
     def _lost(self, stage: Stage, uid: str) -> Reason:
-        """The reason for a node that a stage did not return; cached, as two stages may share an input."""
+        """The reason for a node that a stage did not return; cached, as two stages may share an
+        input.
+        """
         cached = self._reasons.get((id(stage), uid))
         if cached is None:
             cached = self._reasons[id(stage), uid] = self._reason_of(stage, uid)
@@ -358,11 +396,16 @@ class Tracks:
     def _reason_of(self, stage: Stage, uid: str) -> Reason:
         if stage.why is not None:
             return stage.why(uid)
-        found = self.best(stage.inputs, [node for source in stage.inputs for node in self.carriers(source, uid)])
+        found = self.best(
+            stage.inputs, [node for source in stage.inputs for node in self.carriers(source, uid)]
+        )
         if found is not None:
             where, node, rank = found
             score = self.standing_of(where, node)[1]
-            text = f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)} from {where.name}"
+            text = (
+                f"{_stage_text(stage)} dropped it: it came with rank {rank} of {len(where.nodes)}"
+                f" from {where.name}"
+            )
             text += "." if score is None else f", its score was {score:.4g}."
             if node.uid != uid:
                 text += f" The node {node.uid} represented it there."
@@ -382,7 +425,11 @@ def _inputs_first(last: Stage) -> list[Stage]:
     pending = [last]
     while pending:
         stage = pending[-1]
-        below = [] if id(stage) in found else [source for source in stage.inputs if id(source) not in found]
+        below = (
+            []
+            if id(stage) in found
+            else [source for source in stage.inputs if id(source) not in found]
+        )
         if below:
             pending += reversed(below)
         else:
@@ -432,7 +479,11 @@ def _dropped(tracks: Tracks, stage: Stage) -> list[DroppedNode]:
 def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
     track = _HitTrack(tracks)
     track.follow(node)
-    standings = tuple(sorted(track.seen.values(), key=lambda standing: (standing.stage, standing.rank or math.inf)))
+    standings = tuple(
+        sorted(
+            track.seen.values(), key=lambda standing: (standing.stage, standing.rank or math.inf)
+        )
+    )
     retrieved = [
         standing_of.uid
         for standing_of in standings
@@ -472,11 +523,17 @@ class _HitTrack:
         nodes: dict[int, dict[DocNode, None]] = {id(self._tracks.last): {hit: None}}
         under_fusion: set[int] = set()
         for stage in reversed(self._tracks.stages):
-            there = [node for node in nodes.get(id(stage), ()) if self._tracks.standing_of(stage, node)[0] is not None]
+            there = [
+                node
+                for node in nodes.get(id(stage), ())
+                if self._tracks.standing_of(stage, node)[0] is not None
+            ]
             is_fusion = False
             for node in there:
                 self._note(stage, node, self._tracks.standing_of(stage, node))
-                is_fusion |= self._note_contributions(stage, node, hit, is_last=id(stage) not in under_fusion)
+                is_fusion |= self._note_contributions(
+                    stage, node, hit, is_last=id(stage) not in under_fusion
+                )
             if is_fusion or id(stage) in under_fusion:
                 under_fusion.update(map(id, stage.inputs))
             before = [origin for node in there for origin in self._best_first(stage, node)]
@@ -485,18 +542,30 @@ class _HitTrack:
 
     def _best_first(self, stage: Stage, node: DocNode) -> list[DocNode]:
         """The nodes that a node represents; the one whose score it took first."""
-        best = {origin: self._tracks.best(stage.inputs, [origin]) for origin in self._tracks.origins(stage, node)}
-        return sorted(best, key=lambda origin: math.inf if (found := best[origin]) is None else found[2])
+        best = {
+            origin: self._tracks.best(stage.inputs, [origin])
+            for origin in self._tracks.origins(stage, node)
+        }
+        return sorted(
+            best, key=lambda origin: math.inf if (found := best[origin]) is None else found[2]
+        )
 
-    def _note(self, stage: Stage, node: DocNode, standing_of: tuple[int | None, float | None]) -> Standing:
+    def _note(
+        self, stage: Stage, node: DocNode, standing_of: tuple[int | None, float | None]
+    ) -> Standing:
         number = self._tracks.number(stage)
-        return self.seen.setdefault((number, node), Standing(number, stage.kind, stage.name, node.uid, *standing_of))
+        return self.seen.setdefault(
+            (number, node), Standing(number, stage.kind, stage.name, node.uid, *standing_of)
+        )
 
-    def _note_contributions(self, stage: Stage, node: DocNode, hit: DocNode, *, is_last: bool) -> bool:
-        """Note what each input of a fusion added to a node's score. False if the stage is not a fusion.
+    def _note_contributions(
+        self, stage: Stage, node: DocNode, hit: DocNode, *, is_last: bool
+    ) -> bool:
+        """Note what each input of a fusion added to a node's score. False if the stage is not a
+        fusion.
 
-        The hit's own shares are those of the last fusion and the best node there; of several fusions side by side, of
-        one that gave the hit its score.
+        The hit's own shares are those of the last fusion and the best node there; of several
+        fusions side by side, of one that gave the hit its score.
         """
         by_node: Mapping[Any, tuple[float, ...]] = stage.contributions
         contributions = by_node.get(node, by_node.get(node.uid))
@@ -507,7 +576,9 @@ class _HitTrack:
         added: dict[int, list[float]] = {}
         for input_stage, source, share in zip(stage.inputs, sources, contributions, strict=True):
             is_given = self._tracks.standing_of(input_stage, node)[0] is not None
-            standing = self._note(source, node, self._tracks.standing_of(source, node) if is_given else (None, None))
+            standing = self._note(
+                source, node, self._tracks.standing_of(source, node) if is_given else (None, None)
+            )
             parts = added.setdefault(standing.stage, [])
             parts.append(share)
             by_fusion = {**standing.contributions, number: math.fsum(parts)}
@@ -557,7 +628,11 @@ def filter_text(wanted: Filter) -> str:
         return "everything" if isinstance(wanted, And) else "nothing"
     word = " and " if isinstance(wanted, And) else " or "
     parts = [
-        f"({filter_text(part)})" if isinstance(part, (And, Or)) and len(wanted.filters) > 1 else filter_text(part)
+        (
+            f"({filter_text(part)})"
+            if isinstance(part, (And, Or)) and len(wanted.filters) > 1
+            else filter_text(part)
+        )
         for part in wanted.filters
     ]
     return word.join(parts)
@@ -583,7 +658,12 @@ def _hit_table(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> 
     shown = [stage for stage in stages if stage.kind != "cut"]
     rows = [["#", "score", "node", *(f"{stage.number} {stage.name}" for stage in shown)]]
     rows += [
-        [str(hit.rank), number_text(hit.score), _node_text(hit), *(_cell(hit, stage) for stage in shown)]
+        [
+            str(hit.rank),
+            number_text(hit.score),
+            _node_text(hit),
+            *(_cell(hit, stage) for stage in shown),
+        ]
         for hit in hits
     ]
     head, *lines = _table(rows, right=[0, 1])
@@ -600,7 +680,11 @@ def _hit_table(hits: Sequence[ExplainedHit], stages: Sequence[StageSummary]) -> 
 
 def _cell(hit: ExplainedHit, stage: StageSummary) -> str:
     """The best standing of a hit in a stage."""
-    ranked = [standing for standing in hit.standings if standing.stage == stage.number and standing.rank is not None]
+    ranked = [
+        standing
+        for standing in hit.standings
+        if standing.stage == stage.number and standing.rank is not None
+    ]
     if not ranked:
         return "-"
     return str(ranked[0]) if len(ranked) == 1 else f"{ranked[0]} and {len(ranked) - 1} more"
@@ -622,14 +706,21 @@ def _stage_table(explanation: Explanation) -> str:
     for stage in explanation.stages:
         dropped = [node for node in explanation.dropped if node.stage == stage.number]
         if dropped:
-            named = [f"#{node.rank} {number_text(node.score)} {_node_text(node)}" for node in dropped[:_DROPPED_SHOWN]]
+            named = [
+                f"#{node.rank} {number_text(node.score)} {_node_text(node)}"
+                for node in dropped[:_DROPPED_SHOWN]
+            ]
             more = f"; and {len(dropped) - len(named)} more" if len(dropped) > len(named) else ""
             lines.append(f"{stage.number} {stage.name} dropped {'; '.join(named)}{more}")
     return "\n".join(lines)
 
 
 def _node_text(item: ExplainedHit | DroppedNode) -> str:
-    return f"{clipped(_line(item.path), 40)} {_line(item.group)} {item.number}" if item.path else item.uid
+    return (
+        f"{clipped(_line(item.path), 40)} {_line(item.group)} {item.number}"
+        if item.path
+        else item.uid
+    )
 
 
 def _table(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
@@ -681,4 +772,6 @@ def _character_width(character: str) -> int:
 
 def _line(text: str) -> str:
     """A text on one line, without terminal control characters."""
-    return "".join(character if character.isprintable() else " " for character in " ".join(text.split()))
+    return "".join(
+        character if character.isprintable() else " " for character in " ".join(text.split())
+    )

@@ -53,7 +53,8 @@ from lazyrag.validation import (
 WeightsLike: TypeAlias = "Weights | Sequence[float]"
 Dedupe: TypeAlias = Literal["text"]
 
-# Defaults of `HybridRetriever.over`: one setting for all texts; docs/quality.md has the measurements.
+# Defaults of `HybridRetriever.over`: one setting for all texts; docs/quality.md has the
+# measurements.
 OVER_SIMILARITY = "bm25_chinese"  # as good as "bm25" on English, and better on Chinese
 OVER_FUSION = "weighted"
 OVER_WEIGHTS: tuple[float, float] = (0.6, 0.4)
@@ -71,23 +72,24 @@ _PARAMETERS = "fusion_method weights topk depth dedupe vector_retriever bm25_ret
 class HybridRetriever(BaseRetriever[list[DocNode]]):
     """Hybrid search: runs several retrievers and fuses their results into one ranking (spec 003).
 
-    Keyword and vector search find more together than either alone. A node is identified by its uid and Document: equal
-    texts stay apart. All Documents are read in one state.
+    Keyword and vector search find more together than either alone. A node is identified by its uid
+    and Document: equal texts stay apart. All Documents are read in one state.
 
     Args:
-        retrievers: One or more: `Retriever`, other hybrids, callables (query, filters=None, topk=None) -> nodes, best
-            first, or clients: objects with ``search(query, top_k)``, which may be asynchronous and returns
-            nodes, hits, objects with id, text and score, or pairs (id, score) of texts that another
-            retriever has: uids of its nodes, or ids of a `BM25Retriever` in memory. A text
-            behind them is the ``fusion_method``, as in spec 003.
-        fusion_method: Name of a registered fusion. ``"rrf"`` reads ranks alone; ``"weighted"`` adds scores, each
-            retriever's brought to [0, 1] by min-max over its results.
-        weights: One number >= 0 for each retriever, or spec 004's `Weights` for a vector and a keyword retriever, in
-            that order. In RRF a weight multiplies that retriever's 1 / (k + rank). A retriever of weight 0 does not
-            run. None: all count the same; but under ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
+        retrievers: One or more: `Retriever`, other hybrids, callables (query, filters=None,
+            topk=None) -> nodes, best first, or clients: objects with ``search(query, top_k)``,
+            which may be asynchronous and returns nodes, hits, objects with id, text and score, or
+            pairs (id, score) of texts that another retriever has: uids of its nodes, or ids of a
+            `BM25Retriever` in memory. A text behind them is the ``fusion_method``, as in spec 003.
+        fusion_method: Name of a registered fusion. ``"rrf"`` reads ranks alone; ``"weighted"`` adds
+            scores, each retriever's brought to [0, 1] by min-max over its results.
+        weights: One number >= 0 for each retriever, or spec 004's `Weights` for a vector and a
+            keyword retriever, in that order. In RRF a weight multiplies that retriever's 1 / (k +
+            rank). A retriever of weight 0 does not run. None: all count the same; but under
+            ``"weighted"`` two retrievers get 0.7 and 0.3, as in spec 003.
         topk: At most so many nodes.
-        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where you set
-            neither, a retriever with a ``topk`` of its own gives so many.
+        depth: How many nodes of each retriever are fused; None: 4 x topk, and at least 50. Where
+            you set neither, a retriever with a ``topk`` of its own gives so many.
         dedupe: ``"text"``: of nodes with the same text only the best one. None: all nodes.
         vector_retriever: The first retriever, under the name of spec 003.
         bm25_retriever: The last one, likewise.
@@ -95,7 +97,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
 
     Raises:
         NotRegisteredError: If there is no such fusion.
-        ConfigError: If there is no retriever, or an argument is out of its range, or does not go with the others.
+        ConfigError: If there is no retriever, or an argument is out of its range, or does not go
+            with the others.
 
     Example:
         >>> from lazyrag import Document
@@ -124,9 +127,15 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         given: list[Any] = list(retrievers)
         if given and isinstance(given[-1], str):
             if fusion_method not in ("rrf", given[-1]):
-                raise ConfigError(f"Two fusions: {given[-1]!r} and fusion_method={fusion_method!r}. Pass one.")
+                raise ConfigError(
+                    f"Two fusions: {given[-1]!r} and fusion_method={fusion_method!r}. Pass one."
+                )
             fusion_method = given.pop()
-        given = [retriever for retriever in (vector_retriever, *given, bm25_retriever) if retriever is not None]
+        given = [
+            retriever
+            for retriever in (vector_retriever, *given, bm25_retriever)
+            if retriever is not None
+        ]
         self._set_retrievers(check_retrievers("HybridRetriever", given))
         self._fusing = BoundFusion.checked(fusion_method, fusion_kw, _PARAMETERS)
         self._set_topk(topk)
@@ -160,9 +169,11 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             doc: A Document, or several.
             group_name: The node group to search.
             topk: At most so many nodes.
-            similarity: Of the keyword search: ``"bm25_chinese"``, which finds English as ``"bm25"`` does, or another.
+            similarity: Of the keyword search: ``"bm25_chinese"``, which finds English as ``"bm25"``
+                does, or another.
             embed_keys: The embed keys to search by; None means all.
-            fusion_method: Name of a fusion; None, with its weights and keywords: the one that measured best.
+            fusion_method: Name of a fusion; None, with its weights and keywords: the one that
+                measured best.
             weights: Of vector search and keyword search.
             depth: See `HybridRetriever`; here at least 100 by default.
             fusion_kw: Keywords of the fusion.
@@ -183,7 +194,15 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             weights = OVER_WEIGHTS if weights is None else weights
         vector = Retriever(doc, group_name, embed_keys=embed_keys)
         keyword = Retriever(doc, group_name, similarity)
-        made = cls(vector, keyword, fusion_method=fusion_method, weights=weights, topk=topk, depth=depth, **fusion_kw)
+        made = cls(
+            vector,
+            keyword,
+            fusion_method=fusion_method,
+            weights=weights,
+            topk=topk,
+            depth=depth,
+            **fusion_kw,
+        )
         made._least_depth = OVER_LEAST_DEPTH
         return made
 
@@ -222,11 +241,16 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         return BaseRetriever.trace(self._reweighted(weights), query, filters, topk)
 
     def prepare(self, query: Query) -> None:
-        """Prepare the retrievers that run, with a warning for those whose model cannot read the query."""
+        """Prepare the retrievers that run, with a warning for those whose model cannot read the
+        query.
+        """
         left_out = {} if query.text.isascii() else self._left_out(query)
         for part in self.running:
             if part in left_out:
-                warn_user(f"Queries in a language that its model does not know skip {part!r}. {_OTHER}", UserWarning)
+                warn_user(
+                    f"Queries in a language that its model does not know skip {part!r}. {_OTHER}",
+                    UserWarning,
+                )
             else:
                 part.prepare(query)
 
@@ -239,13 +263,19 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if not query.is_blank:
             left_out = {} if query.text.isascii() else self._left_out(query)
             if left_out and fusing.takes_weights:  # as if their weight were 0
-                fusing = fusing.with_weights([0.0 if part in left_out else weight for part, weight in self._weighted()])
+                fusing = fusing.with_weights(
+                    [0.0 if part in left_out else weight for part, weight in self._weighted()]
+                )
             calls: list[Callable[[], LazyStage]] = [
-                partial(skipped_stage, part, snapshot, left_out[part])
-                if part in left_out
-                else partial(part.run_part, query, snapshot, depth)
-                if weight
-                else partial(skipped_stage, part, snapshot, "its weight is 0", "weight")
+                (
+                    partial(skipped_stage, part, snapshot, left_out[part])
+                    if part in left_out
+                    else (
+                        partial(part.run_part, query, snapshot, depth)
+                        if weight
+                        else partial(skipped_stage, part, snapshot, "its weight is 0", "weight")
+                    )
+                )
                 for part, weight in self._weighted()
             ]
             inputs = [call() for call in calls]
@@ -254,7 +284,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if self._dedupe is not None:
             first = {node.text: node for node in reversed(last.nodes())}
             nodes = [node for node in last.nodes() if first[node.text] is node]
-            last = LoadedStage("step", "dedupe", nodes, snapshot, inputs=(last,), settings={"by": self._dedupe})
+            last = LoadedStage(
+                "step", "dedupe", nodes, snapshot, inputs=(last,), settings={"by": self._dedupe}
+            )
         return last.cut(limit)
 
     @known_keywords
@@ -273,11 +305,13 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             query: A question or keywords.
             top_k: At most so many hits.
             vector_weight: Of the first of two retrievers, for this call.
-            bm25_weight: Of the second one. By default as in the constructor; one alone leaves 1 - it for the other.
+            bm25_weight: Of the second one. By default as in the constructor; one alone leaves 1 -
+                it for the other.
             filters: For all retrievers.
 
         Raises:
-            ConfigError: If weights are given and there are not two retrievers, or as a call raises it.
+            ConfigError: If weights are given and there are not two retrievers, or as a call raises
+                it.
             RetrievalError: As a call raises it.
 
         Example:
@@ -293,7 +327,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         from lazyrag.models.concurrency import in_thread
 
         weights = self._pair(vector_weight, bm25_weight)
-        return await in_thread(lambda: RetrievalResult.from_hits(hits_of(self(query, filters, top_k, weights=weights))))
+        return await in_thread(
+            lambda: RetrievalResult.from_hits(hits_of(self(query, filters, top_k, weights=weights)))
+        )
 
     @property
     def supports_feedback(self) -> bool:
@@ -301,11 +337,14 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         return any(retriever.supports_feedback for retriever in self.retrievers)
 
     def with_feedback(self, nodes: Sequence[DocNode], weight: float = 0.7) -> HybridRetriever:
-        """Return a copy whose retrievers move the vectors of queries towards nodes; see `Retriever.with_feedback`."""
+        """Return a copy whose retrievers move the vectors of queries towards nodes; see
+        `Retriever.with_feedback`.
+        """
         retrievers: list[Any] = list(self.retrievers)
         made = copy.copy(self)
         made.retrievers = tuple(
-            part.with_feedback(nodes, weight) if part.supports_feedback else part for part in retrievers
+            part.with_feedback(nodes, weight) if part.supports_feedback else part
+            for part in retrievers
         )
         made._set_weights(self._weights)
         return made
@@ -313,7 +352,9 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
     def _left_out(self, query: Query) -> dict[BaseRetriever[Any], str]:
         """The retrievers whose models cannot read a query, with the reason, where others can."""
         reasons = {part: part.unread(query) for part in self.running}
-        return {part: why for part, why in reasons.items() if why} if not all(reasons.values()) else {}
+        return (
+            {part: why for part, why in reasons.items() if why} if not all(reasons.values()) else {}
+        )
 
     def _reweighted(self, weights: WeightsLike | None) -> HybridRetriever:
         if weights is None:
@@ -335,7 +376,10 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
         if weights is None:
             return None
         if not self._fusing.takes_weights:
-            raise ConfigError(f"The fusion {self._fusing.fusion.name!r} takes no weights; got {weights!r}. Omit them.")
+            raise ConfigError(
+                f"The fusion {self._fusing.fusion.name!r} takes no weights; got {weights!r}. Omit"
+                " them."
+            )
         if isinstance(weights, Weights):
             return self._pair(*weights.shares)
         return tuple(validate_weights(weights, len(self.retrievers), "retrievers"))
@@ -346,11 +390,14 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             return None
         if len(self.retrievers) != 2:
             raise ConfigError(
-                f"These weights need two retrievers; there are {len(self.retrievers)}. Pass weights=[...]."
+                f"These weights need two retrievers; there are {len(self.retrievers)}. Pass"
+                " weights=[...]."
             )
         if first is None or second is None:
             given = first if second is None else second
-            share = validate_number("weight", given, "a number from 0 to 1", lambda value: 0 <= value <= 1)
+            share = validate_number(
+                "weight", given, "a number from 0 to 1", lambda value: 0 <= value <= 1
+            )
             first, second = (share, 1 - share) if second is None else (1 - share, share)
         return self._checked_weights([first, second])
 
@@ -361,7 +408,8 @@ class _FusedInput:
 
     Args:
         ranked: The stage.
-        hits: Its hits, with scores of which a higher one is better; nan where the direction is unknown.
+        hits: Its hits, with scores of which a higher one is better; nan where the direction is
+            unknown.
         original_keys: By the key of a hit the stage's own key, where that is another one.
         has_aliases: Whether some of its nodes belong to no Document and represent a Document's.
     """
@@ -372,7 +420,9 @@ class _FusedInput:
     has_aliases: bool = False
 
     @classmethod
-    def of(cls, ranked: LazyStage, depth: int | None, *, higher_is_better: bool | None) -> _FusedInput:
+    def of(
+        cls, ranked: LazyStage, depth: int | None, *, higher_is_better: bool | None
+    ) -> _FusedInput:
         if isinstance(ranked, LoadedStage):
             ranked.set_hits()
         hits = ranked.hits[:depth]
@@ -383,7 +433,9 @@ class _FusedInput:
 
     def load(self, hits: Sequence[tuple[NodeKey, float]]) -> list[DocNode]:
         original = self.original_keys
-        return self.ranked.load([(original.get(key, key), score) for key, score in hits] if original else hits)
+        return self.ranked.load(
+            [(original.get(key, key), score) for key, score in hits] if original else hits
+        )
 
 
 class _FusedStage(LazyStage):
@@ -392,7 +444,12 @@ class _FusedStage(LazyStage):
     __slots__ = ("_found",)
 
     def __init__(
-        self, kind: StageKind, name: str, snapshot: Snapshot, found: Sequence[_FusedInput], **more: Any
+        self,
+        kind: StageKind,
+        name: str,
+        snapshot: Snapshot,
+        found: Sequence[_FusedInput],
+        **more: Any,
     ) -> None:
         super().__init__(kind, name, [], snapshot, **more)
         self._found = found
@@ -401,7 +458,8 @@ class _FusedStage(LazyStage):
         """See `LazyStage.load`."""
         missing = dict(hits)
         nodes: dict[NodeKey, DocNode] = {}
-        for source in sorted(self._found, key=lambda source: source.has_aliases):  # a Document's own nodes first
+        # a Document's own nodes first
+        for source in sorted(self._found, key=lambda source: source.has_aliases):
             own = [(key, missing.pop(key)) for key, _ in source.hits if key in missing]
             if own:
                 nodes.update(zip((key for key, _ in own), source.load(own), strict=True))
@@ -415,15 +473,19 @@ class _FusedStage(LazyStage):
             if source.has_aliases and isinstance(source.ranked, LoadedStage):
                 for key, original in source.original_keys.items():
                     if original[1] == OUTSIDE and key in fused:
-                        found[fused[key]] = (*found.get(fused[key], ()), source.ranked.by_key[original])
+                        found[fused[key]] = (
+                            *found.get(fused[key], ()),
+                            source.ranked.by_key[original],
+                        )
         return found
 
 
 class _Keys:
     """The one key of each node, among the keys of several stages.
 
-    An index of texts under the uids of a Document's nodes, such as spec 003's `BM25Retriever`, finds those nodes: a
-    node outside of any Document is the node that has its uid, if one of the stages found that.
+    An index of texts under the uids of a Document's nodes, such as spec 003's `BM25Retriever`,
+    finds those nodes: a node outside of any Document is the node that has its uid, if one of the
+    stages found that.
     """
 
     def __init__(self, keys: Iterable[NodeKey]) -> None:
@@ -444,7 +506,9 @@ class _Keys:
         original = {new: key for key, _ in reversed(source.hits) if (new := self[key]) != key}
         if original:
             source.original_keys = original
-            source.has_aliases = any(new[1] != OUTSIDE and key[1] == OUTSIDE for new, key in original.items())
+            source.has_aliases = any(
+                new[1] != OUTSIDE and key[1] == OUTSIDE for new, key in original.items()
+            )
             source.hits = [(self[key], score) for key, score in source.hits]
 
 
@@ -465,7 +529,9 @@ class BoundFusion:
     takes_depth: bool
 
     @classmethod
-    def checked(cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]) -> BoundFusion:
+    def checked(
+        cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]
+    ) -> BoundFusion:
         """Find a fusion by name and check the names of its keywords.
 
         Args:
@@ -485,33 +551,49 @@ class BoundFusion:
     @property
     def reads_scores(self) -> bool:
         """Whether the fusion is a built-in one of scores; of others it is unknown."""
-        return self.fusion.func in (weighted_contributions, comb_mnz_contributions, comb_max_contributions)
+        return self.fusion.func in (
+            weighted_contributions,
+            comb_mnz_contributions,
+            comb_max_contributions,
+        )
 
     def with_weights(self, weights: Sequence[float] | None) -> BoundFusion:
         """Return the fusion with weights; None leaves them to the fusion."""
-        return self if weights is None else replace(self, keywords={**self.keywords, "weights": weights})
+        return (
+            self
+            if weights is None
+            else replace(self, keywords={**self.keywords, "weights": weights})
+        )
 
     def try_out(self, count: int) -> None:
         """Fuse as many empty rankings, which raises a ConfigError for invalid keywords."""
         self.fusion([[]] * count, **self.keywords)
 
     def check_directions(self, directions: Sequence[bool | None]) -> None:
-        """Refuse a lowest score of 0 for a ranking whose smaller scores are better: negated, all are below it.
+        """Refuse a lowest score of 0 for a ranking whose smaller scores are better: negated, all
+        are below it.
 
         Args:
-            directions: For each ranking whether a higher score is better; None: for some of its nodes.
+            directions: For each ranking whether a higher score is better; None: for some of its
+                nodes.
 
         Raises:
-            ConfigError: If such a ranking is to be normalised by ``"max"``, or ``"theoretical"`` with a bound >= 0.
+            ConfigError: If such a ranking is to be normalised by ``"max"``, or ``"theoretical"``
+                with a bound >= 0.
         """
         if not self.reads_scores:
             return
-        hows, lows = (_for_each(self.keywords.get(name), len(directions)) for name in ("normalise", "lowest"))
+        hows, lows = (
+            _for_each(self.keywords.get(name), len(directions)) for name in ("normalise", "lowest")
+        )
         for number, (up, how, low) in enumerate(zip(directions, hows, lows, strict=True), start=1):
-            if up is False and (how == "max" or (how == "theoretical" and low is not None and low >= 0)):
+            if up is False and (
+                how == "max" or (how == "theoretical" and low is not None and low >= 0)
+            ):
                 raise ConfigError(
-                    f"Smaller scores of retriever {number} are better, so they are negated and 0 is not the lowest, as "
-                    f"normalise={how!r} expects. Pass normalise='min_max', or 'theoretical' with a lowest below 0."
+                    f"Smaller scores of retriever {number} are better, so they are negated and 0 is"
+                    f" not the lowest, as normalise={how!r} expects. Pass normalise='min_max', or"
+                    " 'theoretical' with a lowest below 0."
                 )
 
     def fused(
@@ -523,18 +605,23 @@ class BoundFusion:
         snapshot: Snapshot,
         **params: Any,
     ) -> LazyStage:
-        """Fuse stages into one ranking with the contribution of each to each score. No node is loaded.
+        """Fuse stages into one ranking with the contribution of each to each score. No node is
+        loaded.
 
         Args:
             kind: Of the new stage.
             inputs: The stages to fuse.
-            directions: For each of them whether a higher score is better; None where that is unknown.
+            directions: For each of them whether a higher score is better; None where that is
+                unknown.
             depth: How many nodes of each of them are fused; None: all.
             snapshot: Of the read.
             params: Settings that the stage names beside those of the fusion.
         """
         begun = time.perf_counter()
-        found = [_FusedInput.of(part, depth, higher_is_better=up) for part, up in zip(inputs, directions, strict=True)]
+        found = [
+            _FusedInput.of(part, depth, higher_is_better=up)
+            for part, up in zip(inputs, directions, strict=True)
+        ]
         if any(isinstance(stage, LoadedStage) for stage in inputs):
             keys = _Keys(key for source in found for key, _ in source.hits)
             for source in found:
@@ -553,19 +640,23 @@ class BoundFusion:
         inputs = [LoadedStage.of(stage, nowhere) for stage in stages]
         return self.fused("fusion", inputs, [True] * len(inputs), None, nowhere).record()
 
-    def _contributions(self, found: Sequence[_FusedInput], more: Mapping[str, Any]) -> dict[NodeKey, tuple[float, ...]]:
+    def _contributions(
+        self, found: Sequence[_FusedInput], more: Mapping[str, Any]
+    ) -> dict[NodeKey, tuple[float, ...]]:
         try:
             return (
-                self.fusion.contributions([source.hits for source in found], **{**self.keywords, **more})
+                self.fusion.contributions(
+                    [source.hits for source in found], **{**self.keywords, **more}
+                )
                 if found
                 else {}
             )
         except (ConfigError, RetrievalError) as exc:
             if any(math.isnan(score) for source in found for _, score in source.hits):
                 raise RetrievalError(
-                    f"The fusion {self.fusion.name!r} got nodes without scores of known direction. Return nodes with "
-                    "node.with_score(...). Set the attribute descends on your retriever function, or rescores on your "
-                    "step, or use fusion_method='rrf'."
+                    f"The fusion {self.fusion.name!r} got nodes without scores of known direction."
+                    " Return nodes with node.with_score(...). Set the attribute descends on your"
+                    " retriever function, or rescores on your step, or use fusion_method='rrf'."
                 ) from exc
             raise
 
@@ -577,7 +668,8 @@ def _for_each(value: Any, count: int) -> list[Any]:
 def default_retriever(
     doc: Collection | Sequence[Collection], group_name: str, topk: int = DEFAULT_TOPK
 ) -> HybridRetriever | Retriever[list[DocNode]]:
-    """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and English.
+    """Return hybrid search if all Documents have embeddings, else keyword search in Chinese and
+    English.
 
     It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
     """
@@ -588,15 +680,18 @@ def default_retriever(
 
 @known_arguments
 class FeedbackRetriever(BaseRetriever[list[DocNode]]):
-    """Pseudo-relevance feedback: searches twice, the second time with the query moved towards the first results.
+    """Pseudo-relevance feedback: searches twice, the second time with the query moved towards the
+    first results.
 
-    Where a question has many good answers, this finds more of them: the same content in other words. Where it has one,
-    a neighbour may take the first place, unless a reranker comes after; see docs/quality.md. The query is embedded
-    once. Keyword search and sparse vectors do not change.
+    Where a question has many good answers, this finds more of them: the same content in other
+    words. Where it has one, a neighbour may take the first place, unless a reranker comes after;
+    see docs/quality.md. The query is embedded once. Keyword search and sparse vectors do not
+    change.
 
     Args:
         retriever: A `Retriever` by embeddings, or a `HybridRetriever` with one in it.
-        nodes: Towards how many of the first nodes the query is moved, at least 1. One measured best without a reranker.
+        nodes: Towards how many of the first nodes the query is moved, at least 1. One measured best
+            without a reranker.
         weight: How far, see `Retriever.with_feedback`.
 
     Raises:
@@ -620,8 +715,13 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     def __init__(self, retriever: NodeRetriever, *, nodes: int = 1, weight: float = 0.7) -> None:
         self._set_retrievers(check_retrievers("FeedbackRetriever", [retriever]))
         if not self.retrievers[0].supports_feedback:
-            expected = "a Retriever by embeddings without target=, or a hybrid with one, so that queries can be moved"
-            raise ConfigError(f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}.")
+            expected = (
+                "a Retriever by embeddings without target=, or a hybrid with one, so that queries"
+                " can be moved"
+            )
+            raise ConfigError(
+                f"FeedbackRetriever's retriever must be {expected}; got {retriever!r:.80}."
+            )
         self.own_topk = self.retrievers[0].own_topk
         self._nodes = validate_integer("nodes", nodes, 1)
         _, self._weight = validate_feedback([], weight)
@@ -635,7 +735,9 @@ class FeedbackRetriever(BaseRetriever[list[DocNode]]):
         """Run the retriever twice."""
         [retriever] = self.retrievers
         begun = time.perf_counter()
-        first = () if query.is_blank else retriever.run(query.with_topk(self._nodes), snapshot).nodes()
+        first = (
+            () if query.is_blank else retriever.run(query.with_topk(self._nodes), snapshot).nodes()
+        )
         seconds = time.perf_counter() - begun
         found = retriever.run(replace(query, feedback=(first, self._weight)), snapshot)
         params = {"feedback": [node.uid for node in first], "weight": self._weight}
@@ -659,17 +761,24 @@ class RetrievalMethod(str, Enum):
     HYBRID_SEARCH = "hybrid_search"
     """Both, fused."""
     KEYWORD_SEARCH = "keyword_search"
-    """The query's words that occur: each counts once, rare ones more; the length of the text does not count."""
+    """The query's words that occur: each counts once, rare ones more; the length of the text does
+    not count."""
 
     @staticmethod
     def is_support_semantic_search(retrieval_method: str) -> bool:
         """Whether a method searches by embeddings."""
-        return retrieval_method in {RetrievalMethod.SEMANTIC_SEARCH.value, RetrievalMethod.HYBRID_SEARCH.value}
+        return retrieval_method in {
+            RetrievalMethod.SEMANTIC_SEARCH.value,
+            RetrievalMethod.HYBRID_SEARCH.value,
+        }
 
     @staticmethod
     def is_support_fulltext_search(retrieval_method: str) -> bool:
         """Whether a method searches the full text by BM25."""
-        return retrieval_method in {RetrievalMethod.FULL_TEXT_SEARCH.value, RetrievalMethod.HYBRID_SEARCH.value}
+        return retrieval_method in {
+            RetrievalMethod.FULL_TEXT_SEARCH.value,
+            RetrievalMethod.HYBRID_SEARCH.value,
+        }
 
 
 @known_keywords
@@ -688,12 +797,13 @@ def retriever_for(
         doc: A Document, or several.
         group_name: The node group to search.
         topk: At most so many nodes.
-        similarity: Of the keyword search: ``"bm25_chinese"``, which finds English as ``"bm25"`` does, or another one.
-            Without effect on ``"semantic_search"``. ``"keyword_search"`` takes one of BM25.
+        similarity: Of the keyword search: ``"bm25_chinese"``, which finds English as ``"bm25"``
+            does, or another one. Without effect on ``"semantic_search"``. ``"keyword_search"``
+            takes one of BM25.
 
     Raises:
-        ConfigError: If the method is unknown, it needs embeddings and the Document has none, or the similarity does not
-            compare texts.
+        ConfigError: If the method is unknown, it needs embeddings and the Document has none, or the
+            similarity does not compare texts.
         NotRegisteredError: If the group or the similarity is unknown.
 
     Example:
@@ -708,10 +818,13 @@ def retriever_for(
     if wanted is RetrievalMethod.SEMANTIC_SEARCH:
         return Retriever(doc, group_name, topk=topk)
     if similarities[similarity].mode != "text":
-        raise ConfigError(f"{name!r} needs a similarity of texts; {similarity!r} has none. Pass 'bm25_chinese'.")
+        raise ConfigError(
+            f"{name!r} needs a similarity of texts; {similarity!r} has none. Pass 'bm25_chinese'."
+        )
     if wanted is RetrievalMethod.HYBRID_SEARCH:
         return HybridRetriever.over(doc, group_name, topk, similarity=similarity)
     if wanted is RetrievalMethod.FULL_TEXT_SEARCH:
         return Retriever(doc, group_name, similarity, topk=topk)
-    # With k1 = 0 BM25 adds up the idf of the terms that occur; neither their number nor the text's length counts.
+    # With k1 = 0 BM25 adds up the idf of the terms that occur; neither their number nor the text's
+    # length counts.
     return Retriever(doc, group_name, similarity, topk=topk, k1=0.0, b=0.0)

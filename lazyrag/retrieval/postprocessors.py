@@ -21,7 +21,14 @@ from lazyrag.ranking.mmr import mmr
 from lazyrag.read.scope import Collection, Reader
 from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, read
 from lazyrag.read.windows import is_window
-from lazyrag.retrieval.base import BaseRetriever, LazyStage, LoadedStage, OutputFormat, Query, check_retrievers
+from lazyrag.retrieval.base import (
+    BaseRetriever,
+    LazyStage,
+    LoadedStage,
+    OutputFormat,
+    Query,
+    check_retrievers,
+)
 from lazyrag.retrieval.hybrid import FeedbackRetriever, HybridRetriever
 from lazyrag.retrieval.reranker import Reranker, token_embedders
 from lazyrag.retrieval.retriever import validate_documents
@@ -58,25 +65,29 @@ _RERANK_TRIES = 3  # outside of a read, of nodes that change meanwhile
 
 
 class RetrievalChain(BaseRetriever[T_co]):
-    """A retriever and the steps behind it, as one retriever: rerankers, `AutoMerge`, `Windows`, `MMR`, own functions.
+    """A retriever and the steps behind it, as one retriever: rerankers, `AutoMerge`, `Windows`,
+    `MMR`, own functions.
 
-    All steps that read the Documents see one state of them. Rerankers read only the nodes and run outside of that read:
-    they do not delay changes of a Document, and do not run twice for nodes that have not changed. Use a chain wherever
-    a retriever is accepted: in a hybrid, in another chain.
+    All steps that read the Documents see one state of them. Rerankers read only the nodes and run
+    outside of that read: they do not delay changes of a Document, and do not run twice for nodes
+    that have not changed. Use a chain wherever a retriever is accepted: in a hybrid, in another
+    chain.
 
     Args:
-        retriever: A `Retriever`, a `HybridRetriever`, a chain, any callable (query, filters=None, topk=None) -> nodes.
+        retriever: A `Retriever`, a `HybridRetriever`, a chain, any callable (query, filters=None,
+            topk=None) -> nodes.
         steps: Callables (nodes, query) -> nodes, applied one after the other.
         topk: At most so many nodes in the end; None for all that the steps leave.
-        fetch: How many nodes the retriever returns. None: four times ``topk``, and at least 20, if there are steps,
-            which may drop some; else ``topk``; without a ``topk``, the retriever's own number.
+        fetch: How many nodes the retriever returns. None: four times ``topk``, and at least 20, if
+            there are steps, which may drop some; else ``topk``; without a ``topk``, the retriever's
+            own number.
         output_format: None or ``"node"``: nodes. ``"content"``: texts. ``"dict"``: the fields of a
             `lazyrag.data.result.Hit`.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
 
     Raises:
-        ConfigError: If the retriever or a step cannot be called as one, an argument is out of its range, or a step
-            expects that a higher score is better and a lower one is.
+        ConfigError: If the retriever or a step cannot be called as one, an argument is out of its
+            range, or a step expects that a higher score is better and a lower one is.
 
     Example:
         >>> from lazyrag import Document, Reranker, RetrievalChain, Retriever
@@ -126,10 +137,19 @@ class RetrievalChain(BaseRetriever[T_co]):
         self._set_retrievers(check_retrievers("RetrievalChain", [retriever]))
         for step in steps:
             is_step = callable(step) and not isinstance(step, type)
-            require(is_step, "Each step", step, "a callable (nodes, query) -> nodes, such as AutoMerge()")
+            require(
+                is_step,
+                "Each step",
+                step,
+                "a callable (nodes, query) -> nodes, such as AutoMerge()",
+            )
             if getattr(step, "output_format", None) is not None:
-                raise ConfigError(f"{step!r} returns no nodes. Set output_format= on the RetrievalChain instead.")
-            check_call(f"The step {_step_name(step)!r} cannot be called with (nodes, query)", step, [], "")
+                raise ConfigError(
+                    f"{step!r} returns no nodes. Set output_format= on the RetrievalChain instead."
+                )
+            check_call(
+                f"The step {_step_name(step)!r} cannot be called with (nodes, query)", step, [], ""
+            )
         _check_directions(self.retrievers[0].higher_is_better, steps)
         self._steps = steps
         self._set_topk(topk, is_optional=True)
@@ -145,11 +165,13 @@ class RetrievalChain(BaseRetriever[T_co]):
         *,
         embed_keys: Sequence[str] | None = None,
     ) -> RetrievalChain[list[DocNode]]:
-        """The chain that measured best on all judged sets together, for a Document with embeddings: docs/quality.md.
+        """The chain that measured best on all judged sets together, for a Document with embeddings:
+        docs/quality.md.
 
-        Hybrid search (`HybridRetriever.over`). Where the embedder gives token embeddings, as an `OnnxEmbedder` does,
-        then with feedback (`FeedbackRetriever`), and the best fifteen reranked by these token embeddings (MaxSim); that
-        embeds passages, some 20 ms each, which are cached in memory, or stored: ``OnnxEmbedder(token_cache=...)``.
+        Hybrid search (`HybridRetriever.over`). Where the embedder gives token embeddings, as an
+        `OnnxEmbedder` does, then with feedback (`FeedbackRetriever`), and the best fifteen reranked
+        by these token embeddings (MaxSim); that embeds passages, some 20 ms each, which are cached
+        in memory, or stored: ``OnnxEmbedder(token_cache=...)``.
 
         Args:
             doc: A Document, or several.
@@ -169,19 +191,24 @@ class RetrievalChain(BaseRetriever[T_co]):
             ['green tea', 'black coffee']
         """
         hybrid = HybridRetriever.over(doc, group_name, topk, embed_keys=embed_keys)
-        able = [token_embedders(document.reader.embedders(embed_keys)) for document in validate_documents(doc)]
+        able = [
+            token_embedders(document.reader.embedders(embed_keys))
+            for document in validate_documents(doc)
+        ]
         common = sorted(set(able[0]).intersection(*able[1:]))
         if not common:
             return RetrievalChain(hybrid, topk=topk)
         reranker = Reranker("MaxSimReranker", embed_key=common[0])
-        return RetrievalChain(FeedbackRetriever(hybrid, nodes=2), reranker, topk=topk, fetch=max(_RERANKED, topk))
+        return RetrievalChain(
+            FeedbackRetriever(hybrid, nodes=2), reranker, topk=topk, fetch=max(_RERANKED, topk)
+        )
 
     @property
     def higher_is_better(self) -> bool | None:
         """True behind a step that sets new scores, else as the retriever.
 
-        None where it was False and a step has no ``rescores``: it is unknown whether its scores are new. Such a chain
-        can be fused by ranks alone.
+        None where it was False and a step has no ``rescores``: it is unknown whether its scores are
+        new. Such a chain can be fused by ranks alone.
         """
         found = self.retrievers[0].higher_is_better
         for step in self._steps:
@@ -198,9 +225,10 @@ class RetrievalChain(BaseRetriever[T_co]):
     def answer(self, query: Query, finish: Callable[[LazyStage], R], *, reads: bool = False) -> R:
         """See `BaseRetriever.answer`.
 
-        A reranker may take seconds. So the read ends where one begins, and begins again behind it if a later step reads
-        Documents: nothing runs twice if they have not changed, and a reranker never runs twice for the same nodes.
-        Within the read of an outer retriever, and for nodes that change each time, all steps run in one read.
+        A reranker may take seconds. So the read ends where one begins, and begins again behind it
+        if a later step reads Documents: nothing runs twice if they have not changed, and a reranker
+        never runs twice for the same nodes. Within the read of an outer retriever, and for nodes
+        that change each time, all steps run in one read.
         """
         has_reranker = any(isinstance(step, Reranker) for step in self._steps)
         if not has_reranker or query.is_blank or not self.sources or is_reading(self.sources):
@@ -225,7 +253,9 @@ class RetrievalChain(BaseRetriever[T_co]):
         return read(self.sources, lambda snapshot: finish(self.run(query, snapshot)))
 
     def _prefix(self, query: Query, snapshot: Snapshot) -> tuple[LoadedStage, int, Any]:
-        """The stage in front of a reranker that has to run, its number, and the version of the Documents."""
+        """The stage in front of a reranker that has to run, its number, and the version of the
+        Documents.
+        """
         version, key = snapshot.version, (id(self), query.text)
         cached = query.memo.get(key)
         if cached is None or cached[0] != version:
@@ -261,7 +291,9 @@ class RetrievalChain(BaseRetriever[T_co]):
         earlier = self._earlier_stage(at, found, query)
         if earlier is not None:  # a copy: a stage that occurs twice has two places
             stage = copy.copy(earlier.record()) if query.is_explained else None
-            return LoadedStage(earlier.kind, earlier.name, earlier.nodes(), found.snapshot, stage=stage)
+            return LoadedStage(
+                earlier.kind, earlier.name, earlier.nodes(), found.snapshot, stage=stage
+            )
         earlier = _run_step(step, found, query)
         query.memo.setdefault((id(self), at, query.text), []).append((_identity(found), earlier))
         return earlier
@@ -282,7 +314,9 @@ class RetrievalChain(BaseRetriever[T_co]):
         return max(_FETCHED_AT_LEAST, _FETCHED_TIMES * limit) if self._steps else limit
 
 
-def _finish_in(finish: Callable[[LazyStage], R], last: LazyStage, version: Any, snapshot: Snapshot) -> tuple[R] | None:
+def _finish_in(
+    finish: Callable[[LazyStage], R], last: LazyStage, version: Any, snapshot: Snapshot
+) -> tuple[R] | None:
     """The result of a function for the last stage, if the Documents have not changed."""
     return (finish(last),) if snapshot.version == version else None
 
@@ -297,17 +331,25 @@ def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
     Raises:
         RetrievalError: If it raises, or returns something else than nodes.
     """
-    name, trace, origins = _step_name(step), getattr(step, "trace", None), getattr(step, "origins", None)
+    name, trace, origins = (
+        _step_name(step),
+        getattr(step, "trace", None),
+        getattr(step, "origins", None),
+    )
     if query.is_explained and callable(trace):
         with errors_of(f"The step {name!r}", RetrievalError):
             traced = trace(found.record(), query.text)
-        return LoadedStage.of(validate_stage(traced, f"The trace of the step {name!r}"), found.snapshot)
+        return LoadedStage.of(
+            validate_stage(traced, f"The trace of the step {name!r}"), found.snapshot
+        )
     begun = time.perf_counter()
     with errors_of(f"The step {name!r}", RetrievalError):
         nodes: Any = step(list(found.nodes()), query.text)
     seconds = time.perf_counter() - begun
     if not is_list_of(nodes, DocNode):
-        raise RetrievalError(f"The step {name!r} must return a list of nodes; it returned {nodes!r:.80}.")
+        raise RetrievalError(
+            f"The step {name!r} must return a list of nodes; it returned {nodes!r:.80}."
+        )
     return LoadedStage(
         _step_kind(step),
         name,
@@ -335,7 +377,11 @@ def _step_settings(step: Any) -> Mapping[str, Any]:
     settings = getattr(step, "settings", None)
     if isinstance(settings, Mapping):
         return settings
-    values = {field.name: getattr(step, field.name) for field in fields(step)} if is_dataclass(step) else {}
+    values = (
+        {field.name: getattr(step, field.name) for field in fields(step)}
+        if is_dataclass(step)
+        else {}
+    )
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -351,8 +397,10 @@ def _check_directions(direction: bool | None, steps: Sequence[Step]) -> None:
     """Refuse a step that expects that a higher score is better, where a lower one is.
 
     Args:
-        direction: Whether a higher score of the retriever's nodes is better; None where that is unknown.
-        steps: The steps. The attribute ``descend`` of a step is how it reads the scores; None: not at all.
+        direction: Whether a higher score of the retriever's nodes is better; None where that is
+            unknown.
+        steps: The steps. The attribute ``descend`` of a step is how it reads the scores; None: not
+            at all.
 
     Raises:
         ConfigError: Naming the step.
@@ -361,8 +409,9 @@ def _check_directions(direction: bool | None, steps: Sequence[Step]) -> None:
         if direction is False and getattr(step, "descend", None) is True:
             setting = "weight=1, or fusion='rrf'" if isinstance(step, Reranker) else "descend=False"
             raise ConfigError(
-                f"The step {_step_name(step)!r} expects a higher score to be better; of the retriever a lower one is. "
-                f"Set {setting} on the step, or put a Reranker before it, which sets new scores."
+                f"The step {_step_name(step)!r} expects a higher score to be better; of the"
+                f" retriever a lower one is. Set {setting} on the step, or put a Reranker before"
+                " it, which sets new scores."
             )
         direction = _direction_behind(direction, step)
 
@@ -378,10 +427,11 @@ def auto_merge(
 ) -> list[DocNode]:
     r"""Replace hits by their parent where enough of its children were found, level by level.
 
-    It begins at the deepest group. Children of one parent and one group are replaced by the parent if there are at
-    least ``least`` of them among the nodes, and they are at least that ``ratio`` of all its visible children of that
-    group. Parents count for their own parents in turn. A node and its ancestor are never both in the result: every hit
-    is in the result or below a node of it. A second call changes nothing.
+    It begins at the deepest group. Children of one parent and one group are replaced by the parent
+    if there are at least ``least`` of them among the nodes, and they are at least that ``ratio`` of
+    all its visible children of that group. Parents count for their own parents in turn. A node and
+    its ancestor are never both in the result: every hit is in the result or below a node of it. A
+    second call changes nothing.
 
     Args:
         nodes: The result of a retriever or reranker, of any groups and Documents.
@@ -391,12 +441,13 @@ def auto_merge(
         descend: Whether a higher score is better, as ``descend`` of the similarity.
 
     Returns:
-        Nodes, best first, ties by uid; those without a score last. A parent has the best score of the nodes that it
-        represents, and their uids as its `DocNode.merged_from`. Other nodes stay the same.
+        Nodes, best first, ties by uid; those without a score last. A parent has the best score of
+        the nodes that it represents, and their uids as its `DocNode.merged_from`. Other nodes stay
+        the same.
 
     Raises:
-        ConfigError: If an argument is out of its range, a node belongs to no Document, or nodes of one Document come
-            through views with different filters.
+        ConfigError: If an argument is out of its range, a node belongs to no Document, or nodes of
+            one Document come through views with different filters.
         NotRegisteredError: If a Document of the nodes has no group ``up_to``.
         StaleNodeError: If a node is not in the live tree any more.
 
@@ -411,7 +462,9 @@ def auto_merge(
         [('sentence', 'Tea. '), ('line', 'Green tea. White tea. Coffee.')]
     """
     rule = _Rule(
-        validate_number("ratio", ratio, "a share of a parent's children above 0 and up to 1", _is_share),
+        validate_number(
+            "ratio", ratio, "a share of a parent's children above 0 and up to 1", _is_share
+        ),
         validate_integer("least", least, 1),
         None if up_to is None else group_name(up_to),
         higher_is_better=validate_boolean("descend", descend),
@@ -422,7 +475,10 @@ def auto_merge(
         reader = _reader(node)
         first = readers.setdefault(id(reader.document_token), reader)
         if first.scope != reader.scope:
-            raise ConfigError(f"Nodes come through different filters of a Document: {first.scope!r}, {reader.scope!r}.")
+            raise ConfigError(
+                f"Nodes come through different filters of a Document: {first.scope!r},"
+                f" {reader.scope!r}."
+            )
 
     def merge(snapshot: Snapshot) -> list[DocNode]:
         merged = []
@@ -510,8 +566,12 @@ class _Merging:
     def add(self, node: DocNode) -> None:
         """Add a hit; of duplicates the best."""
         old = self._found.get(node.uid)
-        if old is None or (old.score != node.score and self._rule.best([old.score, node.score]) == node.score):
-            self._found[node.uid] = _MergedNode(node.segment, node.score, node, node.merged_from, is_hit=True)
+        if old is None or (
+            old.score != node.score and self._rule.best([old.score, node.score]) == node.score
+        ):
+            self._found[node.uid] = _MergedNode(
+                node.segment, node.score, node, node.merged_from, is_hit=True
+            )
 
     def merged(self) -> list[DocNode]:
         """The nodes, replaced by parents level by level."""
@@ -522,9 +582,14 @@ class _Merging:
                 self._lift(children)
         groups = {item.segment.group for item in self._found.values()}
         for found in sorted(self._found.values(), key=self._depth, reverse=True):
-            self._absorb(self._found[found.segment.uid], groups)  # which may have absorbed others meanwhile
+            # which may have absorbed others meanwhile
+            self._absorb(self._found[found.segment.uid], groups)
         return [
-            item.given if item.given is not None else self._snapshot.hit(item.segment, item.score, item.merged_from)
+            (
+                item.given
+                if item.given is not None
+                else self._snapshot.hit(item.segment, item.score, item.merged_from)
+            )
             for item in self._found.values()
         ]
 
@@ -543,16 +608,21 @@ class _Merging:
         """Replace children by their parent if there are enough of them."""
         group = children[0].segment.group
         line = self._line(group)
-        if len(children) < self._rule.least or (self._rule.up_to is not None and self._rule.up_to not in line[1:]):
+        if len(children) < self._rule.least or (
+            self._rule.up_to is not None and self._rule.up_to not in line[1:]
+        ):
             return
         parent = self._snapshot.parent(children[0].segment)
         if parent is None or not self._snapshot.sees(parent):
             return
-        siblings = self._snapshot.children_up_to(parent, group, int(len(children) / self._rule.ratio) + 1)
+        siblings = self._snapshot.children_up_to(
+            parent, group, int(len(children) / self._rule.ratio) + 1
+        )
         if siblings is None:
             return
         all_uids = {sibling.uid for sibling in siblings}
-        children = [child for child in children if child.segment.uid in all_uids]  # a merged window is no child
+        # a merged window is no child
+        children = [child for child in children if child.segment.uid in all_uids]
         if len(children) >= self._rule.least and len(children) / len(all_uids) >= self._rule.ratio:
             self._replace(children, parent)
 
@@ -564,7 +634,11 @@ class _Merging:
                 self._replace([found], above)
                 return
             # Further up are complete documents, which take long to read.
-            above = None if groups.isdisjoint(self._line(above.group)[1:]) else self._snapshot.parent(above)
+            above = (
+                None
+                if groups.isdisjoint(self._line(above.group)[1:])
+                else self._snapshot.parent(above)
+            )
 
     def _replace(self, lower: list[_MergedNode], segment: Segment) -> None:
         present = self._found.get(segment.uid)
@@ -574,12 +648,15 @@ class _Merging:
         uids = [*present.merged_from, *(uid for child in lower for uid in child.stands_for)]
         for child in lower:
             del self._found[child.segment.uid]
-        self._found[segment.uid] = _MergedNode(segment, score, None, tuple(dict.fromkeys(uids)), is_hit=present.is_hit)
+        self._found[segment.uid] = _MergedNode(
+            segment, score, None, tuple(dict.fromkeys(uids)), is_hit=present.is_hit
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class AutoMerge:
-    """Chain step that replaces nodes by their parent where enough of its children were found: see `auto_merge`.
+    """Chain step that replaces nodes by their parent where enough of its children were found: see
+    `auto_merge`.
 
     Args:
         ratio: Share of a parent's children in (0, 1].
@@ -606,14 +683,18 @@ class AutoMerge:
 
     def __call__(self, nodes: Sequence[DocNode], query: str = "") -> list[DocNode]:  # noqa: ARG002  a step's query
         """Merge nodes; see `auto_merge`."""
-        return auto_merge(nodes, ratio=self.ratio, least=self.least, up_to=self.up_to, descend=self.descend)
+        return auto_merge(
+            nodes, ratio=self.ratio, least=self.least, up_to=self.up_to, descend=self.descend
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Chain step that adds to each node its neighbours in its group and document: see `Document.window`.
+    """Chain step that adds to each node its neighbours in its group and document: see
+    `Document.window`.
 
-    Windows that overlap or touch are joined; a window has the place and score of the best of its nodes.
+    Windows that overlap or touch are joined; a window has the place and score of the best of its
+    nodes.
 
     Args:
         before: How many neighbours before each node, at least 0.
@@ -649,18 +730,30 @@ class Windows:
         for at, node in enumerate(nodes):
             if is_window(node):
                 merged = f"a merged window of {len(node.merged_from)} nodes has no neighbours"
-                raise ConfigError(f"{node!r}: {merged}. Use one Windows with larger numbers, or merge=False first.")
+                raise ConfigError(
+                    f"{node!r}: {merged}. Use one Windows with larger numbers, or merge=False"
+                    " first."
+                )
             by_tree.setdefault(id(_reader(node).document_token), []).append(at)
         found: list[tuple[int, list[DocNode]]] = []
         for positions in by_tree.values():
             own = [nodes[at] for at in positions]
-            found += [(positions[rank], window) for rank, window in _reader(own[0]).read(partial(self._windows, own))]
-        return [node for _, window in sorted(found, key=lambda placed: placed[0]) for node in window]
+            found += [
+                (positions[rank], window)
+                for rank, window in _reader(own[0]).read(partial(self._windows, own))
+            ]
+        return [
+            node for _, window in sorted(found, key=lambda placed: placed[0]) for node in window
+        ]
 
-    def _windows(self, nodes: Sequence[DocNode], snapshot: LocalSnapshot) -> list[tuple[int, list[DocNode]]]:
+    def _windows(
+        self, nodes: Sequence[DocNode], snapshot: LocalSnapshot
+    ) -> list[tuple[int, list[DocNode]]]:
         return snapshot.windows(nodes, self.before, self.after, merge=self.merge)
 
-    def origins(self, given: Sequence[DocNode], gave: Sequence[DocNode]) -> dict[DocNode, tuple[DocNode, ...]]:
+    def origins(
+        self, given: Sequence[DocNode], gave: Sequence[DocNode]
+    ) -> dict[DocNode, tuple[DocNode, ...]]:
         """For each neighbour the nodes in whose windows it is."""
         beside: dict[tuple[Any, ...], list[DocNode]] = {}
         for node in given:
@@ -678,18 +771,24 @@ class Windows:
 
 
 def _location(node: DocNode) -> tuple[Any, ...]:
-    return None if node.reader is None else id(node.reader.document_token), node.document_id, node.group
+    return (
+        None if node.reader is None else id(node.reader.document_token),
+        node.document_id,
+        node.group,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class MMR:
     """Chain step for diversity: maximal marginal relevance, see `lazyrag.ranking.mmr.mmr`.
 
-    The vector of a node is the stored one; the text of a node without one, such as a merged window or a node of a group
-    without embeddings, is embedded by its Document. Blank texts are unlike all others.
+    The vector of a node is the stored one; the text of a node without one, such as a merged window
+    or a node of a group without embeddings, is embedded by its Document. Blank texts are unlike all
+    others.
 
     Args:
-        lam: From 0 to 1: the weight of the incoming score, brought to [0, 1]; the rest is the weight of diversity.
+        lam: From 0 to 1: the weight of the incoming score, brought to [0, 1]; the rest is the
+            weight of diversity.
         embed_key: The embed key whose vectors are compared; None where there is only one.
         topk: At most so many nodes; None for all, in another order.
         descend: Whether a higher incoming score is better. Of the new scores it always is.
@@ -698,7 +797,8 @@ class MMR:
         ConfigError: If an argument is out of its range.
 
     Source:
-        Carbonell, Goldstein: The Use of MMR, Diversity-Based Reranking, SIGIR 1998, doi:10.1145/290941.291025.
+        Carbonell, Goldstein: The Use of MMR, Diversity-Based Reranking, SIGIR 1998,
+            doi:10.1145/290941.291025.
 
     Example:
         >>> one = DocNode(text="one", embeddings={"e": [1, 0]}, score=3)
@@ -723,8 +823,8 @@ class MMR:
         """Return the chosen nodes with their marginal relevance as score, best first.
 
         Raises:
-            ConfigError: If there are several embed keys and none is named, or a node has none; if vectors differ in
-                length or kind.
+            ConfigError: If there are several embed keys and none is named, or a node has none; if
+                vectors differ in length or kind.
             RetrievalError: If a node has no score.
             EmbeddingError: If a text cannot be embedded.
         """
@@ -737,7 +837,9 @@ class MMR:
         return [distinct[at].with_score(score) for (_, at), score in chosen]
 
     def _vectors(self, nodes: Sequence[DocNode]) -> list[Embedding | None]:
-        """A vector for each node; None for a blank text. The stored ones of a Document are read together."""
+        """A vector for each node; None for a blank text. The stored ones of a Document are read
+        together.
+        """
         by_source: dict[tuple[int, str], list[DocNode]] = {}
         for node in nodes:
             by_source.setdefault((id(node.reader), self._key(node)), []).append(node)
@@ -745,26 +847,40 @@ class MMR:
         for (_, key), own in by_source.items():
             reader = own[0].reader
             if isinstance(reader, Reader):
-                vectors.update(zip(own, reader.vectors_of([node.segment for node in own], key), strict=True))
+                vectors.update(
+                    zip(own, reader.vectors_of([node.segment for node in own], key), strict=True)
+                )
             else:
                 vectors.update((node, node.embeddings.get(key)) for node in own)
             missing = [node for node in own if vectors[node] is None and node.get_text().strip()]
             if not missing:
                 continue
             if not isinstance(reader, Reader):
-                raise ConfigError(f"MMR needs vectors; {missing[0]!r} belongs to no Document and has none as {key!r}.")
+                raise ConfigError(
+                    f"MMR needs vectors; {missing[0]!r} belongs to no Document and has none as"
+                    f" {key!r}."
+                )
             [embedder] = reader.embedders([key])
-            vectors.update(zip(missing, embedder.embed([node.get_text() for node in missing]), strict=True))
+            vectors.update(
+                zip(missing, embedder.embed([node.get_text() for node in missing]), strict=True)
+            )
         return [vectors[node] for node in nodes]
 
     def _key(self, node: DocNode) -> str:
         if self.embed_key is not None:
             return self.embed_key
         reader = node.reader
-        keys = [own.key for own in reader.embedders(None)] if isinstance(reader, Reader) else list(node.embeddings)
+        keys = (
+            [own.key for own in reader.embedders(None)]
+            if isinstance(reader, Reader)
+            else list(node.embeddings)
+        )
         if len(keys) != 1:
             names = known_names("", keys) if keys else "It has none at all."
-            raise ConfigError(f"MMR(embed_key=None) needs nodes with one embed key; {node!r} has {len(keys)}. {names}")
+            raise ConfigError(
+                f"MMR(embed_key=None) needs nodes with one embed key; {node!r} has {len(keys)}."
+                f" {names}"
+            )
         return keys[0]
 
 
@@ -777,14 +893,23 @@ def _check_alike(nodes: Sequence[DocNode], vectors: Sequence[Embedding | None]) 
     }
     if len(kinds) > 1:
         listed = ", and ".join(f"{node!r} has {kind}" for kind, node in kinds.items())
-        raise ConfigError(f"MMR compares vectors of one model: {listed}. Pass embed_key=, or nodes of one Document.")
+        raise ConfigError(
+            f"MMR compares vectors of one model: {listed}. Pass embed_key=, or nodes of one"
+            " Document."
+        )
 
 
 def _rows(vectors: Sequence[Embedding | None]) -> list[NDArray[np.float64]]:
-    """Vectors as rows of one length, zeros where there is none; sparse ones over the dimensions that they have."""
+    """Vectors as rows of one length, zeros where there is none; sparse ones over the dimensions
+    that they have.
+    """
     sparse = [vector for vector in vectors if isinstance(vector, dict)]
     columns = {dimension: at for at, dimension in enumerate(sorted({*chain.from_iterable(sparse)}))}
-    length = len(columns) if sparse else next((len(vector) for vector in vectors if vector is not None), 0)
+    length = (
+        len(columns)
+        if sparse
+        else next((len(vector) for vector in vectors if vector is not None), 0)
+    )
     rows = [np.zeros(length) for _ in vectors]
     for row, vector in zip(rows, vectors, strict=True):
         if isinstance(vector, dict):
@@ -796,14 +921,16 @@ def _rows(vectors: Sequence[Embedding | None]) -> list[NDArray[np.float64]]:
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """Chain step that collapses near-duplicates: of nodes with nearly the same text only the first, the best, stays.
+    """Chain step that collapses near-duplicates: of nodes with nearly the same text only the first,
+    the best, stays.
 
-    Texts are compared without regard to case and white space. Scores and order stay the same. To find near-duplicates
-    of a whole group, use `Document.near_duplicates`.
+    Texts are compared without regard to case and white space. Scores and order stay the same. To
+    find near-duplicates of a whole group, use `Document.near_duplicates`.
 
     Args:
-        threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes. 0.8 allows about one
-            replaced word in 20, or one Chinese letter in 40; 1 only other case and white space.
+        threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes.
+            0.8 allows about one replaced word in 20, or one Chinese letter in 40; 1 only other case
+            and white space.
 
     Raises:
         ConfigError: If the threshold is out of its range.
@@ -830,11 +957,13 @@ class Distinct:
 class ScoreThreshold:
     """Chain step that drops nodes whose score is worse than a bound; an equal score stays.
 
-    The scale is that of the stage before: a cosine, a BM25 score, a fused score, a reranker's score.
+    The scale is that of the stage before: a cosine, a BM25 score, a fused score, a reranker's
+    score.
 
     Args:
         score: The bound; None for none.
-        of_best: The bound as a share in (0, 1] of the best score among the nodes, which must be above 0.
+        of_best: The bound as a share in (0, 1] of the best score among the nodes, which must be
+            above 0.
         descend: Whether a higher score is better; ``of_best`` needs that.
 
     Raises:
@@ -857,7 +986,10 @@ class ScoreThreshold:
     def __post_init__(self) -> None:
         validate_boolean("descend", self.descend)
         if self.score is None and self.of_best is None:
-            raise ConfigError("ScoreThreshold needs a bound: score=0.3, or of_best=0.5 for half of the best score.")
+            raise ConfigError(
+                "ScoreThreshold needs a bound: score=0.3, or of_best=0.5 for half of the best"
+                " score."
+            )
         if self.score is not None:
             validate_number("score", self.score, "a number", lambda value: not math.isnan(value))
         if self.of_best is not None:
@@ -868,14 +1000,17 @@ class ScoreThreshold:
         """Return the nodes that are good enough, in their order.
 
         Raises:
-            RetrievalError: If a node has no score, or with ``of_best`` the best score is not above 0.
+            RetrievalError: If a node has no score, or with ``of_best`` the best score is not above
+                0.
         """
         scores = [_score("ScoreThreshold", node) for node in nodes]
         bounds = [] if self.score is None else [self.score]
         if self.of_best is not None and scores:
             best = max((score for score in scores if not math.isnan(score)), default=math.nan)
             if not best > 0:
-                raise RetrievalError(f"of_best={self.of_best} needs a best score above 0; it is {best!r}.")
+                raise RetrievalError(
+                    f"of_best={self.of_best} needs a best score above 0; it is {best!r}."
+                )
             bounds.append(self.of_best * best)
         return [
             node
@@ -886,5 +1021,8 @@ class ScoreThreshold:
 
 def _score(step: str, node: DocNode) -> float:
     if node.score is None:
-        raise RetrievalError(f"{step} needs nodes with scores; {node!r} has none. Put it behind a step that sets them.")
+        raise RetrievalError(
+            f"{step} needs nodes with scores; {node!r} has none. Put it behind a step that sets"
+            " them."
+        )
     return node.score

@@ -10,7 +10,13 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.node import DocNode
 from lazyrag.errors import ConfigError, GenerationError, LazyRAGError, RetrievalError, errors_of
-from lazyrag.models.chat import ChatCallable, UnreadableAnswerError, as_chat_model, conversation_text, visible
+from lazyrag.models.chat import (
+    ChatCallable,
+    UnreadableAnswerError,
+    as_chat_model,
+    conversation_text,
+    visible,
+)
 from lazyrag.models.protocols import ChatModel, ChatOptions, Message
 from lazyrag.models.structured_output import find_json
 from lazyrag.read.snapshot import Snapshot
@@ -32,41 +38,48 @@ from lazyrag.validation import (
 RewritingTask: TypeAlias = Literal["rephrase", "split", "passage"]
 PROMPTS: Mapping[tuple[str, str], str] = {
     ("rephrase", "en"): (
-        "Write {n} other ways to ask the question below, for a search engine. Use other words where there are any, "
-        "keep names and numbers as they are, and do not answer it. Write one on each line and nothing else.\n\n"
-        "Question: {query}"
+        "Write {n} other ways to ask the question below, for a search engine. Use other words where"
+        " there are any, keep names and numbers as they are, and do not answer it. Write one on"
+        " each line and nothing else.\n\nQuestion: {query}"
     ),
     ("rephrase", "zh"): (
-        "请为搜索引擎把下面的问题换成 {n} 种不同的问法。尽量换用别的词语，名称和数字保持原样，不要回答问题。"
+        "请为搜索引擎把下面的问题换成 {n} 种不同的问法。尽量换用别的词语，名称和数字保持原样，"
+        "不要回答问题。"
         "每行写一个，不要写别的内容。\n\n问题：{query}"
     ),
     ("split", "en"): (
-        "Take the question below apart into at most {n} simpler questions that can be searched one by one and that "
-        "together answer it. Each must be clear by itself. Write one on each line and nothing else; where it is "
-        "simple already, repeat it.\n\nQuestion: {query}"
+        "Take the question below apart into at most {n} simpler questions that can be searched one"
+        " by one and that together answer it. Each must be clear by itself. Write one on each line"
+        " and nothing else; where it is simple already, repeat it.\n\nQuestion: {query}"
     ),
     ("split", "zh"): (
         "把下面的问题拆成最多 {n} 个可以分别检索的简单问题，合起来能回答原问题。每个问题都要能单独看懂。"
         "每行写一个，不要写别的内容；如果问题已经很简单，就照抄一遍。\n\n问题：{query}"
     ),
     ("passage", "en"): (
-        "Write a short passage, as it might stand in a handbook, that answers the question below. Write the passage "
-        "alone, in two or three sentences.\n\nQuestion: {query}"
+        "Write a short passage, as it might stand in a handbook, that answers the question below."
+        " Write the passage alone, in two or three sentences.\n\nQuestion: {query}"
     ),
-    ("passage", "zh"): (
-        "写一小段可能出现在手册中的文字来回答下面的问题。只写这段文字，两三句话即可。\n\n问题：{query}"
+    (
+        "passage",
+        "zh",
+    ): (
+        "写一小段可能出现在手册中的文字来回答下面的问题。只写这段文字，两三句话即可。"
+        "\n\n问题：{query}"
     ),
 }
 """The built-in prompts, by task and language."""
 STANDALONE_PROMPTS: Mapping[str, str] = {
     "en": (
-        "Rewrite the last question of the conversation below for a search engine, so that it is clear without the "
-        "conversation: replace words that refer back by what they mean, add the subject where it is missing, and keep "
-        "names and numbers as they are. If it is clear already, repeat it. Do not answer it. Write the question alone."
-        "\n\nConversation:\n\n{history}\n\nLast question: {query}"
+        "Rewrite the last question of the conversation below for a search engine, so that it is"
+        " clear without the conversation: replace words that refer back by what they mean, add the"
+        " subject where it is missing, and keep names and numbers as they are. If it is clear"
+        " already, repeat it. Do not answer it. Write the question"
+        " alone.\n\nConversation:\n\n{history}\n\nLast question: {query}"
     ),
     "zh": (
-        "请为搜索引擎改写下面对话中的最后一个问题，使它脱离对话也能看懂：把指代前文的词换成所指的内容，补上省略的主语，"
+        "请为搜索引擎改写下面对话中的最后一个问题，"
+        "使它脱离对话也能看懂：把指代前文的词换成所指的内容，补上省略的主语，"
         "名称和数字保持原样。如果它本身已经清楚，就照抄一遍。不要回答问题，只写改写后的问题。"
         "\n\n对话：\n\n{history}\n\n最后一个问题：{query}"
     ),
@@ -76,7 +89,8 @@ STANDALONE_PROMPTS: Mapping[str, str] = {
 _PARAMETERS = "retriever rewrite n fusion_method topk depth".split()
 
 _BEGINS_JSON = re.compile(r"(?:\A|\n|[:：])[ \t]*[\[{［｛]|[\]}］｝]`*\s*\Z")
-"""JSON in an answer: at the beginning of a line, after a colon, or at the end; not inside a sentence."""
+"""JSON in an answer: at the beginning of a line, after a colon, or at the end; not inside a
+sentence."""
 _EDGES = " \t\r\n*_`\"'“”‘’「」『』"
 _LABEL = re.compile(
     r"(?:(?:rephrased |rewritten |standalone |last |sub-?)?(?:q(?:uer(?:y|ies)|uestions?)?|search)"
@@ -87,20 +101,25 @@ _LABEL = re.compile(
 """A label before a question, at its beginning alone: ``FAQ: `` is part of one."""
 
 _KEY = re.compile(
-    r"(?:(?:re)?phrased|rewritten|sub)?[ _-]?(?:q|query|question|text|wording|子?问题|查询|问法|问)[ _-]?\d{0,3}"
+    r"(?:(?:re)?phrased|rewritten|sub)?["
+    r" _-]?(?:q|query|question|text|wording|子?问题|查询|问法|问)[ _-]?\d{0,3}"
     r"|[^\W\d_]{0,40}[ _-]?\d{1,3}",
     re.IGNORECASE,
 )
 _REFUSAL = re.compile(
-    r"(?:i['’]m |i am |we['’]re |we are )?(?:very |so |deeply )?sorry[,.;:!—]|i apologi[sz]e\b|unfortunately, i\b"
+    r"(?:i['’]m |i am |we['’]re |we are )?(?:very |so |deeply )?sorry[,.;:!—]|i"
+    r" apologi[sz]e\b|unfortunately, i\b"
     r"|(?:as an ai|as a language model)\b"
-    r"|i (?:cannot|can['’]t|can not|won['’]t|am (?:unable|not able) to|['’]m (?:unable|not able) to) "
+    r"|i (?:cannot|can['’]t|can not|won['’]t|am (?:unable|not able) to|['’]m (?:unable|not able)"
+    r" to) "
     r"(?:help|assist|answer|provide|rephrase|rewrite|comply|fulfil|do (?:that|this))"
-    r"|(?:很|非常|十分)?(?:抱歉|对不起)[，,。！!；;]|我(?:无法|不能|没法)(?:回答|提供|帮|协助|改写|满足|完成)|作为一?[个名]?(?:AI|人工智能|语言模型)",
+    r"|(?:很|非常|十分)?(?:抱歉|对不起)[，,。"
+    r"！!；;]|我(?:无法|不能|没法)(?:回答|提供|帮|协助|改写|满足|完成)|作为一?[个名]?(?:AI|人工智能|语言模型)",
     re.IGNORECASE,
 )
 _CHATTER = re.compile(
-    r"(?:sure|certainly|of course|absolutely|okay|ok|got it|great question|no problem|好的|当然(?:可以)?|没问题)"
+    r"(?:sure|certainly|of course|absolutely|okay|ok|got it|great question|no"
+    r" problem|好的|当然(?:可以)?|没问题)"
     r"[ \t]*(?:[!.,。！，~～].{0,120})?"
     r"|(?:(?:i )?hope (?:this|these|that|it)\b|let me know\b|feel free\b).*"
     r"|(?:希望(?:这|以上|对[您你]|能)|如[果需有].{0,20}(?:告诉我|告知|随时)).*",
@@ -110,12 +129,13 @@ _CHATTER = re.compile(
 
 @known_arguments
 class QueryRewriter:
-    r"""Rewrites a question with a chat model, for `MultiQueryRetriever` and other searches with several queries.
+    r"""Rewrites a question with a chat model, for `MultiQueryRetriever` and other searches with
+    several queries.
 
     Args:
         model: A `ChatModel`, or a callable from a text to a text.
-        task: ``"rephrase"``: other wordings. ``"split"``: simpler questions that together answer it. ``"passage"``: one
-            passage that would answer it, to search by its embedding (HyDE).
+        task: ``"rephrase"``: other wordings. ``"split"``: simpler questions that together answer
+            it. ``"passage"``: one passage that would answer it, to search by its embedding (HyDE).
         n: At most so many texts; a passage is always one.
         prompt: Instead of the built-in one: a text with ``{query}`` in it, and perhaps ``{n}``.
         language: Of the built-in prompt; ``"auto"`` is the question's: Chinese or English.
@@ -125,7 +145,8 @@ class QueryRewriter:
         ConfigError: If an argument is out of its range, or the prompt names no ``{query}``.
 
     Source:
-        Passages: Gao, Ma, Lin, Callan: Precise Zero-Shot Dense Retrieval without Relevance Labels, ACL 2023,
+        Passages: Gao, Ma, Lin, Callan: Precise Zero-Shot Dense Retrieval without Relevance Labels,
+            ACL 2023,
         doi:10.18653/v1/2023.acl-long.99.
 
     Example:
@@ -163,7 +184,9 @@ class QueryRewriter:
         Raises:
             GenerationError: If the model fails, or its answer has no text.
         """
-        language = self._language if self._language != "auto" else "zh" if is_chinese(query) else "en"
+        language = (
+            self._language if self._language != "auto" else "zh" if is_chinese(query) else "en"
+        )
         template = self._prompt or PROMPTS[self._task, language]
         choice = self._model.chat(template.format(query=query, n=self._n), self._options).choices[0]
         try:
@@ -173,13 +196,15 @@ class QueryRewriter:
             return ([text for text in found if _folded(text) != _folded(query)] or found)[: self._n]
         except UnreadableAnswerError as exc:
             raise GenerationError(
-                f"The chat model's answer to the question {query!r:.60} cannot be used: {exc}. Try again, or use "
-                "another model."
+                f"The chat model's answer to the question {query!r:.60} cannot be used: {exc}. Try"
+                " again, or use another model."
             ) from exc
 
 
 def standalone_prompt(query: str, history: Sequence[Message]) -> str:
-    """Return the prompt for a chat model to write a question as a query that is clear without the conversation."""
+    """Return the prompt for a chat model to write a question as a query that is clear without the
+    conversation.
+    """
     template = STANDALONE_PROMPTS["zh" if is_chinese(query) else "en"]
     return template.format(history=conversation_text(history), query=query)
 
@@ -206,7 +231,9 @@ def read_queries(answer: str, is_cut: bool = False) -> list[str]:
     if _BEGINS_JSON.search(text) and find_json(text, _is_json) is not None:
         found = find_json(text, lambda value: bool(_texts_in(value)))
         if found is None:
-            raise UnreadableAnswerError("it is JSON without a list of texts, or of objects with a 'query'")
+            raise UnreadableAnswerError(
+                "it is JSON without a list of texts, or of objects with a 'query'"
+            )
         return _distinct(_texts_in(found.value))
     lines = list_items(text) or _bare_lines(text)
     return _distinct(lines[:-1] if is_cut and len(lines) > 1 else lines)
@@ -228,11 +255,17 @@ def _is_json(value: Any) -> bool:
 
 
 def _texts_in(value: Any) -> list[str]:
-    """The texts of a list, of the only list in a mapping, or of a mapping by its keys; nested ones likewise."""
+    """The texts of a list, of the only list in a mapping, or of a mapping by its keys; nested ones
+    likewise.
+    """
     if isinstance(value, Mapping):
         lists = [item for item in value.values() if isinstance(item, list)]
         inner = [item for item in value.values() if isinstance(item, Mapping)]
-        value = lists[0] if len(lists) == 1 else _under_keys(value) or (inner if len(inner) == 1 else [])
+        value = (
+            lists[0]
+            if len(lists) == 1
+            else _under_keys(value) or (inner if len(inner) == 1 else [])
+        )
     return [text for text in _flat(value) if any(map(str.isalnum, text))]
 
 
@@ -276,15 +309,15 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
 
     Args:
         retriever: Any retriever of nodes.
-        rewrite: A callable from the question to a list of queries; or a `ChatModel`, which writes other wordings (see
-            `QueryRewriter` for other tasks and prompts).
+        rewrite: A callable from the question to a list of queries; or a `ChatModel`, which writes
+            other wordings (see `QueryRewriter` for other tasks and prompts).
         n: At most so many queries beside the question.
         fusion_method: Name of a registered fusion.
         topk: At most so many nodes.
-        depth: How many nodes of each query are fused; None: 4 x topk, and at least 50. Where you set neither:
-            the retriever's own ``topk``, if it has one.
-        fusion_kw: Keywords of the fusion, but no weights, nor lists of a value for each ranking: the number of queries
-            varies.
+        depth: How many nodes of each query are fused; None: 4 x topk, and at least 50. Where you
+            set neither: the retriever's own ``topk``, if it has one.
+        fusion_kw: Keywords of the fusion, but no weights, nor lists of a value for each ranking:
+            the number of queries varies.
 
     Raises:
         NotRegisteredError: If there is no such fusion.
@@ -316,7 +349,9 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         self._set_retrievers(check_retrievers("MultiQueryRetriever", [retriever]))
         [self._retriever] = self.retrievers
         self._n = validate_integer("n", n, 1)
-        self._rewrite: Callable[[str], Any] = QueryRewriter(rewrite, n=n) if isinstance(rewrite, ChatModel) else rewrite
+        self._rewrite: Callable[[str], Any] = (
+            QueryRewriter(rewrite, n=n) if isinstance(rewrite, ChatModel) else rewrite
+        )
         expected = "a callable from a question to a list of queries, or a ChatModel"
         require(callable(self._rewrite), "rewrite", rewrite, expected)
         if "weights" in fusion_kw:
@@ -327,8 +362,8 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
             self._fusing.try_out(3)
         except LazyRAGError as exc:
             raise ConfigError(
-                f"The keywords {fusion_kw!r:.80} fit a certain number of queries, and that number varies. Pass values "
-                "for any number of queries."
+                f"The keywords {fusion_kw!r:.80} fit a certain number of queries, and that number"
+                " varies. Pass values for any number of queries."
             ) from exc
         self._fusing.check_directions([self._retriever.higher_is_better])
         self._set_topk(topk)
@@ -347,7 +382,9 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         with errors_of(f"The rewriting of {query!r:.60}", RetrievalError):
             given = self._rewrite(query)
         if not is_list_of(given, str):
-            raise RetrievalError(f"The rewriting of {query!r:.60} must return a list of texts; got {given!r:.80}.")
+            raise RetrievalError(
+                f"The rewriting of {query!r:.60} must return a list of texts; got {given!r:.80}."
+            )
         found = {_folded(query): query}
         for text in given:
             if text.strip():
@@ -364,7 +401,9 @@ class MultiQueryRetriever(BaseRetriever[list[DocNode]]):
         limit = self._limit(query)
         depth = self._fused_depth(limit)
         queries, seconds = self._rewritten(query)
-        inputs = [self._retriever.run_part(replace(query, text=text), snapshot, depth) for text in queries]
+        inputs = [
+            self._retriever.run_part(replace(query, text=text), snapshot, depth) for text in queries
+        ]
         directions = [self._retriever.higher_is_better] * len(inputs)
         fused = self._fusing.fused("queries", inputs, directions, depth, snapshot, queries=queries)
         fused.seconds += seconds

@@ -1,4 +1,6 @@
-"""Rerankers: `Reranker`, the registry of functions that reorder or drop nodes, and the built-in ones."""
+"""Rerankers: `Reranker`, the registry of functions that reorder or drop nodes, and the built-in
+ones.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +74,14 @@ class RerankFunction:
 
     Args:
         name: Its name.
-        func: With batch from a list of nodes to a list of nodes, else from a node to the node or None. Of a built-in
-            reranker with a model: from its settings to a `ModelStep` or a `FusionStep`.
+        func: With batch from a list of nodes to a list of nodes, else from a node to the node or
+            None. Of a built-in reranker with a model: from its settings to a `ModelStep` or a
+            `FusionStep`.
         batch: Which of the two.
         check: Validates the keywords of a Reranker when it is made.
         makes_step: Whether func makes a step.
-        rescores: Whether its nodes have new scores, a higher one being better; None where that is unknown.
+        rescores: Whether its nodes have new scores, a higher one being better; None where that is
+            unknown.
     """
 
     name: str
@@ -91,15 +95,22 @@ class RerankFunction:
         """Call the function and return the nodes that it keeps, in its order.
 
         Raises:
-            RetrievalError: If the function raises, or returns something that its prototype does not allow.
+            RetrievalError: If the function raises, or returns something that its prototype does not
+                allow.
         """
         with errors_of(f"The reranker {self.name!r}", RetrievalError):
-            returned = self.func(list(nodes), **kwargs) if self.batch else [self.func(node, **kwargs) for node in nodes]
+            returned = (
+                self.func(list(nodes), **kwargs)
+                if self.batch
+                else [self.func(node, **kwargs) for node in nodes]
+            )
         if not self.batch:
             returned = [node for node in returned if node is not None]
         if not is_list_of(returned, DocNode):
             wanted = "a list of nodes" if self.batch else "the node or None"
-            raise RetrievalError(f"The reranker {self.name!r} must return {wanted}; it returned {returned!r:.80}.")
+            raise RetrievalError(
+                f"The reranker {self.name!r} must return {wanted}; it returned {returned!r:.80}."
+            )
         return list(returned)
 
 
@@ -107,7 +118,9 @@ rerankers: Registry[RerankFunction] = Registry("reranker", entry_point_group="la
 
 
 @overload
-def register_reranker(func: F, batch: bool = ..., *, name: str | None = ..., replace: bool = ...) -> F: ...
+def register_reranker(
+    func: F, batch: bool = ..., *, name: str | None = ..., replace: bool = ...
+) -> F: ...
 @overload
 def register_reranker(
     func: None = ..., batch: bool = ..., *, name: str | None = ..., replace: bool = ...
@@ -120,9 +133,11 @@ def register_reranker(
     name: str | None = None,
     replace: bool = False,
 ) -> Any:
-    """Register a reranker function (spec 001), as a call or as a decorator with or without arguments.
+    """Register a reranker function (spec 001), as a call or as a decorator with or without
+    arguments.
 
-    The function gets the nodes by position, and by keyword the query and the keywords of the `Reranker`::
+    The function gets the nodes by position, and by keyword the query and the keywords of the
+    `Reranker`::
 
         batch=True:   func(nodes: list[DocNode], **kwargs) -> list[DocNode]
         batch=False:  func(node: DocNode, **kwargs) -> DocNode | None      # None drops the node
@@ -161,11 +176,13 @@ class Reranker(Generic[T_co]):
 
     Args:
         name: Name of a registered reranker, such as ``"ModuleReranker"`` or ``"KeywordFilter"``.
-        output_format: Form of the result, as that of a `Retriever`: None or ``"node"``, ``"content"`` or ``"dict"``.
+        output_format: Form of the result, as that of a `Retriever`: None or ``"node"``,
+            ``"content"`` or ``"dict"``.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
-        topk: At most so many nodes, for every reranker; -1 means all. Passed on to functions that take it.
-        on_error: If the function or its model fails: ``"raise"``, or ``"keep"`` the order of before, with an
-            `AnswerWarning`. Explanations show it.
+        topk: At most so many nodes, for every reranker; -1 means all. Passed on to functions that
+            take it.
+        on_error: If the function or its model fails: ``"raise"``, or ``"keep"`` the order of
+            before, with an `AnswerWarning`. Explanations show it.
         kwargs: Passed to the function at every call.
 
     Raises:
@@ -221,13 +238,27 @@ class Reranker(Generic[T_co]):
         if topk != -1 and self._takes_topk:
             kwargs["topk"] = topk
         self._kwargs = kwargs
-        check_keywords(f"The reranker {name!r}", func, kwargs, skip=skip, also_known=() if takes_any else _KEYWORDS)
-        missing = [keyword for keyword in required_names(func, skip=skip) if keyword not in {"query", *kwargs}]
+        check_keywords(
+            f"The reranker {name!r}",
+            func,
+            kwargs,
+            skip=skip,
+            also_known=() if takes_any else _KEYWORDS,
+        )
+        missing = [
+            keyword
+            for keyword in required_names(func, skip=skip)
+            if keyword not in {"query", *kwargs}
+        ]
         if missing:
-            raise ConfigError(f"The reranker {name!r} needs {missing[0]}=. Its keywords: {', '.join(named)}.")
+            raise ConfigError(
+                f"The reranker {name!r} needs {missing[0]}=. Its keywords: {', '.join(named)}."
+            )
         if self._function.check is not None:
             self._function.check(**kwargs)
-        self._step: ModelStep | FusionStep | None = func(**kwargs) if self._function.makes_step else None
+        self._step: ModelStep | FusionStep | None = (
+            func(**kwargs) if self._function.makes_step else None
+        )
 
     def __repr__(self) -> str:
         return f"Reranker({self.name!r})"
@@ -239,7 +270,9 @@ class Reranker(Generic[T_co]):
 
     @property
     def rescores(self) -> bool | None:
-        """Whether its nodes have new scores, a higher one being better; None where that is unknown."""
+        """Whether its nodes have new scores, a higher one being better; None where that is
+        unknown.
+        """
         return True if self._step is not None else self._function.rescores
 
     @property
@@ -284,8 +317,8 @@ class Reranker(Generic[T_co]):
             topk: Another limit for this call; -1 means all.
 
         Returns:
-            A stage above it, with the nodes of a call. Where scores are mixed (``weight=``), it is a fusion of the
-            stage and the reranker's own, with the contribution of each.
+            A stage above it, with the nodes of a call. Where scores are mixed (``weight=``), it is
+            a fusion of the stage and the reranker's own, with the contribution of each.
 
         Raises:
             RetrievalError: If the function fails, and ``on_error`` is ``"raise"``.
@@ -296,7 +329,10 @@ class Reranker(Generic[T_co]):
         except RetrievalError as exc:
             if self._on_error == "raise":
                 raise
-            warn_user(f"The reranker {self.name!r} failed; the order of before is kept. {exc}", AnswerWarning)
+            warn_user(
+                f"The reranker {self.name!r} failed; the order of before is kept. {exc}",
+                AnswerWarning,
+            )
         settings = {"failed": "the order of before is kept"}
         return _cut(Stage("reranker", self.name, stage.nodes, (stage,), settings=settings), limit)
 
@@ -311,7 +347,14 @@ class Reranker(Generic[T_co]):
         started = time.perf_counter()
         nodes = tuple(self._function(stage.nodes, **kwargs))
         seconds = time.perf_counter() - started
-        ranked = Stage("reranker", self.name, nodes, (stage,), settings=shown_keywords(self._kwargs), seconds=seconds)
+        ranked = Stage(
+            "reranker",
+            self.name,
+            nodes,
+            (stage,),
+            settings=shown_keywords(self._kwargs),
+            seconds=seconds,
+        )
         return _cut(ranked, limit)
 
 
@@ -322,7 +365,10 @@ def shown_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
         >>> shown_keywords({"api_key": "k-1", "max_tokens": 9, "headers": {"Authorization": "Bearer k-1"}})
         {'api_key': '***', 'max_tokens': 9, 'headers': {'Authorization': '***'}}
     """
-    return {name: "***" if _is_secret(name, value) else _shown(value) for name, value in keywords.items()}
+    return {
+        name: "***" if _is_secret(name, value) else _shown(value)
+        for name, value in keywords.items()
+    }
 
 
 def _is_secret(name: object, value: Any) -> bool:
@@ -340,24 +386,30 @@ _CJK = re.compile(f"[{CJK_LETTERS}]")
 
 
 def keyword_filter(
-    node: DocNode, required_keys: Sequence[str] = (), exclude_keys: Sequence[str] = (), language: str = "en"
+    node: DocNode,
+    required_keys: Sequence[str] = (),
+    exclude_keys: Sequence[str] = (),
+    language: str = "en",
 ) -> DocNode | None:
-    """Keep a node that contains every required keyword and no excluded one (spec 001's ``KeywordFilter``).
+    """Keep a node that contains every required keyword and no excluded one (spec 001's
+    ``KeywordFilter``).
 
-    Case does not matter. A key with Chinese, Japanese or Korean letters is matched as a substring, another one as a
-    whole word or phrase; white space in a phrase matches any white space.
+    Case does not matter. A key with Chinese, Japanese or Korean letters is matched as a substring,
+    another one as a whole word or phrase; white space in a phrase matches any white space.
 
     Args:
         node: A node.
         required_keys: All of them must occur.
         exclude_keys: None of them may occur.
-        language: Name of a registered analyser, such as ``"en"``; the keys' own script decides, so all give the same.
+        language: Name of a registered analyser, such as ``"en"``; the keys' own script decides, so
+            all give the same.
 
     Returns:
         The node, or None to drop it.
 
     Raises:
-        ConfigError: If keys are one text instead of a list, one is blank, or the language is unknown.
+        ConfigError: If keys are one text instead of a list, one is blank, or the language is
+            unknown.
     """
     _check_keyword_filter(required_keys, exclude_keys, language)
     text = normal_form(node.get_text())
@@ -365,7 +417,9 @@ def keyword_filter(
     return node if has_all and not any(_pattern(key).search(text) for key in exclude_keys) else None
 
 
-def _check_keyword_filter(required_keys: Any = (), exclude_keys: Any = (), language: Any = "en") -> None:
+def _check_keyword_filter(
+    required_keys: Any = (), exclude_keys: Any = (), language: Any = "en"
+) -> None:
     validate_choice("language of KeywordFilter", language, analysers)
     validate_texts("KeywordFilter's required_keys", required_keys)
     validate_texts("KeywordFilter's exclude_keys", exclude_keys)
@@ -393,13 +447,15 @@ class ModelStep:
         name: The reranker's.
         model_for: Returns the model for some nodes, at least one.
         topk: At most so many nodes are kept; -1 means all.
-        weight: The share of the model's scores beside those that the nodes came with, in [0, 1]. 1: the model's scores
-            alone, as they are. Below: both are brought to a common range over the nodes, and the score is weight x the
-            model's + (1 - weight) x the other. Incoming scores are better where they are higher. No node is dropped
-            because the model leaves it out, and there is an `AnswerWarning`: with weight 1 it comes behind those with a
-            score, with the lowest of these; else it gets 0 of it.
-        normalise: How they are brought there: a name, or two, for the incoming scores and for the model's; see
-            `lazyrag.ranking.fusion.normalised`. Not ``"theoretical"``, whose bound is unknown here.
+        weight: The share of the model's scores beside those that the nodes came with, in [0, 1]. 1:
+            the model's scores alone, as they are. Below: both are brought to a common range over
+            the nodes, and the score is weight x the model's + (1 - weight) x the other. Incoming
+            scores are better where they are higher. No node is dropped because the model leaves it
+            out, and there is an `AnswerWarning`: with weight 1 it comes behind those with a score,
+            with the lowest of these; else it gets 0 of it.
+        normalise: How they are brought there: a name, or two, for the incoming scores and for the
+            model's; see `lazyrag.ranking.fusion.normalised`. Not ``"theoretical"``, whose bound is
+            unknown here.
         keywords: Passed to the model.
 
     Raises:
@@ -415,7 +471,9 @@ class ModelStep:
 
     def __post_init__(self) -> None:
         _checked_topk(self.topk)
-        validate_number("weight", self.weight, "a number in [0, 1]", lambda weight: 0 <= weight <= 1)
+        validate_number(
+            "weight", self.weight, "a number in [0, 1]", lambda weight: 0 <= weight <= 1
+        )
         self._contributions([], [])  # checks normalise
 
     @property
@@ -427,11 +485,12 @@ class ModelStep:
         """Rerank a stage's nodes; of duplicates the first.
 
         Returns:
-            With weight 1 the reranker's stage. Else a fusion of the incoming stage and the reranker's, with the
-            contribution of each; and a cut, where there is a topk.
+            With weight 1 the reranker's stage. Else a fusion of the incoming stage and the
+            reranker's, with the contribution of each; and a cut, where there is a topk.
 
         Raises:
-            ConfigError: If the query is blank, or weight is below 1 and a node came without a score.
+            ConfigError: If the query is blank, or weight is below 1 and a node came without a
+                score.
             RetrievalError: If the model fails, or returns something else than pairs.
         """
         nodes = tuple(dict.fromkeys(stage.nodes))
@@ -456,13 +515,17 @@ class ModelStep:
     def _scored(self, nodes: Sequence[DocNode], query: str, wanted: int) -> _Scores:
         """The model's scores, best first, ties in the order of the nodes."""
         model = self.model_for(nodes)
-        returned = model(query, documents=[node.get_content() for node in nodes], top_n=wanted, **self.keywords)
+        returned = model(
+            query, documents=[node.get_content() for node in nodes], top_n=wanted, **self.keywords
+        )
         scores = dict(checked_ranking(returned, len(nodes))[:wanted])
         if len(scores) < wanted:
-            others = "rank last" if self.weight == 1 else "keep only their share of the earlier score"
+            others = (
+                "rank last" if self.weight == 1 else "keep only their share of the earlier score"
+            )
             message = (
-                f"{shown(model)} returned {len(scores)} scores for {len(nodes)} passages with top_n={wanted}; the "
-                f"others {others}. Limit the number of nodes with topk=."
+                f"{shown(model)} returned {len(scores)} scores for {len(nodes)} passages with"
+                f" top_n={wanted}; the others {others}. Limit the number of nodes with topk=."
             )
             warn_user(message, AnswerWarning)
         if self.weight < 1:
@@ -471,7 +534,9 @@ class ModelStep:
         others_at = [at for at in range(len(nodes)) if at not in scores]
         return {**scores, **dict.fromkeys(others_at[: wanted - len(scores)], lowest)}
 
-    def _mixed(self, stage: Stage, nodes: Sequence[DocNode], ranked: Stage, scores: _Scores) -> Stage:
+    def _mixed(
+        self, stage: Stage, nodes: Sequence[DocNode], ranked: Stage, scores: _Scores
+    ) -> Stage:
         started = time.perf_counter()
         contributions = self._contributions(_incoming(nodes), list(scores.items()))
         totals = {at: math.fsum(both) for at, both in contributions.items()}
@@ -491,7 +556,9 @@ class ModelStep:
     ) -> dict[int, tuple[float, ...]]:
         """The contributions of incoming and new scores, by position."""
         weights = [1 - self.weight, self.weight]
-        return fusions["weighted"].contributions([incoming, scored], weights=weights, normalise=self.normalise)
+        return fusions["weighted"].contributions(
+            [incoming, scored], weights=weights, normalise=self.normalise
+        )
 
 
 def _incoming(nodes: Sequence[DocNode]) -> list[tuple[int, float]]:
@@ -500,7 +567,9 @@ def _incoming(nodes: Sequence[DocNode]) -> list[tuple[int, float]]:
     for at, node in enumerate(nodes):
         if node.score is None or not math.isfinite(node.score):
             needed = "A reranker with weight= below 1 needs nodes with scores"
-            raise ConfigError(f"{needed}; {node!r} has {node.score!r}. Pass a retriever's result, or weight=1.")
+            raise ConfigError(
+                f"{needed}; {node!r} has {node.score!r}. Pass a retriever's result, or weight=1."
+            )
         scores.append((at, node.score))
     return scores
 
@@ -529,7 +598,8 @@ def pointwise_reranker(
     Args:
         model: A `lazyrag.models.ChatModel`, or a callable that turns a text into a text.
         topk: At most so many nodes; -1 means all.
-        weight: The share of the model's scores, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes them alone.
+        weight: The share of the model's scores, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes
+            them alone.
         normalise: How both are brought to a common range, see there.
         kwargs: ``scale``, ``language``, ``prompt``, ``options``, ``concurrency``: see
             `lazyrag.models.PointwiseRerankModel`.
@@ -552,9 +622,11 @@ def listwise_reranker(
     Args:
         model: A `lazyrag.models.ChatModel`, or a callable that turns a text into a text.
         topk: At most so many nodes; -1 means all.
-        weight: The share of the new ranks, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes them alone.
+        weight: The share of the new ranks, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes them
+            alone.
         normalise: How both are brought to a common range, see there.
-        kwargs: ``window``, ``step``, ``language``, ``prompt``, ``options``: see `lazyrag.models.ListwiseRerankModel`.
+        kwargs: ``window``, ``step``, ``language``, ``prompt``, ``options``: see
+            `lazyrag.models.ListwiseRerankModel`.
     """
     reranker = ListwiseRerankModel(model, **kwargs)
     return ModelStep("ListwiseReranker", lambda _: reranker, topk, weight, normalise)
@@ -572,15 +644,17 @@ def max_sim_reranker(
     It needs no model beside the one that a Document embeds with.
 
     Args:
-        embedder: Gives token embeddings, such as an `lazyrag.OnnxEmbedder`. Or a `lazyrag.models.MaxSimModel`, which
-            sets how many of them are cached in memory. None: the embedder of the nodes' Document.
+        embedder: Gives token embeddings, such as an `lazyrag.OnnxEmbedder`. Or a
+            `lazyrag.models.MaxSimModel`, which sets how many of them are cached in memory. None:
+            the embedder of the nodes' Document.
         embed_key: Which of the Document's, where several give token embeddings.
         topk: At most so many nodes; -1 means all.
         weight: The share of the new scores, see `lazyrag.retrieval.reranker.ModelStep`.
         normalise: How both are brought to a common range, see there.
 
     Raises:
-        ConfigError: If no embedder gives token embeddings, or several do; or a value is out of its range.
+        ConfigError: If no embedder gives token embeddings, or several do; or a value is out of its
+            range.
 
     Source:
         Khattab, Zaharia: ColBERT, SIGIR 2020, doi:10.1145/3397271.3401075.
@@ -588,7 +662,10 @@ def max_sim_reranker(
     if embedder is None:
         return ModelStep("MaxSimReranker", _DocumentModels(embed_key), topk, weight, normalise)
     if embed_key is not None:
-        raise ConfigError(f"embed_key names an embedder of the Document; got {embed_key!r} and embedder=. Pass one.")
+        raise ConfigError(
+            f"embed_key names an embedder of the Document; got {embed_key!r} and embedder=. Pass"
+            " one."
+        )
     model = embedder if isinstance(embedder, MaxSimModel) else MaxSimModel(_inner(embedder))
     return ModelStep("MaxSimReranker", lambda _: model, topk, weight, normalise)
 
@@ -596,8 +673,9 @@ def max_sim_reranker(
 class _DocumentModels:
     """Models over the embedders of the Documents that nodes belong to.
 
-    It keeps no reference to an embedder, as Documents come and go: the cache of passages belongs to the embedder. Only
-    of embedders without weak references, which cannot own a cache, it keeps the last one.
+    It keeps no reference to an embedder, as Documents come and go: the cache of passages belongs to
+    the embedder. Only of embedders without weak references, which cannot own a cache, it keeps the
+    last one.
     """
 
     def __init__(self, embed_key: str | None) -> None:
@@ -606,9 +684,18 @@ class _DocumentModels:
 
     def __call__(self, nodes: Sequence[DocNode]) -> MaxSimModel:
         readers = {id(node.reader): node.reader for node in nodes}
-        found = list({id(embedder): embedder for embedder in map(self._embedder, readers.values())}.values())
-        if len(found) > 1 and len(identities := {embedder.identity or str(id(embedder)) for embedder in found}) > 1:
-            raise ConfigError(f"The nodes' Documents have different models: {sorted(identities)}. Pass one embedder=.")
+        found = list(
+            {id(embedder): embedder for embedder in map(self._embedder, readers.values())}.values()
+        )
+        if (
+            len(found) > 1
+            and len(identities := {embedder.identity or str(id(embedder)) for embedder in found})
+            > 1
+        ):
+            raise ConfigError(
+                f"The nodes' Documents have different models: {sorted(identities)}. Pass one"
+                " embedder=."
+            )
         last = self._last
         if last is not None and last.embedder is found[0]:
             return last
@@ -618,17 +705,22 @@ class _DocumentModels:
 
     def _embedder(self, reader: object) -> Any:
         if not isinstance(reader, Reader):
-            raise ConfigError("MaxSimReranker got nodes outside a Document. Pass embedder=, such as an OnnxEmbedder.")
+            raise ConfigError(
+                "MaxSimReranker got nodes outside a Document. Pass embedder=, such as an"
+                " OnnxEmbedder."
+            )
         embedders = reader.embedders(None if self._key is None else [self._key])
         able = token_embedders(embedders)
         if len({id(embedder) for embedder in able.values()}) == 1:
             return next(iter(able.values()))
         keys = ", ".join(sorted(able or {embedder.key for embedder in embedders}))
         if able:
-            raise ConfigError(f"Several embed keys give token embeddings: {keys}. Pass one as embed_key=.")
+            raise ConfigError(
+                f"Several embed keys give token embeddings: {keys}. Pass one as embed_key=."
+            )
         raise ConfigError(
-            f"Of the nodes' Document no embedder gives token embeddings (its embed keys: {keys}). Pass one "
-            "that does as embedder=, such as an OnnxEmbedder."
+            f"Of the nodes' Document no embedder gives token embeddings (its embed keys: {keys})."
+            " Pass one that does as embedder=, such as an OnnxEmbedder."
         )
 
 
@@ -661,9 +753,11 @@ def module_reranker(
     Args:
         model: A folder with a cross-encoder, or its name in the hub's cache on this machine, see
             `lazyrag.models.local.local_rerank_model`. Or a `RerankModel`, or any callable
-            ``model(query, documents=[...], top_n=n) -> [(index, score), ...]``, higher scores being better.
+            ``model(query, documents=[...], top_n=n) -> [(index, score), ...]``, higher scores being
+            better.
         topk: At most so many nodes; -1 means all.
-        weight: The share of the model's scores, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes them alone.
+        weight: The share of the model's scores, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes
+            them alone.
         normalise: How both are brought to a common range, see there.
         kwargs: Passed to the model at every call.
 
@@ -672,12 +766,21 @@ def module_reranker(
         MissingDependencyError: If a package is needed that is not installed.
     """
     found: Any = local_rerank_model(model) if isinstance(model, (str, os.PathLike)) else model
-    expected = "a folder, a name, a RerankModel, or a callable model(query, documents=[...], top_n=n)"
+    expected = (
+        "a folder, a name, a RerankModel, or a callable model(query, documents=[...], top_n=n)"
+    )
     require(callable(found) and not isinstance(found, type), "model", model, expected)
     what = f"The model {shown(model)} of ModuleReranker"
-    check_keywords(what, found, kwargs, skip=3, also_known=("topk", "weight", "normalise", *_KEYWORDS))
+    check_keywords(
+        what, found, kwargs, skip=3, also_known=("topk", "weight", "normalise", *_KEYWORDS)
+    )
     check_call(
-        f"{what} cannot be called with (query, documents=[...], top_n=n)", found, "", documents=[], top_n=1, **kwargs
+        f"{what} cannot be called with (query, documents=[...], top_n=n)",
+        found,
+        "",
+        documents=[],
+        top_n=1,
+        **kwargs,
     )
     return ModelStep("ModuleReranker", lambda _: found, topk, weight, normalise, kwargs)
 
@@ -695,7 +798,8 @@ def bm25_reranker(
         analyser: Turns text into terms, see `lazyrag.models.rerank.Bm25RerankModel`.
         variant: ``"plus"``, ``"okapi"`` or ``"l"``, see there.
         topk: At most so many nodes; -1 means all.
-        weight: The share of the new scores, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes them alone.
+        weight: The share of the new scores, see `lazyrag.retrieval.reranker.ModelStep`. 1 takes
+            them alone.
         normalise: How both are brought to a common range, see there.
     """
     model = Bm25RerankModel(analyser=analyser, variant=variant)
@@ -714,13 +818,17 @@ class FusionStep:
     @property
     def reads_scores(self) -> bool:
         """See `ModelStep.reads_scores`."""
-        counts = self.fusing.reads_scores and (self.incoming or not all(step.rescores for step in self.rerankers))
+        counts = self.fusing.reads_scores and (
+            self.incoming or not all(step.rescores for step in self.rerankers)
+        )
         return counts or any(step.descend for step in self.rerankers)
 
     def trace(self, stage: Stage, query: str) -> Stage:
         """Rerank a stage's nodes and return the resulting stage above it."""
         ranked = [step.trace(stage, query) for step in self.rerankers]
-        return _cut(self.fusing.fused_stages([stage, *ranked] if self.incoming else ranked), self.topk)
+        return _cut(
+            self.fusing.fused_stages([stage, *ranked] if self.incoming else ranked), self.topk
+        )
 
 
 def fusion_reranker(
@@ -755,7 +863,9 @@ def fusion_reranker(
 for _function in (
     RerankFunction("BM25Reranker", bm25_reranker, makes_step=True),
     RerankFunction("FusionReranker", fusion_reranker, makes_step=True),
-    RerankFunction("KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter, rescores=False),
+    RerankFunction(
+        "KeywordFilter", keyword_filter, batch=False, check=_check_keyword_filter, rescores=False
+    ),
     RerankFunction("ListwiseReranker", listwise_reranker, makes_step=True),
     RerankFunction("MaxSimReranker", max_sim_reranker, makes_step=True),
     RerankFunction("ModuleReranker", module_reranker, makes_step=True),

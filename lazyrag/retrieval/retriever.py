@@ -1,4 +1,6 @@
-"""`Retriever`: search one node group by keywords or vectors. And why a node is missing from its ranking."""
+"""`Retriever`: search one node group by keywords or vectors. And why a node is missing from its
+ranking.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 _TERMS_SHOWN = 12
 _PARAMETERS = (
-    "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join similarity_kw "
+    "doc group_name similarity similarity_cut_off index topk embed_keys target output_format join"
+    " similarity_kw "
 ).split()
 
 
@@ -63,28 +66,31 @@ class Retriever(BaseRetriever[T_co]):
     """Finds the best nodes of a node group for a query (spec 001). It may be shared by threads.
 
     Args:
-        doc: A Document, or several: their nodes are ranked together, with common BM25 statistics. One that lacks the
-            group contributes nothing, with a warning.
+        doc: A Document, or several: their nodes are ranked together, with common BM25 statistics.
+            One that lacks the group contributes nothing, with a warning.
         group_name: The node group to search; `LAZY_ROOT_NAME` for whole documents.
-        similarity: Name of a registered similarity, or a function as `register_similarity` takes it. None: the metric
-            of each embed key's vectors, ``"cosine"`` where they are dense, ``"ip"`` where they are sparse.
-        similarity_cut_off: Drop nodes with a worse score; an equal score stays. A number, or a mapping from embed key
-            to number, for each key's ranking.
-        index: Name of a registered kind of index. ``"default"``: exact. ``"smart_embedding_index"``: the vector store's
-            own search, which for the ``map`` store is the same. ``"ann"``: approximate, for a million embeddings and
-            more: some of the best nodes may be missing, the first query builds a graph. With the ``map`` store it
-            needs ``pip install "lazyrag[ann]"``. Only ``"default"`` is available on a restricted Document: the others
-            depend on hidden nodes.
-        topk: At most so many nodes in total, however many Documents are searched, before ``target`` maps
-            them.
-        embed_keys: The embed keys to search by; None means all. Several rankings are fused by rank (RRF), and the
-            score is the fused one.
-        target: Map the hits to this group: to their ancestors or descendants, or through a common ancestor.
-            Filters apply to the hits, not to the nodes they are mapped to.
+        similarity: Name of a registered similarity, or a function as `register_similarity` takes
+            it. None: the metric of each embed key's vectors, ``"cosine"`` where they are dense,
+            ``"ip"`` where they are sparse.
+        similarity_cut_off: Drop nodes with a worse score; an equal score stays. A number, or a
+            mapping from embed key to number, for each key's ranking.
+        index: Name of a registered kind of index. ``"default"``: exact.
+            ``"smart_embedding_index"``: the vector store's own search, which for the ``map`` store
+            is the same. ``"ann"``: approximate, for a million embeddings and more: some of the best
+            nodes may be missing, the first query builds a graph. With the ``map`` store it needs
+            ``pip install "lazyrag[ann]"``. Only ``"default"`` is available on a restricted
+            Document: the others depend on hidden nodes.
+        topk: At most so many nodes in total, however many Documents are searched, before ``target``
+            maps them.
+        embed_keys: The embed keys to search by; None means all. Several rankings are fused by rank
+            (RRF), and the score is the fused one.
+        target: Map the hits to this group: to their ancestors or descendants, or through a common
+            ancestor. Filters apply to the hits, not to the nodes they are mapped to.
         output_format: None or ``"node"``: nodes. ``"content"``: texts. ``"dict"``: the fields of a
             `lazyrag.data.result.Hit`.
         join: With ``"content"``, one text: True joins by line ends, a text by itself.
-        similarity_kw: Keywords of the similarity function; further keyword arguments are passed to it, too.
+        similarity_kw: Keywords of the similarity function; further keyword arguments are passed to
+            it, too.
 
     Raises:
         NotRegisteredError: If no Document has the group, or the similarity is unknown.
@@ -148,14 +154,24 @@ class Retriever(BaseRetriever[T_co]):
         self.group = normal_group_name(group_name)
         self.target = None if target is None else normal_group_name(target)
         self._lacking = self._without_groups()
-        self._documents = [document for document in self._documents if document not in self._lacking]
+        self._documents = [
+            document for document in self._documents if document not in self._lacking
+        ]
         self.similarity = _similarity(similarity)
-        require(isinstance(similarity_kw, (Mapping, type(None))), "similarity_kw", similarity_kw, "a mapping")
+        require(
+            isinstance(similarity_kw, (Mapping, type(None))),
+            "similarity_kw",
+            similarity_kw,
+            "a mapping",
+        )
         keywords = {**(similarity_kw or {}), **more_similarity_kw}
         self.similarity.check_kwargs(similarity_kw or {})
         self.similarity.check_kwargs(more_similarity_kw, _PARAMETERS)
         self.search: Search = indexes[index](self.similarity, keywords)
-        is_exact = not isinstance(self.search, TextSearch) and getattr(self.search, "mode", "exact") == "exact"
+        is_exact = (
+            not isinstance(self.search, TextSearch)
+            and getattr(self.search, "mode", "exact") == "exact"
+        )
         if not is_exact and any(document.reader.scope is not None for document in self._documents):
             problem = f"index={index!r} ranks by nodes that a restricted Document hides"
             raise ConfigError(f"{problem}. Use index='default', which counts only visible nodes.")
@@ -187,9 +203,11 @@ class Retriever(BaseRetriever[T_co]):
         else:
             depth, unread = self._fused_depth(topk), self._unread(query)
             rankings = [
-                skipped_stage(self, snapshot, why)
-                if (why := unread.get(str(key)))
-                else self._ranked(query, snapshot, key, depth)
+                (
+                    skipped_stage(self, snapshot, why)
+                    if (why := unread.get(str(key)))
+                    else self._ranked(query, snapshot, key, depth)
+                )
                 for key in self._rankings
             ]
             last = self._fused(rankings, snapshot, topk)
@@ -201,7 +219,9 @@ class Retriever(BaseRetriever[T_co]):
         return reasons[0] if reasons and all(reasons) else ""
 
     def _unread(self, query: Query) -> dict[str, str]:
-        """Of several embed keys those whose model cannot read the query, with the reason; none if none can."""
+        """Of several embed keys those whose model cannot read the query, with the reason; none if
+        none can.
+        """
         if query.text.isascii() or self.unread(query):
             return {}
         return {key: self._why_unread(key, query) for key in self._embed_keys}
@@ -215,15 +235,24 @@ class Retriever(BaseRetriever[T_co]):
 
         def find(snapshot: Snapshot) -> DocNode | None:
             found = ((part, segment) for part in snapshot.parts for _, segment in part.find(uid))
-            return next((part.hit(segment, None) for part, segment in found if segment.group == self.group), None)
+            return next(
+                (part.hit(segment, None) for part, segment in found if segment.group == self.group),
+                None,
+            )
 
         return read(self.sources, find)
 
-    def _ranked(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> LazyStage:
+    def _ranked(
+        self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int
+    ) -> LazyStage:
         """The best nodes by one embed key, or by their texts."""
         begun = time.perf_counter()
         query = query.with_topk(topk)
-        hits = [] if query.is_blank else self.search.rank(self._request(query, snapshot, embed_key, topk))
+        hits = (
+            []
+            if query.is_blank
+            else self.search.rank(self._request(query, snapshot, embed_key, topk))
+        )
         ranked = LazyStage(
             "retriever",
             self.similarity.name,
@@ -242,12 +271,23 @@ class Retriever(BaseRetriever[T_co]):
         why = partial(self.explain_missing, ranked)
         params = {"similarity_cut_off": cut_off}
         return LazyStage(
-            "cut", "similarity_cut_off", passing, snapshot, inputs=(ranked,), settings=params, query=query, why=why
+            "cut",
+            "similarity_cut_off",
+            passing,
+            snapshot,
+            inputs=(ranked,),
+            settings=params,
+            query=query,
+            why=why,
         )
 
-    def _request(self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int) -> SearchRequest:
+    def _request(
+        self, query: Query, snapshot: Snapshot, embed_key: str | None, topk: int
+    ) -> SearchRequest:
         vectors = () if embed_key is None else self._vectors(query, embed_key)
-        return SearchRequest(query.text, self.group, snapshot, query.parsed_filters(), topk, embed_key, vectors)
+        return SearchRequest(
+            query.text, self.group, snapshot, query.parsed_filters(), topk, embed_key, vectors
+        )
 
     def _vectors(self, query: Query, embed_key: str) -> list[Embedding]:
         """The query's vector for each Document."""
@@ -257,9 +297,16 @@ class Retriever(BaseRetriever[T_co]):
         if feedback is None:
             return vectors
         trees = {id(doc.reader.document_token) for doc in self._documents}
-        nodes = [node for node in feedback[0] if node.reader is not None and id(node.reader.document_token) in trees]
+        nodes = [
+            node
+            for node in feedback[0]
+            if node.reader is not None and id(node.reader.document_token) in trees
+        ]
         pairs = zip(vectors, embedders, strict=True)
-        return [feedback_vector(plain, embedder, embed_key, nodes, feedback[1]) for plain, embedder in pairs]
+        return [
+            feedback_vector(plain, embedder, embed_key, nodes, feedback[1])
+            for plain, embedder in pairs
+        ]
 
     def _fused(self, rankings: list[LazyStage], snapshot: Snapshot, topk: int) -> LazyStage:
         """The rankings of several embed keys, fused by rank."""
@@ -267,16 +314,27 @@ class Retriever(BaseRetriever[T_co]):
         from lazyrag.ranking.fusion import fusions, rank_by_sum  # for several embed keys alone
 
         contributions = fusions["rrf"].contributions([ranking.hits for ranking in rankings])
-        fused = LazyStage("fusion", "rrf", rank_by_sum(contributions), snapshot, self.group, inputs=tuple(rankings))
+        fused = LazyStage(
+            "fusion",
+            "rrf",
+            rank_by_sum(contributions),
+            snapshot,
+            self.group,
+            inputs=tuple(rankings),
+        )
         fused.contributions = contributions
         fused.seconds = time.perf_counter() - begun
         return fused.cut(topk)
 
     def _mapped(self, last: LazyStage, query: Query, snapshot: Snapshot, target: str) -> LazyStage:
-        """Hits mapped to another group within their Documents; each node once, at its first place."""
+        """Hits mapped to another group within their Documents; each node once, at its first
+        place.
+        """
         begun = time.perf_counter()
         parts = {part.document_index: part for part in snapshot.parts}
-        found = [(parts[key[1]], node) for node, (key, _) in zip(last.nodes(), last.hits, strict=True)]
+        found = [
+            (parts[key[1]], node) for node, (key, _) in zip(last.nodes(), last.hits, strict=True)
+        ]
         pairs = related(found, target)
         return LoadedStage(
             "mapping",
@@ -300,7 +358,9 @@ class Retriever(BaseRetriever[T_co]):
             if embed_key is not None:
                 params["embed_key"] = embed_key
             if self._lacking:
-                params["without the group"] = ", ".join(map(str, (one.reader for one in self._lacking)))
+                params["without the group"] = ", ".join(
+                    map(str, (one.reader for one in self._lacking))
+                )
             bound = ranked.snapshot.parts[0].source.bind(query.parsed_filters())
             if bound is not None:
                 from lazyrag.retrieval.explain import filter_text
@@ -310,7 +370,12 @@ class Retriever(BaseRetriever[T_co]):
 
     def _ranking_name(self, ranked: LazyStage) -> str:
         name, embed_key = self.similarity.name, ranked.embed_key
-        if self.similarity is OWN_METRIC and embed_key is not None and ranked.query and not ranked.query.is_blank:
+        if (
+            self.similarity is OWN_METRIC
+            and embed_key is not None
+            and ranked.query
+            and not ranked.query.is_blank
+        ):
             name = min(map(str, ranked.snapshot.metrics(self.group, embed_key)), default=name)
         return name if len(self._embed_keys) < 2 else f"{name}:{embed_key}"
 
@@ -327,9 +392,9 @@ class Retriever(BaseRetriever[T_co]):
     def with_feedback(self, nodes: Sequence[DocNode], weight: float = 0.7) -> Self:
         """Return a copy of this retriever that moves the vector of each query towards nodes.
 
-        Use it to find more nodes of a kind: hits that a reader approved, or the first hits of another retriever (see
-        `FeedbackRetriever`). Only nodes with a vector of the retriever's Documents and embed keys count. Keyword search
-        and sparse vectors do not change.
+        Use it to find more nodes of a kind: hits that a reader approved, or the first hits of
+        another retriever (see `FeedbackRetriever`). Only nodes with a vector of the retriever's
+        Documents and embed keys count. Keyword search and sparse vectors do not change.
 
         Args:
             nodes: Nodes of the Documents.
@@ -373,17 +438,39 @@ class Retriever(BaseRetriever[T_co]):
         wanted = None if embed_keys is None else validate_texts("embed_keys", embed_keys)
         if self.similarity.mode == "text":
             if wanted:
-                raise ConfigError(f"The similarity {self.similarity.name!r} compares texts; omit embed_keys.")
+                raise ConfigError(
+                    f"The similarity {self.similarity.name!r} compares texts; omit embed_keys."
+                )
             return ()
-        require(wanted != (), "embed_keys", embed_keys, "a list with at least one embed key", "Omit it for all.")
-        keys = [[embedder.key for embedder in document.reader.embedders(wanted)] for document in self._documents]
+        require(
+            wanted != (),
+            "embed_keys",
+            embed_keys,
+            "a list with at least one embed key",
+            "Omit it for all.",
+        )
+        keys = [
+            [embedder.key for embedder in document.reader.embedders(wanted)]
+            for document in self._documents
+        ]
         if any(set(other) != set(keys[0]) for other in keys):
-            raise ConfigError(f"The Documents have different embed keys: {keys}. Pass common ones as embed_keys=[...].")
+            raise ConfigError(
+                f"The Documents have different embed keys: {keys}. Pass common ones as"
+                " embed_keys=[...]."
+            )
         for key in keys[0]:  # a bare callable does not name its model
-            models = {document.reader.embedders([key])[0].embedder.identity for document in self._documents} - {""}
+            models = {
+                document.reader.embedders([key])[0].embedder.identity
+                for document in self._documents
+            } - {""}
             if len(models) > 1:
-                problem = f"The Documents have different models for the embed key {key!r}: {sorted(models)}"
-                raise ConfigError(f"{problem}. Their scores do not compare. Use a Retriever for each.")
+                problem = (
+                    f"The Documents have different models for the embed key {key!r}:"
+                    f" {sorted(models)}"
+                )
+                raise ConfigError(
+                    f"{problem}. Their scores do not compare. Use a Retriever for each."
+                )
         return tuple(dict.fromkeys(keys[0]))
 
     def _without_groups(self) -> tuple[Collection, ...]:
@@ -407,7 +494,9 @@ class Retriever(BaseRetriever[T_co]):
         return tuple(problems)
 
     def explain_missing(self, ranked: LazyStage, uid: str) -> Reason:
-        """Explain why a node is not in a ranking; nodes outside of a restricted view do not exist."""
+        """Explain why a node is not in a ranking; nodes outside of a restricted view do not
+        exist.
+        """
         return _MissingNode(self, ranked, ranked.query or Query(""), uid).reason()
 
     def _explain_unmapped(self, last: LazyStage, uid: str) -> Reason:
@@ -417,16 +506,22 @@ class Retriever(BaseRetriever[T_co]):
         tracks = Tracks(last.record())
         sources = self._leading_to(last, uid)
         uids = {segment.uid for _, _, segment in sources}
-        found = {node.uid for stage in tracks.stages for node in stage.nodes} & uids  # by one embed key, and then cut
+        # by one embed key, and then cut
+        found = {node.uid for stage in tracks.stages for node in stage.nodes} & uids
         if found:
             reasons = [tracks.reason(uid) for uid in sorted(found)]
             best = min(reasons, key=lambda reason: math.inf if reason.rank is None else reason.rank)
-            return replace(best, uid=uid, message=unmapped_message(self.group, len(sources), best.message))
+            return replace(
+                best, uid=uid, message=unmapped_message(self.group, len(sources), best.message)
+            )
         reason = tracks.reason(uid)
         if reason.cause != "found":
             return reason
         target = str(self.target)
-        message = f"It was found with rank {reason.rank}, and leads to no node of the target group {target!r}."
+        message = (
+            f"It was found with rank {reason.rank}, and leads to no node of the target group"
+            f" {target!r}."
+        )
         return replace(reason, stage=target, message=message, cause="dropped")
 
     def _leading_to(self, ranked: LazyStage, uid: str) -> list[_LocatedSegment]:
@@ -434,8 +529,13 @@ class Retriever(BaseRetriever[T_co]):
         found = []
         for part, _, segment in _find(ranked, uid):
             if segment.group == self.target:
-                [below] = part.related_nodes([DocNode.from_segment(segment, part.source)], self.group)
-                found += [(part, (source.uid, part.document_index, source.key), source) for source in below]
+                [below] = part.related_nodes(
+                    [DocNode.from_segment(segment, part.source)], self.group
+                )
+                found += [
+                    (part, (source.uid, part.document_index, source.key), source)
+                    for source in below
+                ]
         return found
 
 
@@ -461,10 +561,15 @@ def validate_documents(doc: Any) -> list[Collection]:
         ConfigError: If it is something else, or names a Document twice.
     """
     documents = [doc] if _is_document(doc) else doc
-    is_list = isinstance(documents, Sequence) and bool(documents) and all(map(_is_document, documents))
+    is_list = (
+        isinstance(documents, Sequence) and bool(documents) and all(map(_is_document, documents))
+    )
     require(is_list, "doc", doc, "a Document or a list of Documents")
     if len({id(document.reader.document_token) for document in documents}) != len(documents):
-        raise ConfigError("doc names the same Document twice. Name each once; join the filters of restricted() with |.")
+        raise ConfigError(
+            "doc names the same Document twice. Name each once; join the filters of restricted()"
+            " with |."
+        )
     return list(documents)
 
 
@@ -473,14 +578,22 @@ def _is_document(value: Any) -> bool:
 
 
 def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[str | None, float]:
-    """The cut-off of each ranking by its embed key, None for one by texts; minus infinity for no cut-off."""
+    """The cut-off of each ranking by its embed key, None for one by texts; minus infinity for no
+    cut-off.
+    """
     cut_offs = dict.fromkeys(embed_keys, -math.inf)
-    for key, value in (cut_off if isinstance(cut_off, Mapping) else dict.fromkeys(embed_keys, cut_off)).items():
+    for key, value in (
+        cut_off if isinstance(cut_off, Mapping) else dict.fromkeys(embed_keys, cut_off)
+    ).items():
         if key not in embed_keys:
             names = [key for key in embed_keys if key is not None]
-            raise ConfigError(f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), names)}")
+            raise ConfigError(
+                f"Unknown embed key {key!r} in similarity_cut_off. {known_names(str(key), names)}"
+            )
         expected = "a number, or a mapping from embed key to number"
-        cut_offs[key] = validate_number("similarity_cut_off", value, expected, lambda number: not math.isnan(number))
+        cut_offs[key] = validate_number(
+            "similarity_cut_off", value, expected, lambda number: not math.isnan(number)
+        )
     return cut_offs
 
 
@@ -490,7 +603,9 @@ _LocatedSegment: TypeAlias = tuple[LocalSnapshot, NodeKey, Segment]
 
 def _find(ranked: LazyStage, uid: str) -> list[_LocatedSegment]:
     """The nodes with a uid, of all groups."""
-    return [(part, key, segment) for part in ranked.snapshot.parts for key, segment in part.find(uid)]
+    return [
+        (part, key, segment) for part in ranked.snapshot.parts for key, segment in part.find(uid)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,7 +630,10 @@ class _MissingNode:
         if own:
             return self._reason_of(own)
         if target not in [segment.group for _, _, segment in found]:
-            message = f"It is a node of the group {found[0][2].group!r}, and this retriever searches {group!r}."
+            message = (
+                f"It is a node of the group {found[0][2].group!r}, and this retriever searches"
+                f" {group!r}."
+            )
             return self._because("group", message)
         own = self.retriever._leading_to(self.ranked, self.uid)
         if not own:
@@ -528,16 +646,26 @@ class _MissingNode:
         """The best reason of some nodes of the searched group."""
         wanted = [part.source.bind(self.query.parsed_filters()) for part, _, _ in own]
         matching = [
-            found for found, bound in zip(own, wanted, strict=True) if bound is None or matches(bound, found[2].fields)
+            found
+            for found, bound in zip(own, wanted, strict=True)
+            if bound is None or matches(bound, found[2].fields)
         ]
         if matching:
             return self._too_low(matching) or self._unranked(matching)
         last = wanted[-1]
-        message = "The filter excludes it." if last is None else describe_excluding_condition(last, own[-1][2].fields)
+        message = (
+            "The filter excludes it."
+            if last is None
+            else describe_excluding_condition(last, own[-1][2].fields)
+        )
         return Reason(self.uid, "filter", message, cause="filter")
 
-    def _because(self, cause: Cause, message: str, rank: int | None = None, score: float | None = None) -> Reason:
-        return Reason(self.uid, self.retriever._ranking_name(self.ranked), message, rank, score, cause=cause)
+    def _because(
+        self, cause: Cause, message: str, rank: int | None = None, score: float | None = None
+    ) -> Reason:
+        return Reason(
+            self.uid, self.retriever._ranking_name(self.ranked), message, rank, score, cause=cause
+        )
 
     def _too_low(self, own: Sequence[_LocatedSegment]) -> Reason | None:
         """The rank of the node in the ranking of all nodes; None if it has none."""
@@ -559,7 +687,8 @@ class _MissingNode:
             return Reason(self.uid, "similarity_cut_off", message, rank, score, cause="cut-off")
         if rank <= depth:
             message = (
-                f"Its rank is {rank}{exact}. The approximate index missed it. Use index='default' for exact results."
+                f"Its rank is {rank}{exact}. The approximate index missed it. Use index='default'"
+                " for exact results."
             )
         else:
             message = f"Its rank is {rank} of {len(ranking)}{exact}, and {depth} were requested."
@@ -575,23 +704,34 @@ class _MissingNode:
             )
             if not terms:
                 return self._because("query", "The query has no terms that could be looked for.")
-            return self._because("terms", f"It shares no term with the query, whose terms are {named}.")
-        if embed_key is not None and not any(embed_key in part.embeddings(segment) for part, _, segment in own):
+            return self._because(
+                "terms", f"It shares no term with the query, whose terms are {named}."
+            )
+        if embed_key is not None and not any(
+            embed_key in part.embeddings(segment) for part, _, segment in own
+        ):
             return self._because("embedding", f"It has no embedding under the key {embed_key!r}.")
         if isinstance(search, VectorSearch):
             return self._because("terms", "Its vector shares no dimension with the query's.")
-        return self._because("terms", f"The similarity {self.retriever.similarity.name!r} gave it no score.")
+        return self._because(
+            "terms", f"The similarity {self.retriever.similarity.name!r} gave it no score."
+        )
 
 
 def unmapped_message(group: str, count: int, message: str) -> str:
-    """The reason for a node of the target group, from the reason for the best node that leads to it.
+    """The reason for a node of the target group, from the reason for the best node that leads to
+    it.
 
     Example:
         >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were requested.")
-        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were requested."
+        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9,
+        and 1 were requested."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"
-    return f"No hit of {group!r} leads to it. Of {which} that would: {message[:1].lower()}{message[1:]}"
+    return (
+        f"No hit of {group!r} leads to it. Of {which} that would:"
+        f" {message[:1].lower()}{message[1:]}"
+    )
 
 
 def describe_excluding_condition(wanted: Filter, fields: Fields) -> str:
@@ -611,7 +751,11 @@ def describe_excluding_condition(wanted: Filter, fields: Fields) -> str:
     while isinstance(wanted, And):
         wanted = next(part for part in wanted.filters if not matches(part, fields))
     has = [
-        f"its {name} is {value_text(fields[name])}" if fields.get(name) is not None else f"it has no {name}"
+        (
+            f"its {name} is {value_text(fields[name])}"
+            if fields.get(name) is not None
+            else f"it has no {name}"
+        )
         for name in dict.fromkeys(_field_names(wanted))
     ]
     return f"The filter {filter_text(wanted)} excludes it{': ' if has else ''}{', '.join(has)}."

@@ -70,7 +70,9 @@ class Search(Protocol):
     """Ranks the nodes of a group."""
 
     def rank(self, request: SearchRequest) -> Hits:
-        """Return the best nodes of all Documents, best first, ties by uid; at most the request's topk."""
+        """Return the best nodes of all Documents, best first, ties by uid; at most the request's
+        topk.
+        """
 
 
 class KeywordSearch:
@@ -103,7 +105,9 @@ class TermSearch(KeywordSearch):
         variant: See `BM25`.
     """
 
-    def __init__(self, analyser: str, k1: float = 1.5, b: float = 0.75, variant: Variant = "lucene") -> None:
+    def __init__(
+        self, analyser: str, k1: float = 1.5, b: float = 0.75, variant: Variant = "lucene"
+    ) -> None:
         super().__init__(analyser)
         self._model = BM25(k1, b, variant)
 
@@ -118,18 +122,25 @@ class TermSearch(KeywordSearch):
 
 
 class TextSearch(KeywordSearch):
-    """The segment store's own text ranking, by the terms of an analyser. Only one Document can be searched."""
+    """The segment store's own text ranking, by the terms of an analyser. Only one Document can be
+    searched.
+    """
 
     def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`."""
         parts = request.snapshot.parts
         if len(parts) > 1:
-            problem = f"index='native' cannot rank {len(parts)} Documents together: their scores do not compare"
+            problem = (
+                f"index='native' cannot rank {len(parts)} Documents together: their scores do not"
+                " compare"
+            )
             raise ConfigError(f"{problem}. Search one Document, or use index='default'.")
         terms = self.terms(request.query)
         if not terms:
             return []
-        return parts[0].rank_text(request.group, self.analyser, terms, request.topk, request.filters)
+        return parts[0].rank_text(
+            request.group, self.analyser, terms, request.topk, request.filters
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +149,8 @@ class VectorSearch:
 
     Args:
         metric: The metric that the vectors must have; None for any.
-        mode: ``"exact"``; ``"approximate"``, for dense vectors, which may miss some of the nearest; or ``"native"``, as
-            the store does it.
+        mode: ``"exact"``; ``"approximate"``, for dense vectors, which may miss some of the nearest;
+            or ``"native"``, as the store does it.
     """
 
     metric: Metric | None = None
@@ -155,17 +166,22 @@ class VectorSearch:
 
     def _check_metric(self, found: Sequence[Metric], embed_key: str) -> None:
         if len(found) > 1:
-            problem = f"The embed key {embed_key!r} has dense vectors in one Document and sparse ones in another"
+            problem = (
+                f"The embed key {embed_key!r} has dense vectors in one Document and sparse ones in"
+                " another"
+            )
             raise ConfigError(f"{problem}. Their scores do not compare. Use a Retriever for each.")
         if self.mode == "approximate" and "ip" in found:
             raise ConfigError(
-                f"index='ann' needs dense vectors; the embed key {embed_key!r} has sparse ones. Use index='default'."
+                f"index='ann' needs dense vectors; the embed key {embed_key!r} has sparse ones. Use"
+                " index='default'."
             )
         if self.metric is not None and found not in ([], [self.metric]):
             kind, metric = ("sparse", "inner product") if found == ["ip"] else ("dense", "cosine")
             raise ConfigError(
-                f"similarity={self.metric!r} does not fit the embed key {embed_key!r}, whose vectors are {kind} and "
-                f"ranked by {metric}. Omit similarity, pass {found[0]!r}, or choose others with embed_keys=[...]."
+                f"similarity={self.metric!r} does not fit the embed key {embed_key!r}, whose"
+                f" vectors are {kind} and ranked by {metric}. Omit similarity, pass {found[0]!r},"
+                " or choose others with embed_keys=[...]."
             )
 
 
@@ -176,12 +192,14 @@ class Similarity:
     Args:
         name: Its name.
         func: One of spec 001's four prototypes, by mode and batch.
-        mode: ``"text"``: func gets the query as text; ``"embedding"``: as a list of floats, or as a dict from dimension
-            to weight where vectors are sparse, and nodes that carry their vector as ``node.embedding``.
+        mode: ``"text"``: func gets the query as text; ``"embedding"``: as a list of floats, or as a
+            dict from dimension to weight where vectors are sparse, and nodes that carry their
+            vector as ``node.embedding``.
         descend: Whether a higher score is better.
-        batch: Whether func gets all nodes and returns pairs (node, score), or one node and returns its score.
-        search: For a similarity with an index: makes the search from its keywords. Then func documents the score and
-            ranks nodes outside of a Document.
+        batch: Whether func gets all nodes and returns pairs (node, score), or one node and returns
+            its score.
+        search: For a similarity with an index: makes the search from its keywords. Then func
+            documents the score and ranks nodes outside of a Document.
     """
 
     name: str
@@ -213,16 +231,22 @@ class Similarity:
             Pairs (node, score); a batch function may leave nodes out.
 
         Raises:
-            RetrievalError: If the function raises, or returns something that its prototype does not allow.
+            RetrievalError: If the function raises, or returns something that its prototype does not
+                allow.
         """
         sign = -1.0 if self.descend else 1.0
         ranked, scores = self.scored(query, nodes, **kwargs)
-        return sorted(zip(ranked, scores.tolist(), strict=True), key=lambda pair: (sign * pair[1], pair[0].uid))
+        return sorted(
+            zip(ranked, scores.tolist(), strict=True),
+            key=lambda pair: (sign * pair[1], pair[0].uid),
+        )
 
     def scored(
         self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
     ) -> tuple[Sequence[DocNode], NDArray[np.float64]]:
-        """See `rank`: the n nodes that have a score, in no particular order, and their (n,) scores."""
+        """See `rank`: the n nodes that have a score, in no particular order, and their (n,)
+        scores.
+        """
         func = self.func
         try:
             if self.batch:
@@ -234,7 +258,8 @@ class Similarity:
             if isinstance(exc, (TypeError, AttributeError)):
                 other = "embedding" if self.mode == "text" else "text"
                 msg = (
-                    f"{msg}. It was called with {self._arguments}. Pass batch={not self.batch} or mode={other!r} where "
+                    f"{msg}. It was called with {self._arguments}. Pass batch={not self.batch} or"
+                    f" mode={other!r} where "
                 )
                 msg += "it is registered, if it expects that"
             raise RetrievalError(f"{msg}.") from exc
@@ -246,12 +271,15 @@ class Similarity:
         nodes_by_uid = {node.uid: node for node in nodes}
         by_uid: dict[str, Any] = {}
         for pair in pairs:
-            node, value = pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
+            node, value = (
+                pair if isinstance(pair, (list, tuple)) and len(pair) == 2 else (None, None)
+            )
             uid = node.uid if isinstance(node, DocNode) else ""
             if uid not in nodes_by_uid or uid in by_uid:
                 raise RetrievalError(
-                    f"The similarity {self.name!r} returned {pair!r:.80}; called with {self._arguments}, it must "
-                    "return a list of pairs (node, score), each of the given nodes at most once."
+                    f"The similarity {self.name!r} returned {pair!r:.80}; called with"
+                    f" {self._arguments}, it must return a list of pairs (node, score), each of the"
+                    " given nodes at most once."
                 )
             by_uid[uid] = value
         return [nodes_by_uid[uid] for uid in by_uid], self._scores(list(by_uid.values()))
@@ -267,13 +295,16 @@ class Similarity:
         return score < cut_off if self.descend else score > cut_off
 
     def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
-        """Raise an UnknownKeywordError for a keyword that the function does not take or that looks misspelt.
+        """Raise an UnknownKeywordError for a keyword that the function does not take or that looks
+        misspelt.
 
         Args:
             kwargs: Keywords for the function.
             also_known: Keywords of the caller that a misspelt one may have meant.
         """
-        check_keywords(f"The similarity {self.name!r}", self.func, kwargs, skip=2, also_known=also_known)
+        check_keywords(
+            f"The similarity {self.name!r}", self.func, kwargs, skip=2, also_known=also_known
+        )
 
     def _scores(self, values: list[Any]) -> NDArray[np.float64]:
         if {*map(type, values)} <= {float, int}:
@@ -288,9 +319,15 @@ class Similarity:
         except (TypeError, ValueError):
             score = math.nan
         if math.isnan(score):
-            msg = f"The similarity {self.name!r} returned the score {value!r:.80}; it must be a number."
+            msg = (
+                f"The similarity {self.name!r} returned the score {value!r:.80}; it must be a"
+                " number."
+            )
             if isinstance(value, (list, tuple)) and not self.batch:
-                msg = f"{msg} A function that returns pairs (node, score) is registered with batch=True."
+                msg = (
+                    f"{msg} A function that returns pairs (node, score) is registered with"
+                    " batch=True."
+                )
             raise RetrievalError(msg)
         return score
 
@@ -306,15 +343,21 @@ class _FunctionSearch:
     def __init__(self, similarity: Similarity, kwargs: Mapping[str, Any]) -> None:
         self._similarity = similarity
         self._kwargs = kwargs
-        self._takes_key = similarity.mode == "embedding" and "embed_key" in keyword_names(similarity.func, skip=2)[0]
+        self._takes_key = (
+            similarity.mode == "embedding"
+            and "embed_key" in keyword_names(similarity.func, skip=2)[0]
+        )
 
     def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`."""
         parts, descend = request.snapshot.parts, self._similarity.descend
         queries: list[Any] = [
-            dict(vector) if isinstance(vector, dict) else vector.tolist() for vector in request.vectors
+            dict(vector) if isinstance(vector, dict) else vector.tolist()
+            for vector in request.vectors
         ] or [request.query] * len(parts)
-        kwargs = {**self._kwargs, "embed_key": request.embed_key} if self._takes_key else self._kwargs
+        kwargs = (
+            {**self._kwargs, "embed_key": request.embed_key} if self._takes_key else self._kwargs
+        )
         rankings: list[Hits] = []
         for part, query in zip(parts, queries, strict=True):
             nodes: list[DocNode] = []
@@ -328,18 +371,25 @@ class _FunctionSearch:
         return merge_rankings(rankings, request.topk, descend=descend)
 
 
-def _best(nodes: Sequence[DocNode], scores: NDArray[np.float64], topk: int, *, descend: bool) -> Ranking:
+def _best(
+    nodes: Sequence[DocNode], scores: NDArray[np.float64], topk: int, *, descend: bool
+) -> Ranking:
     """The topk best as a ranking: best first, ties by key."""
     sign = -1.0 if descend else 1.0
     rows = np.arange(len(nodes))
     if len(nodes) > topk:  # the keys of the others are not needed
         values = sign * scores
         rows = np.flatnonzero(values <= np.partition(values, topk - 1)[topk - 1])
-    pairs = [(nodes[row].segment.key, score) for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)]
+    pairs = [
+        (nodes[row].segment.key, score)
+        for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
+    ]
     return sorted(pairs, key=lambda pair: (sign * pair[1], pair[0]))[:topk]
 
 
-similarities: Registry[Similarity] = Registry("similarity", entry_point_group="lazyrag.similarities")
+similarities: Registry[Similarity] = Registry(
+    "similarity", entry_point_group="lazyrag.similarities"
+)
 
 
 @overload
@@ -375,27 +425,30 @@ def register_similarity(
     replace: bool = False,
     decend: bool | None = None,
 ) -> Any:
-    """Register a similarity function (spec 001), as a call or as a decorator with or without arguments.
+    """Register a similarity function (spec 001), as a call or as a decorator with or without
+    arguments.
 
-    The function is called with the query and the nodes by position, so its parameters may have any names::
+    The function is called with the query and the nodes by position, so its parameters may have any
+    names::
 
-        text, batch:        func(query: str, nodes: list[DocNode], **kw) -> list[tuple[DocNode, float]]
-        text, single:       func(query: str, node: DocNode, **kw) -> float
-        embedding, batch:   func(query: list[float], nodes: list[DocNode], **kw) -> list[tuple[DocNode, float]]
-        embedding, single:  func(query: list[float], node: DocNode, **kw) -> float
+        text, batch:        func(query: str, nodes: list[DocNode], **kw) -> list[tuple[DocNode,
+        float]] text, single:       func(query: str, node: DocNode, **kw) -> float
+        embedding, batch:   func(query: list[float], nodes: list[DocNode], **kw) ->
+        list[tuple[DocNode, float]] embedding, single:  func(query: list[float], node: DocNode,
+        **kw) -> float
 
-    In embedding mode each node carries one vector, ``node.embedding``: that of the embed key of the search, which a
-    parameter named ``embed_key`` receives. Where vectors are sparse, query and ``node.embedding`` are dicts from
-    dimension to weight. A batch function gets the nodes in the documents' order, at least one and at most about 100,000
-    in one call.
+    In embedding mode each node carries one vector, ``node.embedding``: that of the embed key of the
+    search, which a parameter named ``embed_key`` receives. Where vectors are sparse, query and
+    ``node.embedding`` are dicts from dimension to weight. A batch function gets the nodes in the
+    documents' order, at least one and at most about 100,000 in one call.
 
     Args:
         func: The function; without one, a decorator is returned.
-        mode: What the query is, and whether nodes carry vectors. By default ``"embedding"`` where the first parameter
-            is annotated as a list of floats, else ``"text"``.
+        mode: What the query is, and whether nodes carry vectors. By default ``"embedding"`` where
+            the first parameter is annotated as a list of floats, else ``"text"``.
         descend: Whether a higher score is better; True by default.
-        batch: Whether the function gets all nodes at once. By default where the second parameter is named ``nodes`` or
-            annotated as a list.
+        batch: Whether the function gets all nodes at once. By default where the second parameter is
+            named ``nodes`` or annotated as a list.
         name: Its name; by default ``func.__name__``. A lambda needs one.
         replace: Whether to replace another similarity of this name.
         decend: Spec 001's spelling of ``descend``.
@@ -417,7 +470,10 @@ def register_similarity(
     """
     if decend is not None:
         if descend is not None:
-            raise TypeError("register_similarity got descend and decend, two spellings of one parameter. Pass descend.")
+            raise TypeError(
+                "register_similarity got descend and decend, two spellings of one parameter. Pass"
+                " descend."
+            )
         descend = decend
     if mode is not None:
         validate_choice("mode", mode, ("text", "embedding"))
@@ -432,7 +488,12 @@ def register_similarity(
 
 
 def make_similarity(
-    name: str, func: Callable[..., Any], mode: Mode | None = None, batch: bool | None = None, *, descend: bool = True
+    name: str,
+    func: Callable[..., Any],
+    mode: Mode | None = None,
+    batch: bool | None = None,
+    *,
+    descend: bool = True,
 ) -> Similarity:
     """A similarity of a function; for what is None see `register_similarity`.
 
@@ -440,7 +501,9 @@ def make_similarity(
         ConfigError: If the function cannot be called with a query and nodes.
     """
     more = dict.fromkeys(required_names(func, skip=2))  # similarity_kw gives them
-    check_call(f"The similarity {name!r} cannot be called with (query, node)", func, "", None, **more)
+    check_call(
+        f"The similarity {name!r} cannot be called with (query, node)", func, "", None, **more
+    )
     query, nodes = first_parameters(func, 2)
     if mode is None:
         mode = "embedding" if _FLOATS.search(query[1]) else "text"
@@ -465,22 +528,29 @@ def default_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
 
 
 def approximate_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred thousand nodes on."""
+    """``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred
+    thousand nodes on.
+    """
     return _vector_search("ann", similarity, kwargs, "approximate")
 
 
 def smart_embedding_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
-    """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map`` store.
+    """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map``
+    store.
 
     Results and scores depend on the store; filters always apply.
     """
     return _vector_search("smart_embedding_index", similarity, kwargs, "native")
 
 
-def _vector_search(index: str, similarity: Similarity, kwargs: Mapping[str, Any], mode: SearchMode) -> Search:
+def _vector_search(
+    index: str, similarity: Similarity, kwargs: Mapping[str, Any], mode: SearchMode
+) -> Search:
     search = similarity.make_search(kwargs)
     if not isinstance(search, VectorSearch):
-        problem = f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not"
+        problem = (
+            f"index={index!r} searches by embeddings; the similarity {similarity.name!r} does not"
+        )
         raise ConfigError(f"{problem}. Use similarity='cosine', or index='default'.")
     return replace(search, mode=mode)
 
@@ -489,11 +559,18 @@ def server_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
     """``"native"``: a search server's own ranking of texts, by the terms of our analysers."""
     search = similarity.make_search(kwargs)
     if not isinstance(search, TermSearch):
-        problem = f"index='native' ranks by terms on a server; the similarity {similarity.name!r} does not"
-        raise ConfigError(f"{problem}. Use similarity='bm25' or 'bm25_chinese', or index='default'.")
+        problem = (
+            f"index='native' ranks by terms on a server; the similarity {similarity.name!r}"
+            " does not"
+        )
+        raise ConfigError(
+            f"{problem}. Use similarity='bm25' or 'bm25_chinese', or index='default'."
+        )
     own = sorted(kwargs.keys() - {"analyser"})
     if own:
-        raise ConfigError(f"index='native' takes no {own[0]!r}: a server has its own. Omit it, or use 'default'.")
+        raise ConfigError(
+            f"index='native' takes no {own[0]!r}: a server has its own. Omit it, or use 'default'."
+        )
     return TextSearch(search.analyser)
 
 
@@ -512,7 +589,8 @@ def bm25(
     variant: Variant = "lucene",
     analyser: str = "en",
 ) -> list[tuple[DocNode, float]]:
-    """BM25 of nodes for an English query; Chinese in either is matched by characters and pairs of them.
+    """BM25 of nodes for an English query; Chinese in either is matched by characters and pairs of
+    them.
 
     Args:
         query: A question or keywords.
@@ -552,7 +630,8 @@ def bm25_chinese(
     variant: Variant = "lucene",
     analyser: str = "zh",
 ) -> list[tuple[DocNode, float]]:
-    """BM25 of nodes for a Chinese query, by characters, pairs of neighbours and jieba's longer words; see `bm25`.
+    """BM25 of nodes for a Chinese query, by characters, pairs of neighbours and jieba's longer
+    words; see `bm25`.
 
     Example:
         >>> [node.text for node, _ in bm25_chinese("茶", [DocNode(text="绿茶"), DocNode(text="咖啡")])]
@@ -562,7 +641,8 @@ def bm25_chinese(
 
 
 def cosine(query: list[float], node: DocNode) -> float:
-    """Cosine of the angle between a query's vector and a node's: in [-1, 1], 0 if either has no length.
+    """Cosine of the angle between a query's vector and a node's: in [-1, 1], 0 if either has no
+    length.
 
     Example:
         >>> cosine([2.0, 0.0], DocNode(text="x", embeddings={"default": np.array([1, 0], np.float32)}))
@@ -576,7 +656,8 @@ def cosine(query: list[float], node: DocNode) -> float:
 def ip(query: list[float] | SparseVector, node: DocNode) -> float:
     """Inner product of a query's vector and a node's, both dense or both sparse.
 
-    Of sparse ones only nodes are ranked that share a dimension with the query, also where the score is 0 or less.
+    Of sparse ones only nodes are ranked that share a dimension with the query, also where the score
+    is 0 or less.
 
     Example:
         >>> ip({3: 2.0, 9: 1.0}, DocNode(text="x", embeddings={"default": {3: 0.5, 7: 2.0}}))
@@ -586,13 +667,15 @@ def ip(query: list[float] | SparseVector, node: DocNode) -> float:
     if not isinstance(query, dict) or not isinstance(vector, dict):
         return float(_dense(query) @ _dense(vector))
     score = 0.0
-    for dimension in sorted(query.keys() & vector.keys()):  # sum() need not add up as the index does
+    # sum() need not add up as the index does
+    for dimension in sorted(query.keys() & vector.keys()):
         score += query[dimension] * vector[dimension]
     return score
 
 
 def nearest(query: list[float] | SparseVector, node: DocNode) -> float:
-    """The score of ``similarity=None``: `cosine` where vectors are dense, `ip` where they are sparse.
+    """The score of ``similarity=None``: `cosine` where vectors are dense, `ip` where they are
+    sparse.
 
     Example:
         >>> nearest({3: 2.0}, DocNode(text="x", embeddings={"default": {3: 0.5}}))
@@ -603,20 +686,41 @@ def nearest(query: list[float] | SparseVector, node: DocNode) -> float:
 
 def _dense(vector: list[float] | Embedding) -> NDArray[np.float64]:
     if isinstance(vector, dict):
-        raise ConfigError(f"A dense vector is needed; got the sparse {vector!r:.60}. Compare two sparse ones by ip.")
+        raise ConfigError(
+            f"A dense vector is needed; got the sparse {vector!r:.60}. Compare two sparse ones"
+            " by ip."
+        )
     return np.asarray(vector, np.float64)
 
 
 for _similarity in (
-    Similarity("bm25", bm25, "text", descend=True, batch=True, search=partial(TermSearch, analyser="en")),
     Similarity(
-        "bm25_chinese", bm25_chinese, "text", descend=True, batch=True, search=partial(TermSearch, analyser="zh")
+        "bm25", bm25, "text", descend=True, batch=True, search=partial(TermSearch, analyser="en")
     ),
-    Similarity("cosine", cosine, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="cosine")),
-    Similarity("ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip")),
+    Similarity(
+        "bm25_chinese",
+        bm25_chinese,
+        "text",
+        descend=True,
+        batch=True,
+        search=partial(TermSearch, analyser="zh"),
+    ),
+    Similarity(
+        "cosine",
+        cosine,
+        "embedding",
+        descend=True,
+        batch=False,
+        search=partial(VectorSearch, metric="cosine"),
+    ),
+    Similarity(
+        "ip", ip, "embedding", descend=True, batch=False, search=partial(VectorSearch, metric="ip")
+    ),
 ):
     similarities.register(_similarity.name, _similarity)
-OWN_METRIC = Similarity("cosine or ip", nearest, "embedding", descend=True, batch=False, search=VectorSearch)
+OWN_METRIC = Similarity(
+    "cosine or ip", nearest, "embedding", descend=True, batch=False, search=VectorSearch
+)
 """The metric of each collection, where no similarity is named."""
 
 
@@ -626,7 +730,8 @@ def query_vector(embedder: CheckedEmbedder, text: str, memo: dict[Any, Any]) -> 
     Raises:
         EmbeddingError: If the query cannot be embedded.
     """
-    key = id(embedder.user_object), text  # the retriever references the embedder, so the id is unique
+    # the retriever references the embedder, so the id is unique
+    key = id(embedder.user_object), text
     vector: Embedding | None = memo.get(key)
     if vector is None:
         vector = memo[key] = embedder.embed([text], input_type="query")[0]
@@ -638,38 +743,54 @@ def unread(embedder: CheckedEmbedder, text: str, memo: dict[Any, Any]) -> str:
     key = "unread", id(embedder.user_object), text
     if key not in memo:
         share = unknown_share(embedder.embedder, text) or 0.0
-        message = f"the model of embed key {embedder.key!r} does not know {share:.0%} of the query's letters"
+        message = (
+            f"the model of embed key {embedder.key!r} does not know {share:.0%} of the query's"
+            " letters"
+        )
         memo[key] = message if share >= UNREAD_SHARE else ""
     return str(memo[key])
 
 
 def feedback_vector(
-    plain: Embedding, embedder: CheckedEmbedder, embed_key: str, nodes: Sequence[DocNode], weight: float
+    plain: Embedding,
+    embedder: CheckedEmbedder,
+    embed_key: str,
+    nodes: Sequence[DocNode],
+    weight: float,
 ) -> Embedding:
-    """Move a query's vector towards nodes of the same embedding model. A sparse vector is not moved."""
+    """Move a query's vector towards nodes of the same embedding model. A sparse vector is not
+    moved.
+    """
     if isinstance(plain, dict):
         return plain
-    vectors = [node.embeddings.get(embed_key) for node in nodes if _embeds_alike(node, embedder, embed_key)]
-    return shift_query_vector(plain, [vector for vector in vectors if isinstance(vector, np.ndarray)], weight)
+    vectors = [
+        node.embeddings.get(embed_key) for node in nodes if _embeds_alike(node, embedder, embed_key)
+    ]
+    return shift_query_vector(
+        plain, [vector for vector in vectors if isinstance(vector, np.ndarray)], weight
+    )
 
 
 def shift_query_vector(vector: Vector, vectors: Sequence[Vector], weight: float) -> Vector:
     """Move a query's vector towards those of nodes.
 
-    Its direction becomes that of q + weight x m, where q is the query's vector brought to length 1, and m is the mean
-    of the nodes' vectors, each brought to length 1 before and the mean after. Its length stays.
+    Its direction becomes that of q + weight x m, where q is the query's vector brought to length 1,
+    and m is the mean of the nodes' vectors, each brought to length 1 before and the mean after. Its
+    length stays.
 
     Args:
         vector: (dim,) float32.
-        vectors: n arrays of the same shape; none leaves the vector as it is, as does what has no direction.
+        vectors: n arrays of the same shape; none leaves the vector as it is, as does what has no
+            direction.
         weight: At least 0.
 
     Returns:
         (dim,) float32.
 
     Source:
-        Rocchio: Relevance Feedback in Information Retrieval, 1971; over embeddings: Li and others: Pseudo Relevance
-        Feedback with Deep Language Models and Dense Retrievers, TOIS 2023, doi:10.1145/3570724.
+        Rocchio: Relevance Feedback in Information Retrieval, 1971; over embeddings: Li and others:
+        Pseudo Relevance Feedback with Deep Language Models and Dense Retrievers, TOIS 2023,
+        doi:10.1145/3570724.
 
     Example:
         >>> shift_query_vector(np.array([5.0, 0.0], np.float32), [np.array([0.0, 3.0], np.float32)], 0.75).tolist()
@@ -680,16 +801,22 @@ def shift_query_vector(vector: Vector, vectors: Sequence[Vector], weight: float)
     mean = _unit(np.mean([_unit(vector.astype(np.float64)) for vector in vectors], axis=0))
     plain = vector.astype(np.float64)
     direction = _unit(_unit(plain) + weight * mean)
-    return (float(np.linalg.norm(plain)) * direction).astype(np.float32) if direction.any() else vector
+    return (
+        (float(np.linalg.norm(plain)) * direction).astype(np.float32) if direction.any() else vector
+    )
 
 
 def _embeds_alike(node: DocNode, embedder: CheckedEmbedder, embed_key: str) -> bool:
-    """Whether a node's Document uses the same embedding model; vectors of another model do not compare."""
+    """Whether a node's Document uses the same embedding model; vectors of another model do not
+    compare.
+    """
     if not isinstance(node.reader, Reader):
         return False
     [other] = node.reader.embedders([embed_key])
     identity = embedder.embedder.identity
-    return other.user_object is embedder.user_object or (identity != "" and other.embedder.identity == identity)
+    return other.user_object is embedder.user_object or (
+        identity != "" and other.embedder.identity == identity
+    )
 
 
 def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -704,4 +831,6 @@ def validate_feedback(nodes: Any, weight: Any) -> tuple[list[DocNode], float]:
         ConfigError: If these are no nodes, or the weight is below 0 or not finite.
     """
     listed = validate_nodes(nodes, "Pass the result of a retriever.")
-    return listed, validate_number("weight", weight, "a finite number >= 0", lambda value: 0 <= value < math.inf)
+    return listed, validate_number(
+        "weight", weight, "a finite number >= 0", lambda value: 0 <= value < math.inf
+    )

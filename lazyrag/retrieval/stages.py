@@ -15,7 +15,16 @@ from lazyrag.models.concurrency import settle
 from lazyrag.validation import is_list_of, require
 
 StageKind: TypeAlias = Literal[
-    "retriever", "fusion", "queries", "reranker", "diversity", "cut", "merge", "window", "mapping", "step"
+    "retriever",
+    "fusion",
+    "queries",
+    "reranker",
+    "diversity",
+    "cut",
+    "merge",
+    "window",
+    "mapping",
+    "step",
 ]
 """What a stage does to the nodes of its inputs."""
 
@@ -38,13 +47,14 @@ Cause: TypeAlias = Literal[
 ]
 """The cause of a `Reason`, for programs.
 
-``"found"``: the node is in the result. ``"merged"``: another node of the result represents it. ``"dropped"``: a later
-stage removed it. A retriever did not return it because: ``"depth"``: it ranks too low; ``"cut-off"``: its score is
-worse than ``similarity_cut_off``; ``"terms"``: it shares nothing with the query; ``"embedding"``: it has no vector;
-``"filter"``; ``"group"``: it belongs to another group; ``"unknown"``: no such node; ``"query"``: the query is blank;
-``"weight"``: the retriever has weight 0 and did not run; ``"not-run"``: the retriever did not run for another reason;
-``"no-reason"``: the retriever, such as a function, records no reasons. ``"inputs"``: none of several retrievers
-returned it; each has its own reason.
+``"found"``: the node is in the result. ``"merged"``: another node of the result represents it.
+``"dropped"``: a later stage removed it. A retriever did not return it because: ``"depth"``: it
+ranks too low; ``"cut-off"``: its score is worse than ``similarity_cut_off``; ``"terms"``: it shares
+nothing with the query; ``"embedding"``: it has no vector; ``"filter"``; ``"group"``: it belongs to
+another group; ``"unknown"``: no such node; ``"query"``: the query is blank; ``"weight"``: the
+retriever has weight 0 and did not run; ``"not-run"``: the retriever did not run for another reason;
+``"no-reason"``: the retriever, such as a function, records no reasons. ``"inputs"``: none of
+several retrievers returned it; each has its own reason.
 """
 
 
@@ -72,14 +82,16 @@ class Stage:
         name: Its name for people: ``"bm25"``, ``"rrf"``, ``"ModuleReranker"``, ``"topk"``.
         nodes: Its nodes, best first, with its scores.
         inputs: The stages whose nodes it took; none for a retriever.
-        contributions: Of a fusion: for each uid the contribution of each input to the score, in the order of the
-            inputs. They add up to the score. The keys are nodes where several Documents may have the same uid.
+        contributions: Of a fusion: for each uid the contribution of each input to the score, in the
+            order of the inputs. They add up to the score. The keys are nodes where several
+            Documents may have the same uid.
         settings: Its settings, for people: ``{"k": 60}``.
         seconds: Its duration, without its inputs.
         retriever: Of a leaf: the retriever.
-        origins: Of a stage that replaces nodes: for each new node the nodes of the inputs that it represents. By
-            default these are the nodes that the node's `merged_from` names.
-        why: Of a leaf, or a cut that is a part of it: explains why a uid is not among its nodes for this query.
+        origins: Of a stage that replaces nodes: for each new node the nodes of the inputs that it
+            represents. By default these are the nodes that the node's `merged_from` names.
+        why: Of a leaf, or a cut that is a part of it: explains why a uid is not among its nodes for
+            this query.
     """
 
     kind: StageKind
@@ -124,10 +136,16 @@ class Reason(Record):
 
 
 class NodeRetriever(Protocol):
-    """Anything that finds nodes for a query: a `Retriever`, a combination of several, your own function."""
+    """Anything that finds nodes for a query: a `Retriever`, a combination of several, your own
+    function.
+    """
 
-    def __call__(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> list[DocNode]:
-        """Return the best nodes, best first: at most ``topk``, or its own default number where that is None."""
+    def __call__(
+        self, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> list[DocNode]:
+        """Return the best nodes, best first: at most ``topk``, or its own default number where that
+        is None.
+        """
         ...
 
 
@@ -136,13 +154,17 @@ class Searchable(Protocol):
 
     @property
     def search(self) -> Callable[..., Any]:
-        """Called as ``search(query, top_k)``, and with ``filters=`` if it takes them; best results first."""
+        """Called as ``search(query, top_k)``, and with ``filters=`` if it takes them; best results
+        first.
+        """
 
 
 class Traceable(Protocol):
     """A retriever that records its stages; the output format of its calls does not matter."""
 
-    def trace(self, query: str, filters: FilterLike | None = None, topk: int | None = None) -> Stage:
+    def trace(
+        self, query: str, filters: FilterLike | None = None, topk: int | None = None
+    ) -> Stage:
         """Return the last stage; its nodes are those that a call returns."""
         ...
 
@@ -156,12 +178,15 @@ class Step(Protocol):
     - ``kind``: A `StageKind`; ``"step"`` by default.
     - ``settings``: Its settings for records, a mapping; by default the fields of a dataclass.
     - ``origins(given, gave)``: A method that returns the input nodes that each new node represents.
-    - ``trace(stage, query) -> Stage``: A method that records more than input and output. It replaces the call and the
-      attributes above.
-    - ``rescores``: True if the step sets new scores (higher is better), False if it keeps the scores of its input.
-      Fusions by score need it for steps behind a retriever whose smaller scores are better.
-    - ``descend``: Whether the step expects a higher score to be better; None, the default, if it ignores scores.
-    - ``reads``: False if the step reads no Document, so that it can run outside the read; True by default.
+    - ``trace(stage, query) -> Stage``: A method that records more than input and output. It
+      replaces the call and the attributes above.
+    - ``rescores``: True if the step sets new scores (higher is better), False if it keeps the
+      scores of its input. Fusions by score need it for steps behind a retriever whose smaller
+      scores are better.
+    - ``descend``: Whether the step expects a higher score to be better; None, the default, if it
+      ignores scores.
+    - ``reads``: False if the step reads no Document, so that it can run outside the read; True by
+      default.
     """
 
     def __call__(self, nodes: list[DocNode], query: str, /) -> list[DocNode]:
@@ -179,7 +204,13 @@ def validate_stage(stage: Any, what: str) -> Stage:
     Raises:
         RetrievalError: If it is something else.
     """
-    require(isinstance(stage, Stage), what, stage, "a lazyrag.retrieval.stages.Stage", error=RetrievalError)
+    require(
+        isinstance(stage, Stage),
+        what,
+        stage,
+        "a lazyrag.retrieval.stages.Stage",
+        error=RetrievalError,
+    )
     checked: Stage = stage
     return checked
 
@@ -205,19 +236,27 @@ def check_query(query: Any) -> bool:
     return bool(query.strip())
 
 
-def retrieve_nodes(retriever: Any, query: str, filters: FilterLike | None, topk: int | None) -> list[DocNode]:
-    """Call a retriever, which may be a coroutine function, and must return nodes. Its own errors pass through.
+def retrieve_nodes(
+    retriever: Any, query: str, filters: FilterLike | None, topk: int | None
+) -> list[DocNode]:
+    """Call a retriever, which may be a coroutine function, and must return nodes. Its own errors
+    pass through.
 
     Raises:
         ConfigError: If it is not callable.
         RetrievalError: If it returns something else than nodes.
     """
-    require(callable(retriever), "retriever", retriever, "a Retriever or callable (query, filters=None, topk=None)")
+    require(
+        callable(retriever),
+        "retriever",
+        retriever,
+        "a Retriever or callable (query, filters=None, topk=None)",
+    )
     nodes = settle(retriever(query, filters=filters, topk=topk))
     if not is_list_of(nodes, DocNode):
         raise RetrievalError(
-            f"The retriever {callable_name(retriever)!r} returned {nodes!r:.80}; it must return a list of nodes. "
-            "A Retriever returns nodes with output_format=None."
+            f"The retriever {callable_name(retriever)!r} returned {nodes!r:.80}; it must return a"
+            " list of nodes. A Retriever returns nodes with output_format=None."
         )
     return list(nodes)
 

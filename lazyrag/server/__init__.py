@@ -1,4 +1,6 @@
-"""The service: Documents over HTTP. Needs the extra ``server``; nothing else of the package imports it."""
+"""The service: Documents over HTTP. Needs the extra ``server``; nothing else of the package imports
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,5 +24,7 @@ def load(module: str, what: str) -> Any:
     # Some are imported later, in other processes.
     for package in ("fastapi", "httptools", "jinja2", "multipart", "pydantic", "uvicorn", "mcp"):
         if find_spec(package) is None and (package != "mcp" or module == "mcp"):
-            raise missing_package(what, ModuleNotFoundError(name=package), "mcp" if module == "mcp" else "server")
+            raise missing_package(
+                what, ModuleNotFoundError(name=package), "mcp" if module == "mcp" else "server"
+            )
     return importlib.import_module(f"lazyrag.server.{module}")

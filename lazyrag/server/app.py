@@ -67,7 +67,9 @@ def create_app(service: Service, *, root_path: str = "") -> FastAPI:
         root_path: The path of a proxy in front of it, such as ``"/rag"``.
     """
     checks = [Depends(_check_query)]
-    app = FastAPI(title="lazyrag", version=__version__, docs_url=None, redoc_url=None, dependencies=checks)
+    app = FastAPI(
+        title="lazyrag", version=__version__, docs_url=None, redoc_url=None, dependencies=checks
+    )
     app.state.service = service
     app.add_middleware(AccessMiddleware, service, page.problem_page)
     app.add_middleware(RequestMiddleware, root_path)
@@ -129,7 +131,11 @@ async def _check_query(request: Request) -> None:
         remedy = known_names(unknown, names) if names else "This route has no query parameters."
         errors = [{"field": f"query.{unknown}", "message": "Unknown parameter"}]
         raise ProblemError(
-            422, f"Unknown parameter: {unknown[:80]!a}.", remedy, errors=errors, code="unknown_parameter"
+            422,
+            f"Unknown parameter: {unknown[:80]!a}.",
+            remedy,
+            errors=errors,
+            code="unknown_parameter",
         )
 
 
@@ -165,7 +171,14 @@ class RequestMiddleware:
         finally:
             seconds = time.perf_counter() - began
             scope["app"].state.service.metrics.observe(scope, status, seconds)
-            log.info("%s %s %d %.1f ms %s", scope["method"], scope["path"], status, 1000 * seconds, request_id)
+            log.info(
+                "%s %s %d %.1f ms %s",
+                scope["method"],
+                scope["path"],
+                status,
+                1000 * seconds,
+                request_id,
+            )
 
 
 async def _problem(request: Request, error: Exception) -> Response:
@@ -176,7 +189,8 @@ async def _problem(request: Request, error: Exception) -> Response:
         response = await page.problem_page(request, problem)
     else:
         response = problem.response(request.scope)
-    response.headers["x-request-id"] = request.state.request_id  # of unexpected errors the middleware sees no response
+    # of unexpected errors the middleware sees no response
+    response.headers["x-request-id"] = request.state.request_id
     return response
 
 
@@ -186,12 +200,16 @@ _OPENAI = re.compile(
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
-    """An error of the framework: an unknown route, a method that a route has not, a limit of the middleware."""
+    """An error of the framework: an unknown route, a method that a route has not, a limit of the
+    middleware.
+    """
     status, detail = getattr(error, "status_code", 500), str(getattr(error, "detail", error))
     headers, remedy = getattr(error, "headers", None), ""
     if status in (404, 405):
         detail = f"There is no route {request.method} {request.url.path}"
-        remedy = f"Allowed: {headers['Allow']}." if headers else "GET /openapi.json lists the routes."
+        remedy = (
+            f"Allowed: {headers['Allow']}." if headers else "GET /openapi.json lists the routes."
+        )
         if _OPENAI.match(request.url.path):
             remedy = "The routes of OpenAI's API are below /v1: let base_url end with it."
     return await _problem(request, ProblemError(status, f"{detail}.", remedy, headers=headers))
@@ -201,4 +219,6 @@ async def _invalid(request: Request, error: Exception) -> Response:
     found = error.errors() if isinstance(error, RequestValidationError) else []
     fields = [{"field": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in found]
     said = "; ".join(map(describe_field, found[:3]))
-    return await _problem(request, ProblemError(422, f"{said}.", "See GET /openapi.json.", errors=fields))
+    return await _problem(
+        request, ProblemError(422, f"{said}.", "See GET /openapi.json.", errors=fields)
+    )

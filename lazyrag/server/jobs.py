@@ -1,7 +1,9 @@
-"""Jobs: calls of a Document that a worker runs, in this program or another one, and that survive the end of either.
+"""Jobs: calls of a Document that a worker runs, in this program or another one, and that survive
+the end of either.
 
-They are rows of a table in the ledger's file. Every kind of job is an idempotent method of Document: what was finished
-is stored, and the same call does the rest. So a worker can take over a job of a worker that died, at any point.
+They are rows of a table in the ledger's file. Every kind of job is an idempotent method of
+Document: what was finished is stored, and the same call does the rest. So a worker can take over a
+job of a worker that died, at any point.
 """
 
 from __future__ import annotations
@@ -24,16 +26,36 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 from lazyrag.data.encoding import ErrorInfo, to_dict
 from lazyrag.data.segment import root_uid
 from lazyrag.document.document import Document, indexer_of
-from lazyrag.errors import CanceledError, ConfigError, LazyRAGError, NotRegisteredError, StoreBusyError, StoreError
+from lazyrag.errors import (
+    CanceledError,
+    ConfigError,
+    LazyRAGError,
+    NotRegisteredError,
+    StoreBusyError,
+    StoreError,
+)
 from lazyrag.evaluation.models import change_model
 from lazyrag.ingest.dataset import find_named_files
 from lazyrag.ingest.sync import hide, live_among
-from lazyrag.ledger.jobs import DELETING_KINDS, UNFINISHED, documents_in_work, purge_digest, read_rows
+from lazyrag.ledger.jobs import (
+    DELETING_KINDS,
+    UNFINISHED,
+    documents_in_work,
+    purge_digest,
+    read_rows,
+)
 from lazyrag.ledger.lease import Program
 from lazyrag.ledger.ledger import HIDDEN
 from lazyrag.progress.calls import Progress, during_call
 from lazyrag.types import State
-from lazyrag.validation import normal_name, require, validate_choice, validate_integer, validate_mapping, validate_text
+from lazyrag.validation import (
+    normal_name,
+    require,
+    validate_choice,
+    validate_integer,
+    validate_mapping,
+    validate_text,
+)
 
 DOCUMENTS_OF = {
     "sync": "",
@@ -50,7 +72,8 @@ DOCUMENTS_OF = {
     "purge": "document",
     "change_model": "",
 }
-"""The kinds of jobs, which are names of methods of Document, and the argument that names documents; "" for none."""
+"""The kinds of jobs, which are names of methods of Document, and the argument that names documents;
+"" for none."""
 
 Guard: TypeAlias = Callable[[str, Mapping[str, Any], str | None], AbstractContextManager[None]]
 """Gets kind, arguments and idempotency key of a job, and runs it in its block."""
@@ -63,10 +86,12 @@ MAX_ATTEMPTS = 3
 
 HEARTBEAT_S = 2.0
 DEAD_S = 10.0
-"""A worker without a heartbeat for so long is taken for dead, if its process cannot be looked at."""
+"""A worker without a heartbeat for so long is taken for dead, if its process cannot be looked
+at."""
 
 _STORED_S = 30 * 24 * 3600.0  # finished jobs
-_BESIDE = (("delete_files", "update_metadata"), ("add_texts", "add_files"))  # jobs that run beside a long one
+# jobs that run beside a long one
+_BESIDE = (("delete_files", "update_metadata"), ("add_texts", "add_files"))
 _BESIDE_BYTES = 1 << 20  # of their arguments and files
 _BESIDE_LOOK_S = 0.03
 _LOOK_S = 0.2  # between two looks at a job's row, and between two looks for a job
@@ -89,8 +114,8 @@ class Job:
         attempts: How often a worker has begun it.
         progress: Its last progress; None before the first.
         error: Why it has failed, or why it waits on; None for neither.
-        result: What the method returned, as JSON: the fields of a report, or ``{"value": ...}``. Lists end after 200
-            items, and ``"counts"`` has their lengths.
+        result: What the method returned, as JSON: the fields of a report, or ``{"value": ...}``.
+            Lists end after 200 items, and ``"counts"`` has their lengths.
         key: Idempotency key.
         created: When it was submitted, in UTC.
         updated: When it last changed, in UTC.
@@ -121,7 +146,10 @@ _DEAD = ErrorInfo(
     f"The workers of the job died in {MAX_ATTEMPTS} attempts.",
     "Look for what ended their processes, such as too little memory, and retry the job.",
 )
-_COLUMNS = "id, kind, arguments, state, attempts, progress, error, result, key, created, updated, heartbeat"
+_COLUMNS = (
+    "id, kind, arguments, state, attempts, progress, error, result, key, created, updated,"
+    " heartbeat"
+)
 
 
 def _job(row: tuple[Any, ...]) -> Job:
@@ -165,18 +193,24 @@ class Jobs:
 
     def __init__(self, docs: Document) -> None:
         if docs.reader.scope is not None:
-            raise ConfigError("jobs are not available on a restricted Document. Pass the original one.")
+            raise ConfigError(
+                "jobs are not available on a restricted Document. Pass the original one."
+            )
         self._docs = docs
         self.ledger = indexer_of(docs).ledger
         self.file = self.ledger.file
         self.name = self.ledger.name
 
-    def submit(self, kind: str, arguments: Mapping[str, Any] | None = None, *, key: str | None = None) -> Job:
-        """Store a job for a worker. Jobs of a Document are run one after the other, in the order of their submission.
+    def submit(
+        self, kind: str, arguments: Mapping[str, Any] | None = None, *, key: str | None = None
+    ) -> Job:
+        """Store a job for a worker. Jobs of a Document are run one after the other, in the order of
+        their submission.
 
         Args:
             kind: Name of a method of Document, see `DOCUMENTS_OF`.
-            arguments: Its arguments by name, JSON values. Relative paths of files are those of this program.
+            arguments: Its arguments by name, JSON values. Relative paths of files are those of this
+                program.
             key: Idempotency key: within 24 hours, another submission with it returns the same job.
 
         Raises:
@@ -196,8 +230,8 @@ class Jobs:
                 (ledger, now - _STORED_S, *UNFINISHED),
             )
             made = connection.execute(
-                "INSERT INTO job (ledger, kind, arguments, documents, state, key, created, updated) "
-                "VALUES (?, ?, ?, ?, 'WAITING', ?, ?, ?)",
+                "INSERT INTO job (ledger, kind, arguments, documents, state, key, created, updated)"
+                " VALUES (?, ?, ?, ?, 'WAITING', ?, ?, ?)",
                 (ledger, kind, text, json.dumps(documents), key, now, now),
             )
             return self._read(connection, str(made.lastrowid))
@@ -205,7 +239,11 @@ class Jobs:
     def _checked(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
         """The arguments as JSON, and the documents that they name."""
         method = inspect.signature(_method(self._docs, kind))
-        files = find_named_files(arguments["files"], "files") if kind == "add_files" and "files" in arguments else None
+        files = (
+            find_named_files(arguments["files"], "files")
+            if kind == "add_files" and "files" in arguments
+            else None
+        )
         if files is not None:
             arguments["files"] = {file.identity: str(file.path) for file in files}
         try:
@@ -213,8 +251,13 @@ class Jobs:
             args, keywords = _split(kind, arguments)
             method.bind(*args, **keywords)
         except (TypeError, ValueError) as exc:
-            known = ", ".join(name for name in method.parameters if name not in ("on_progress", "cancel", "docs"))
-            msg = f"arguments must be JSON values for {kind}({known}); got {sorted(arguments)}: {exc}."
+            known = ", ".join(
+                name for name in method.parameters if name not in ("on_progress", "cancel", "docs")
+            )
+            msg = (
+                f"arguments must be JSON values for {kind}({known}); got {sorted(arguments)}:"
+                f" {exc}."
+            )
             raise ConfigError(msg) from exc
         if files is not None:
             inside = indexer_of(self._docs).dataset.relative_path
@@ -233,9 +276,13 @@ class Jobs:
     def find(self, key: str) -> Job | None:
         """Return the newest job with an idempotency key; None if there is none."""
         with self.file.reading() as connection:
-            return next(iter(self._select(connection, "key = ? ORDER BY id DESC LIMIT 1", key)), None)
+            return next(
+                iter(self._select(connection, "key = ? ORDER BY id DESC LIMIT 1", key)), None
+            )
 
-    def list(self, after: str | None = None, limit: int = 100, state: State | None = None) -> list[Job]:
+    def list(
+        self, after: str | None = None, limit: int = 100, state: State | None = None
+    ) -> list[Job]:
         """List jobs, the newest first.
 
         Args:
@@ -245,13 +292,22 @@ class Jobs:
         """
         number = None if after is None else _number(after)
         validate_integer("limit", limit, 1)
-        require(state is None or state in get_args(State), "state", state, f"one of {', '.join(get_args(State))}")
-        condition = "id < coalesce(?, id + 1) AND state = coalesce(?, state) ORDER BY id DESC LIMIT ?"
+        require(
+            state is None or state in get_args(State),
+            "state",
+            state,
+            f"one of {', '.join(get_args(State))}",
+        )
+        condition = (
+            "id < coalesce(?, id + 1) AND state = coalesce(?, state) ORDER BY id DESC LIMIT ?"
+        )
         with self.file.reading() as connection:
             return self._select(connection, condition, number, state, limit)
 
     def cancel(self, id: str) -> Job:  # noqa: A002
-        """Cancel a job: at once if it waits, at the next safe point if it runs. A finished one stays as it is."""
+        """Cancel a job: at once if it waits, at the next safe point if it runs. A finished one
+        stays as it is.
+        """
         with self.writing(durable=True) as (connection, _):
             connection.execute(
                 "UPDATE job SET is_canceled = 1, updated = ?, "
@@ -272,8 +328,10 @@ class Jobs:
             if job.state in ("SUCCESS", "DELETED"):
                 raise ConfigError(f"Job {id!r} has succeeded. Submit another one to repeat it.")
             connection.execute(
-                "UPDATE job SET state = 'WAITING', is_canceled = 0, attempts = 0, progress = NULL, error = NULL, "
-                "begun = CASE kind WHEN 'purge' THEN begun END, "  # whose arguments have no more than a digest
+                "UPDATE job SET state = 'WAITING', is_canceled = 0, attempts = 0, progress = NULL,"
+                " error = NULL, "
+                # whose arguments have no more than a digest
+                "begun = CASE kind WHEN 'purge' THEN begun END, "
                 "updated = ? WHERE id = ? AND state IN ('FAILED', 'CANCELED')",
                 (time.time(), id),
             )
@@ -294,31 +352,42 @@ class Jobs:
         return job
 
     def working(self) -> dict[str, State]:
-        """The documents that unfinished jobs name, by path or id, each with the state of the newest such job."""
+        """The documents that unfinished jobs name, by path or id, each with the state of the newest
+        such job.
+        """
         return documents_in_work(self.ledger)
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[tuple[sqlite3.Connection, int]]:
         """A transaction that writes jobs, without the lease; with the ledger's row."""
         if self.file.read_only:  # of this file, nothing but jobs is written
-            with self.file.second_writer() as database, database.writing(durable=durable) as connection:
+            with (
+                self.file.second_writer() as database,
+                database.writing(durable=durable) as connection,
+            ):
                 yield connection, _ledger_row(connection, self.name)
             return
         with self.file.writing(durable=durable) as connection:
             yield connection, _ledger_row(connection, self.name)
 
-    def _select(self, connection: sqlite3.Connection, condition: str, *values: Any) -> builtins.list[Job]:
+    def _select(
+        self, connection: sqlite3.Connection, condition: str, *values: Any
+    ) -> builtins.list[Job]:
         query = f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND {condition}"  # noqa: S608
         return [_job(row) for row in read_rows(connection, query, self.name, *values)]
 
     def _read(self, connection: sqlite3.Connection, id: str) -> Job:  # noqa: A002
         for found in self._select(connection, "id = ?", _number(id)):
             return found
-        raise NotRegisteredError(f"There is no job {id!r}. list() returns those of the last 30 days.")
+        raise NotRegisteredError(
+            f"There is no job {id!r}. list() returns those of the last 30 days."
+        )
 
 
 def _ledger_row(connection: sqlite3.Connection, name: str) -> int:
-    connection.execute("INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,))
+    connection.execute(
+        "INSERT INTO ledger (name) VALUES (?) ON CONFLICT (name) DO NOTHING", (name,)
+    )
     return int(connection.execute("SELECT id FROM ledger WHERE name = ?", (name,)).fetchone()[0])
 
 
@@ -347,7 +416,9 @@ def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str
 
 
 class _Claim(NamedTuple):
-    """A job that a worker has claimed; with the attempts before. ``begun`` is None at the first one."""
+    """A job that a worker has claimed; with the attempts before. ``begun`` is None at the first
+    one.
+    """
 
     id: int
     kind: str
@@ -357,21 +428,23 @@ class _Claim(NamedTuple):
     begun: int | None
 
 
-# Whether a job is cancelled, and another kind of job waits; no row once another worker has taken it over.
+# Whether a job is cancelled, and another kind of job waits; no row once another worker has taken it
+# over.
 _LOOK = (
-    "SELECT is_canceled, EXISTS (SELECT 1 FROM job AS other WHERE other.ledger = job.ledger AND state = 'WAITING' "
-    "AND kind <> 'change_model') FROM job WHERE id = ? AND worker = ?"
+    "SELECT is_canceled, EXISTS (SELECT 1 FROM job AS other WHERE other.ledger = job.ledger AND"
+    " state = 'WAITING' AND kind <> 'change_model') FROM job WHERE id = ? AND worker = ?"
 )
 
 
 class Worker:
     """Runs the jobs of a Document, one after the other, in the thread that calls `run`.
 
-    Any number of workers, in any programs on any machines, may serve one Document: only one of them runs a job at a
-    time. Beside one that steps aside, it runs deletions, changes of metadata and small additions in threads of its own,
-    if no earlier job names their documents; a deletion hides its documents in any case. It shows that it runs every two
-    seconds. The job of a worker that died is taken over, at once where its process can be looked at, else after ten
-    seconds without a sign of life: every method is idempotent, so that it does what the first attempt did not. A job
+    Any number of workers, in any programs on any machines, may serve one Document: only one of them
+    runs a job at a time. Beside one that steps aside, it runs deletions, changes of metadata and
+    small additions in threads of its own, if no earlier job names their documents; a deletion hides
+    its documents in any case. It shows that it runs every two seconds. The job of a worker that
+    died is taken over, at once where its process can be looked at, else after ten seconds without a
+    sign of life: every method is idempotent, so that it does what the first attempt did not. A job
     whose workers died three times has failed. A job that finds another program writing waits on.
 
     Args:
@@ -395,15 +468,18 @@ class Worker:
     """
 
     def __init__(self, docs: Document, guard: Guard | None = None) -> None:
-        self._beside: Sequence[str] = ()  # the kinds of jobs that this one runs beside another worker's
+        # the kinds of jobs that this one runs beside another worker's
+        self._beside: Sequence[str] = ()
         self._docs, self._jobs, self._guard = docs, Jobs(docs), guard or (lambda *_: nullcontext())
         require(not self._jobs.file.read_only, "docs", docs, "a Document that is not read-only")
         self._program = Program()
         self._turn = threading.Lock()
-        self._seen: dict[int, tuple[float, float]] = {}  # heartbeats of others, and since when this one knows them
+        # heartbeats of others, and since when this one knows them
+        self._seen: dict[int, tuple[float, float]] = {}
 
     def run(self, stop: threading.Event) -> None:
-        """Run jobs until an event is set. A job that is interrupted by it is left to the next worker.
+        """Run jobs until an event is set. A job that is interrupted by it is left to the next
+        worker.
 
         Raises:
             StoreError: If the file could not be used for a minute, or the Document was closed.
@@ -443,7 +519,10 @@ class Worker:
         try:
             with call.attended(), self._accompanied(stop), during_call(call.note, call.cancel):
                 result = _as_result(self._call(claim))
-            columns = {"state": "DELETED" if claim.kind in DELETING_KINDS else "SUCCESS", "result": json.dumps(result)}
+            columns = {
+                "state": "DELETED" if claim.kind in DELETING_KINDS else "SUCCESS",
+                "result": json.dumps(result),
+            }
         except CanceledError:
             if call.is_canceled:
                 columns = {"state": "CANCELED"}
@@ -465,7 +544,9 @@ class Worker:
         for kinds in () if self._beside else _BESIDE:
             other = Worker(self._docs, self._guard)
             other._beside = kinds
-            threads.append(threading.Thread(target=other._run_beside, args=(ended, stop), daemon=True))
+            threads.append(
+                threading.Thread(target=other._run_beside, args=(ended, stop), daemon=True)
+            )
             threads[-1].start()
         try:
             yield
@@ -479,11 +560,16 @@ class Worker:
         while not (stop.is_set() or ended.wait(pause)):
             began = time.monotonic()
             with suppress(StoreError):  # the next time may be soon enough
-                while not ended.is_set() and (job := self.run_one(stop)) is not None and job.is_finished:
+                while (
+                    not ended.is_set()
+                    and (job := self.run_one(stop)) is not None
+                    and job.is_finished
+                ):
                     pass
                 if "delete_files" in self._beside:
                     self._hide()
-            pause = min(max(_BESIDE_LOOK_S, time.monotonic() - began), _LOOK_S)  # to look at many takes long
+            # to look at many takes long
+            pause = min(max(_BESIDE_LOOK_S, time.monotonic() - began), _LOOK_S)
 
     def _hide(self) -> None:
         """Hide what waiting jobs are to delete that cannot be run yet."""
@@ -494,14 +580,17 @@ class Worker:
         for job in waiting:
             rows = live_among(indexer, documents_of(job.kind, job.arguments))
             if rows:
-                with suppress(LazyRAGError), self._guard(job.kind, job.arguments, job.key):  # else the job reports it
+                # else the job reports it
+                with suppress(LazyRAGError), self._guard(job.kind, job.arguments, job.key):
                     hide(indexer, rows, keeps_builds=job.kind == "purge")
 
     def _call(self, claim: _Claim) -> Any:
         """Call the method, without what an earlier attempt may have done."""
         args, keywords = _split(claim.kind, claim.arguments)
         if claim.kind == "purge" and claim.begun is not None:
-            names = {purge_digest(name): name for name, _ in self._jobs.ledger.documents.identities()}
+            names = {
+                purge_digest(name): name for name, _ in self._jobs.ledger.documents.identities()
+            }
             if keywords["document"] not in names:
                 return None  # an earlier attempt has purged it
             keywords["document"] = names[keywords["document"]]
@@ -512,7 +601,8 @@ class Worker:
         if claim.begun is not None and claim.kind in ("add_texts", "add_files"):
             keywords |= self._without_deleted(claim, keywords)
         if claim.kind == "delete_files":
-            known = self._jobs.ledger.documents.named(keywords["documents"])  # purged ones have no row any more
+            # purged ones have no row any more
+            known = self._jobs.ledger.documents.named(keywords["documents"])
             gone = {name for name, row in known.items() if row.status in HIDDEN}
             gone |= set() if claim.begun is None else {*keywords["documents"]} - known.keys()
             keywords["documents"] = [name for name in keywords["documents"] if name not in gone]
@@ -525,7 +615,9 @@ class Worker:
         return _method(self._docs, claim.kind)(*args, **keywords)
 
     def _without_deleted(self, claim: _Claim, keywords: Mapping[str, Any]) -> dict[str, Any]:
-        """What an addition has left to add: later jobs may have deleted documents beside an earlier attempt."""
+        """What an addition has left to add: later jobs may have deleted documents beside an earlier
+        attempt.
+        """
         with self._jobs.file.reading() as connection:
             later = self._jobs._select(connection, "id > ? AND state = 'DELETED'", claim.id)
         deleted = {name for job in later for name in documents_of(job.kind, job.arguments)}
@@ -533,7 +625,11 @@ class Worker:
         for name in {DOCUMENTS_OF[claim.kind], "metadata"} & keywords.keys():
             values = keywords[name] or {}
             kept = [document for document in values if normal_name(str(document)) not in deleted]
-            left[name] = {document: values[document] for document in kept} if isinstance(values, Mapping) else kept
+            left[name] = (
+                {document: values[document] for document in kept}
+                if isinstance(values, Mapping)
+                else kept
+            )
         return left
 
     def _claim(self) -> _Claim | None:
@@ -543,15 +639,23 @@ class Worker:
                 return None
         with self._jobs.writing(durable=True) as (connection, ledger):
             for number in self._next(connection):
-                query = "SELECT kind, arguments, key, attempts, is_canceled, begun FROM job WHERE id = ?"
-                kind, text, key, attempts, is_canceled, begun = connection.execute(query, (number,)).fetchone()
+                query = (
+                    "SELECT kind, arguments, key, attempts, is_canceled, begun FROM job WHERE"
+                    " id = ?"
+                )
+                kind, text, key, attempts, is_canceled, begun = connection.execute(
+                    query, (number,)
+                ).fetchone()
                 values: dict[str, Any] = {"updated": time.time()}
                 if is_canceled:
                     values |= {"state": "CANCELED"}
                 elif attempts >= MAX_ATTEMPTS:
                     values |= {"state": "FAILED", "error": _json(_DEAD)}
                 else:
-                    values |= {"state": "DELETING" if kind in DELETING_KINDS else "WORKING", "attempts": attempts + 1}
+                    values |= {
+                        "state": "DELETING" if kind in DELETING_KINDS else "WORKING",
+                        "attempts": attempts + 1,
+                    }
                     values |= {"worker": self._program.id, "program": self._program.to_json()}
                     values |= {"heartbeat": values["updated"], "error": None}
                 arguments = json.loads(text)
@@ -561,7 +665,11 @@ class Worker:
                     found = connection.execute(query, (ledger, root_uid(document))).fetchone()
                     values["begun"] = found[0] if found else 0
                     if kind == "purge":  # from now on the job has no more than a digest of the id
-                        values |= {"arguments": json.dumps({**arguments, "document": purge_digest(document)})}
+                        values |= {
+                            "arguments": json.dumps(
+                                {**arguments, "document": purge_digest(document)}
+                            )
+                        }
                         values |= {"documents": "[]"}
                 _set(connection, values, "id = ?", number)
                 if "worker" in values:
@@ -569,9 +677,13 @@ class Worker:
         return None
 
     def _next(self, connection: sqlite3.Connection) -> list[int]:
-        """The jobs of dead workers, or else the first one that waits; [] while another worker runs one."""
+        """The jobs of dead workers, or else the first one that waits; [] while another worker runs
+        one.
+        """
         where = "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state"
-        query = f"SELECT id, worker, program, heartbeat {where} IN ('WORKING', 'DELETING') ORDER BY id"  # noqa: S608
+        query = (
+            f"SELECT id, worker, program, heartbeat {where} IN ('WORKING', 'DELETING') ORDER BY id"  # noqa: S608
+        )
         taken = connection.execute(query, (self._jobs.name,)).fetchall()
         if self._beside:
             return self._next_beside(connection)
@@ -586,8 +698,9 @@ class Worker:
     def _next_beside(self, connection: sqlite3.Connection) -> list[int]:
         """The first job that may be run before those that were submitted earlier."""
         query = (
-            "SELECT id, kind, state, documents, CASE WHEN length(arguments) < ? THEN arguments END FROM job "
-            "WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state IN (?, ?, ?) ORDER BY id"
+            "SELECT id, kind, state, documents, CASE WHEN length(arguments) < ? THEN arguments END"
+            " FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state IN (?, ?, ?)"
+            " ORDER BY id"
         )
         rows = connection.execute(query, (_BESIDE_BYTES, self._jobs.name, *UNFINISHED)).fetchall()
         waiting: set[str] = set()  # documents of earlier jobs
@@ -611,7 +724,8 @@ class Worker:
         now = time.monotonic()
         if self._seen.get(job, (None, 0))[0] != heartbeat:
             self._seen[job] = heartbeat, now
-        # The clocks of two machines may differ: what counts is how long this one has seen nothing new.
+        # The clocks of two machines may differ: what counts is how long this one has seen nothing
+        # new.
         return now - self._seen[job][1] > DEAD_S or program.has_ended()
 
 
@@ -640,7 +754,9 @@ class _Call:
         """Look at the job's row in a thread until the block ends."""
         ended = threading.Lock()  # an Event may hang after an interrupt
         ended.acquire()
-        thread = threading.Thread(target=self._attend, args=[ended], name="lazyrag job", daemon=True)
+        thread = threading.Thread(
+            target=self._attend, args=[ended], name="lazyrag job", daemon=True
+        )
         try:
             thread.start()
             yield
@@ -661,7 +777,8 @@ class _Call:
                     self.cancel.set()
                     return
                 now, (self.is_canceled, others) = time.monotonic(), map(bool, row)
-                gives_way = self._claim.kind == "change_model" and now - begun > _TURN_S and others  # it goes on later
+                # it goes on later
+                gives_way = self._claim.kind == "change_model" and now - begun > _TURN_S and others
                 if self.is_canceled or gives_way:
                     self.cancel.set()
                 if self._progress is not shown or now - beaten > HEARTBEAT_S:
@@ -670,7 +787,8 @@ class _Call:
 
     def finish(self, columns: dict[str, Any]) -> None:
         """Write how the attempt ended, unless another worker has taken the job over."""
-        if columns["state"] == "SUCCESS" and "texts" in self._claim.arguments:  # the documents have them now
+        # the documents have them now
+        if columns["state"] == "SUCCESS" and "texts" in self._claim.arguments:
             texts = dict.fromkeys(self._claim.arguments["texts"], "")
             columns["arguments"] = json.dumps({**self._claim.arguments, "texts": texts})
         if self._progress is not None:
@@ -686,14 +804,21 @@ class _Call:
 
 
 def _is_small(arguments: str | None) -> bool:
-    """Whether a job is done soon, by its arguments as JSON and the files in them; None is too much."""
+    """Whether a job is done soon, by its arguments as JSON and the files in them; None is too
+    much.
+    """
     if arguments is None:
         return False
     files = json.loads(arguments).get("files", {})
-    return sum(os.stat(path).st_size for path in files.values() if os.path.exists(path)) < _BESIDE_BYTES  # noqa: PTH110, PTH116
+    return (
+        sum(os.stat(path).st_size for path in files.values() if os.path.exists(path))  # noqa: PTH110, PTH116
+        < _BESIDE_BYTES
+    )
 
 
-def _set(connection: sqlite3.Connection, values: Mapping[str, Any], where: str, *parameters: Any) -> None:
+def _set(
+    connection: sqlite3.Connection, values: Mapping[str, Any], where: str, *parameters: Any
+) -> None:
     changes = ", ".join(f"{name} = ?" for name in values)
     connection.execute(f"UPDATE job SET {changes} WHERE {where}", (*values.values(), *parameters))  # noqa: S608
 

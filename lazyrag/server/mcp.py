@@ -1,7 +1,8 @@
-"""MCP: tools for agents over the sets of a service, at ``/mcp`` and on stdio; the only module that imports the SDK.
+"""MCP: tools for agents over the sets of a service, at ``/mcp`` and on stdio; the only module that
+imports the SDK.
 
-No session is kept: any web process answers any request, in the stateless form of the protocol of 2026 and in that of
-2025, which begins with a handshake.
+No session is kept: any web process answers any request, in the stateless form of the protocol of
+2026 and in that of 2025, which begins with a handshake.
 """
 
 from __future__ import annotations
@@ -35,7 +36,15 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.read.catalogue import find_root
 from lazyrag.server.api.documents import Texts, submit_texts
-from lazyrag.server.api.search import MAX_QUERY, Name, Scope, SearchOptions, Span, filter_of, list_of
+from lazyrag.server.api.search import (
+    MAX_QUERY,
+    Name,
+    Scope,
+    SearchOptions,
+    Span,
+    filter_of,
+    list_of,
+)
 from lazyrag.server.api.uploads import Call
 from lazyrag.server.core.body import Body
 from lazyrag.server.core.config import open_set, read_config
@@ -53,8 +62,9 @@ _MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
 _WAIT_S = 10.0  # for a job, in a thread of the pool
 _PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
 _INSTRUCTIONS = (
-    "Search the user's documents: search finds passages, fetch gets what is around one, related similar ones, grep "
-    "exact words; outline and read go through a document. Cite documents by title and url."
+    "Search the user's documents: search finds passages, fetch gets what is around one, related"
+    " similar ones, grep exact words; outline and read go through a document. Cite documents by"
+    " title and url."
 )
 
 
@@ -80,8 +90,11 @@ class Caller:
         """
         found = []
         for one in [name] if name else sorted(self.service.sets):
-            with nullcontext() if name else suppress(ProblemError):  # its labels do not restrict every set
-                found.append(Scope(self.service, self.principal, one, self.service.view(one, self.principal)))
+            # its labels do not restrict every set
+            with nullcontext() if name else suppress(ProblemError):
+                found.append(
+                    Scope(self.service, self.principal, one, self.service.view(one, self.principal))
+                )
         if not found:
             raise ProblemError(503, "There is no set that can be read.", "Try again in a moment.")
         return found
@@ -105,7 +118,9 @@ class Caller:
         return scope, scope.node(uid)
 
     def url(self, scope: Scope, node: Mapping[str, Any]) -> str:
-        """The address of a document: its own on the web, that of the page with the node marked, or that of its file."""
+        """The address of a document: its own on the web, that of the page with the node marked, or
+        that of its file.
+        """
         path, url = node["path"], str(node["global_metadata"].get("url", ""))
         if url.startswith(("https://", "http://")):
             return url
@@ -119,7 +134,11 @@ class Caller:
     def passages(self, scope: Scope, nodes: list[DocNode]) -> list[dict[str, Any]]:
         """Nodes as results of a search."""
         return [
-            {"id": f"{scope.name}:{one['uid']}", **self.cited(scope, one), "text": one["text"][:_MAX_PASSAGE]}
+            {
+                "id": f"{scope.name}:{one['uid']}",
+                **self.cited(scope, one),
+                "text": one["text"][:_MAX_PASSAGE],
+            }
             | {"set": scope.name, **{name: one[name] for name in ("path", "location", "score")}}
             for one in scope.nodes(nodes)
         ]
@@ -134,12 +153,20 @@ class Caller:
 # Tools
 
 InSet = Annotated[Name, Field(description="Name of a set; by default all sets, or the only one.")]
-InGroup = Annotated[Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")]
+InGroup = Annotated[
+    Name, Field(description="Node group: longer or shorter passages. Default: that of the set.")
+]
 Identity = Annotated[str, Field(min_length=1, max_length=400, description="Id of a passage.")]
-DocumentPath = Annotated[str, Field(min_length=1, max_length=4_096, description="Path of a document.")]
+DocumentPath = Annotated[
+    str, Field(min_length=1, max_length=4_096, description="Path of a document.")
+]
 Question = Annotated[str, Field(max_length=MAX_QUERY, description="A question or keywords.")]
-Literal = Annotated[str, Field(min_length=1, max_length=1_000, description="The text; not a regular expression.")]
-NewText = Annotated[str, Field(min_length=1, max_length=500_000, description="The text, plain or Markdown.")]
+Literal = Annotated[
+    str, Field(min_length=1, max_length=1_000, description="The text; not a regular expression.")
+]
+NewText = Annotated[
+    str, Field(min_length=1, max_length=500_000, description="The text, plain or Markdown.")
+]
 Start = Annotated[int, Field(ge=0, description="Position in the text, in characters.")]
 End = Annotated[int | None, Field(ge=0, description="By default as far as possible.")]
 Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
@@ -149,7 +176,9 @@ Filters = Annotated[dict[str, Any] | None, Field(description=_FILTERS)]
 _Place: Any = {"set": (str, ...), "path": (str, ...)}
 _Text: Any = {"title": (str, ...), "url": (str, ...), "text": (str, ...)}
 _Range: Any = {"start": (int, ...), "end": (int, ...)}
-_Passage = create_model("Passage", id=(str, ...), **_Text, **_Place, location=(str, ...), score=(float | None, ...))
+_Passage = create_model(
+    "Passage", id=(str, ...), **_Text, **_Place, location=(str, ...), score=(float | None, ...)
+)
 _Section = create_model("Section", label=(str, ...), kind=(str, ...), **_Range)
 _Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), location=(str, ...))
 _Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=(list[str], ...))
@@ -166,14 +195,19 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
     def register(function: Callable[..., Any]) -> Any:
         name, hints = function.__name__, get_type_hints(function, include_extras=True)
         own = list(signature(function).parameters.values())[1:]
-        fields: Any = {one.name: (hints[one.name], ... if one.default is one.empty else one.default) for one in own}
+        fields: Any = {
+            one.name: (hints[one.name], ... if one.default is one.empty else one.default)
+            for one in own
+        }
         arguments = create_model(name, __base__=Body, **fields)
         described = types.Tool(
             name=name,
             description=" ".join(str(function.__doc__).split()),
             input_schema=arguments.model_json_schema(),
             output_schema=create_model(f"{name}_result", **result).model_json_schema(),
-            annotations=types.ToolAnnotations(read_only_hint=name != _WRITING, open_world_hint=False),
+            annotations=types.ToolAnnotations(
+                read_only_hint=name != _WRITING, open_world_hint=False
+            ),
         )
         TOOLS[name] = function, arguments, described
         return function
@@ -183,20 +217,32 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @_tool(results=(list_of(_Passage), ...))
 def search(
-    caller: Caller, query: Question, set: InSet = "", limit: Limit = 8, filters: Filters = None, group: InGroup = ""
+    caller: Caller,
+    query: Question,
+    set: InSet = "",
+    limit: Limit = 8,
+    filters: Filters = None,
+    group: InGroup = "",
 ) -> dict[str, Any]:
-    """Search the documents by meaning and keywords. Returns passages with their document and its url."""
+    """Search the documents by meaning and keywords. Returns passages with their document and its
+    url.
+    """
     found = []
     for scope in caller.scopes(set):
         options = SearchOptions(group=group or caller.service.group_of(scope.name))
-        found.append(caller.passages(scope, scope.retriever(options)(query, filter_of(filters), limit)))
-    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))  # scores of sets cannot be compared
+        found.append(
+            caller.passages(scope, scope.retriever(options)(query, filter_of(filters), limit))
+        )
+    # scores of sets cannot be compared
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))
     return {"results": [one for one in in_turn if one is not None][:limit]}
 
 
 @_tool(id=(str, ...), **_Text, metadata=(dict[str, Any], ...))
 def fetch(caller: Caller, id: Identity) -> dict[str, Any]:
-    """Get a passage with the text around it: its whole document, or 20,000 characters of a long one."""
+    """Get a passage with the text around it: its whole document, or 20,000 characters of a long
+    one.
+    """
     scope, node = caller.passage(id)
     [shown] = scope.nodes([node])
     text, metadata = node.text, {**shown["global_metadata"], "set": scope.name}
@@ -210,7 +256,9 @@ def fetch(caller: Caller, id: Identity) -> dict[str, Any]:
 
 
 @_tool(**_Place, sections=(list_of(_Section), ...), more=(bool, ...))
-def outline(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0) -> dict[str, Any]:
+def outline(
+    caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0
+) -> dict[str, Any]:
     """List the headings, pages or rows of a document with their positions, to read parts of it.
 
     If there are `more`, call again with the `end` of the last one as `start`.
@@ -218,29 +266,51 @@ def outline(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 
     scope = caller.scope(set)
     found = [one for one in scope.docs.outline(path) if one.end > start]
     more = len(found) > _MAX_SECTIONS
-    return {"set": scope.name, "path": path, "sections": to_dict(found[:_MAX_SECTIONS]), "more": more}
+    return {
+        "set": scope.name,
+        "path": path,
+        "sections": to_dict(found[:_MAX_SECTIONS]),
+        "more": more,
+    }
 
 
 @_tool(**_Text, **_Place, **_Range, length=(int, ...))
-def read(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0, end: End = None) -> dict[str, Any]:
-    """Read a document, or a part of it: at most 20,000 characters. Go on with `start` where the last part ended."""
+def read(
+    caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0, end: End = None
+) -> dict[str, Any]:
+    """Read a document, or a part of it: at most 20,000 characters. Go on with `start` where the
+    last part ended.
+    """
     scope = caller.scope(set)
     root = scope.docs.reader.show(find_root(scope.docs.reader, path))
     most = start + MAX_READ
     text = root.text[start : most if end is None else min(most, end)]
-    cited = caller.cited(scope, {"path": path, "location": "", "global_metadata": root.global_metadata})
+    cited = caller.cited(
+        scope, {"path": path, "location": "", "global_metadata": root.global_metadata}
+    )
     part = {"start": start, "end": start + len(text), "length": len(root.text), "text": text}
     return {**cited, "set": scope.name, "path": path, **part}
 
 
 @_tool(matches=(list_of(_Match), ...))
 def grep(
-    caller: Caller, text: Literal, set: InSet = "", limit: Limit = 20, ignore_case: bool = True, filters: Filters = None
+    caller: Caller,
+    text: Literal,
+    set: InSet = "",
+    limit: Limit = 20,
+    ignore_case: bool = True,
+    filters: Filters = None,
 ) -> dict[str, Any]:
     """Find an exact text in the documents, such as a name, a number or a quotation."""
     options: Any = {"filters": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
-    found = ((scope.name, one) for scope in caller.scopes(set) for one in scope.docs.grep(text, **options))
-    return {"matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, limit)]}
+    found = (
+        (scope.name, one)
+        for scope in caller.scopes(set)
+        for one in scope.docs.grep(text, **options)
+    )
+    return {
+        "matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, limit)]
+    }
 
 
 @_tool(results=(list_of(_Passage), ...))
@@ -254,7 +324,12 @@ def related(caller: Caller, id: Identity, limit: Limit = 6) -> dict[str, Any]:
 def list_sets(caller: Caller) -> dict[str, Any]:
     """List the sets of documents, with their node groups and the fields for filters."""
     found = [(one.name, one.docs) for one in caller.scopes()]
-    return {"sets": [{"name": name, "groups": [*docs.groups], "fields": [*docs.fields]} for name, docs in found]}
+    return {
+        "sets": [
+            {"name": name, "groups": [*docs.groups], "fields": [*docs.fields]}
+            for name, docs in found
+        ]
+    }
 
 
 @_tool(**_Place, state=(str, ...))
@@ -265,15 +340,24 @@ def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "")
     scope = caller.scope(set)
     call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
     ids, job = submit_texts(call, Texts(texts={path: text}))
-    caller.request.state.documents, caller.request.state.dataset = [ids[path]], scope.name  # for the audit log
-    return {"set": scope.name, "path": ids[path], "state": Jobs(call.whole).wait(job.id, _WAIT_S).state}
+    # for the audit log
+    caller.request.state.documents, caller.request.state.dataset = [ids[path]], scope.name
+    return {
+        "set": scope.name,
+        "path": ids[path],
+        "state": Jobs(call.whole).wait(job.id, _WAIT_S).state,
+    }
 
 
-async def call_tool(caller: Caller, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
+async def call_tool(
+    caller: Caller, name: str, arguments: Mapping[str, Any]
+) -> types.CallToolResult:
     """Call a tool; its errors are results, which a model can read."""
     function, model, _ = TOOLS[name]
     try:
-        given = model.model_validate({key: one for key, one in arguments.items() if one is not None})
+        given = model.model_validate(
+            {key: one for key, one in arguments.items() if one is not None}
+        )
         async with caller.service.slow if name in _SLOW else nullcontext():
             found = await caller.service.run(function, caller, **dict(given))
         text = json.dumps(found, ensure_ascii=False, allow_nan=False)
@@ -296,19 +380,30 @@ def _result(text: str, *, is_error: bool = False) -> types.CallToolResult:
 
 
 def _server(call: Any, *, writes: bool) -> Server[Any]:
-    """A server of the tools, which a function of the HTTP request (None on stdio), name and arguments calls."""
-    tools = {name: described for name, (_, _, described) in TOOLS.items() if writes or name != _WRITING}
+    """A server of the tools, which a function of the HTTP request (None on stdio), name and
+    arguments calls.
+    """
+    tools = {
+        name: described for name, (_, _, described) in TOOLS.items() if writes or name != _WRITING
+    }
 
     async def on_list(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=list(tools.values()))
 
     async def on_call(context: Any, params: types.CallToolRequestParams) -> Any:
         if params.name not in tools:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool {params.name[:80]!a}. Known: {', '.join(tools)}.")
+            raise MCPError(
+                types.INVALID_PARAMS,
+                f"Unknown tool {params.name[:80]!a}. Known: {', '.join(tools)}.",
+            )
         return await call(context.request, params.name, params.arguments or {})
 
     return Server(
-        "lazyrag", version=__version__, instructions=_INSTRUCTIONS, on_list_tools=on_list, on_call_tool=on_call
+        "lazyrag",
+        version=__version__,
+        instructions=_INSTRUCTIONS,
+        on_list_tools=on_list,
+        on_call_tool=on_call,
     )
 
 
@@ -325,7 +420,9 @@ class McpApp:
         """See ASGI."""
 
         def call(request: Request, name: str, arguments: dict[str, Any]) -> Any:
-            return call_tool(Caller(self.service, request.state.principal, request), name, arguments)
+            return call_tool(
+                Caller(self.service, request.state.principal, request), name, arguments
+            )
 
         server = _server(call, writes=scope["path"].endswith("/write"))
         manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
@@ -349,17 +446,24 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
         StoreError: If there is no index to read.
     """
     with ExitStack() as stack:
-        call: Any = functools.partial(_relay, f"{(url or '').rstrip('/')}/mcp{'/write' if writes else ''}", token)
+        call: Any = functools.partial(
+            _relay, f"{(url or '').rstrip('/')}/mcp{'/write' if writes else ''}", token
+        )
         if url is None:
             require(not writes, "--write", writes, "given with --url: the service writes")
             config = read_config(path)
-            sys.path.insert(0, str(path.absolute().parent))  # for modules that the configuration names
+            # for modules that the configuration names
+            sys.path.insert(0, str(path.absolute().parent))
             service = Service({}, config.server.state, workers=config.limits.threads)
             with redirect_stdout(sys.stderr):  # the output is for messages alone
                 for name, chosen in config.sets.items():
-                    docs = stack.enter_context(open_set(name, chosen, service.state, write=False, fields=None))
+                    docs = stack.enter_context(
+                        open_set(name, chosen, service.state, write=False, fields=None)
+                    )
                     built = [one.name for one in docs.status().groups if one.name != LAZY_ROOT_NAME]
-                    service.groups[name] = next(iter({*chosen.groups} & {*built} or built), chosen.groups[0])
+                    service.groups[name] = next(
+                        iter({*chosen.groups} & {*built} or built), chosen.groups[0]
+                    )
                     service.sets[name] = docs
             caller = Caller(service, Principal())
             call = lambda _, *given: call_tool(caller, *given)  # noqa: E731
@@ -372,7 +476,9 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
         anyio.run(serve)
 
 
-async def _relay(url: str, token: str | None, _: Any, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+async def _relay(
+    url: str, token: str | None, _: Any, name: str, arguments: dict[str, Any]
+) -> types.CallToolResult:
     """Let a service call a tool. A connection for each call survives restarts of the service."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:

@@ -1,8 +1,9 @@
-"""``lazyrag serve``: a supervisor, one writer process and web processes; and `Document(manager=True)`, one program.
+"""``lazyrag serve``: a supervisor, one writer process and web processes; and
+`Document(manager=True)`, one program.
 
-The supervisor imports what its processes need once, and forks them. A child process gets its configuration as one line
-of JSON on its standard input, which stays open: its end means that the supervisor has ended. The web processes share
-one listening socket, which the supervisor binds once.
+The supervisor imports what its processes need once, and forks them. A child process gets its
+configuration as one line of JSON on its standard input, which stays open: its end means that the
+supervisor has ended. The web processes share one listening socket, which the supervisor binds once.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ _TICK_S = 0.05
 _LASTS = 100  # tries to open a set, which are seconds
 _RETRY_S = 0.1
 _LOOK_S = 1.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))  # Windows has no SIGHUP
+# Windows has no SIGHUP
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 _PRELOADED = (
     "lazyrag.document.document",
     "lazyrag.server.jobs",
@@ -67,8 +69,11 @@ _NO_STORE = "The writer process has not made the store of a set yet."
 # The supervisor
 
 
-def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str, bool], None]) -> None:
-    """Run the service until SIGINT or SIGTERM; SIGHUP reads the configuration again and restarts the processes.
+def serve(
+    path: Path, store: Path | None, options: Mapping[str, Any], show: Callable[[str, bool], None]
+) -> None:
+    """Run the service until SIGINT or SIGTERM; SIGHUP reads the configuration again and restarts
+    the processes.
 
     Args:
         path: A folder, or a configuration file; the modules that it names are found beside it.
@@ -77,10 +82,13 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
         show: Called when the service is ready, with the URL and whether requests need a token.
 
     Raises:
-        ConfigError: If the configuration cannot work, the address cannot be used, or the state folder is in use.
+        ConfigError: If the configuration cannot work, the address cannot be used, or the state
+            folder is in use.
     """
     if sys.platform == "win32":
-        raise ConfigError("lazyrag serve needs Linux or macOS. On Windows use WSL, or Document(manager=True).")
+        raise ConfigError(
+            "lazyrag serve needs Linux or macOS. On Windows use WSL, or Document(manager=True)."
+        )
     path = path.expanduser().absolute()
     load = functools.partial(configs.read_config, path, store=store, **options)
     config = load()
@@ -93,7 +101,10 @@ def serve(path: Path, store: Path | None, options: Mapping[str, Any], show: Call
 
         check_bind(config.server.host, Access(config.server.state), path)
     wait_s = _BIND_WAIT_S / 5 if config.server.port is None else _BIND_WAIT_S
-    with _sole(config.server.state), listen(config.server.host, config.server.port, wait_s) as listener:
+    with (
+        _sole(config.server.state),
+        listen(config.server.host, config.server.port, wait_s) as listener,
+    ):
         _Supervisor(load, listener, show).run()
 
 
@@ -115,7 +126,8 @@ class _Child:
         given, self.stdin = os.pipe()
         os.set_blocking(self.pipe, False)
         self.is_ready, self.is_stopping, self.began = False, False, time.monotonic()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # until the child has no handlers of the supervisor
+        # until the child has no handlers of the supervisor
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self.pid = os.fork()
         if not self.pid:
             try:
@@ -139,9 +151,13 @@ class _Child:
         if not self.pid:
             return
         has_ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        with suppress(BlockingIOError):  # a letter when it is ready, or why its configuration cannot work
+        # a letter when it is ready, or why its configuration cannot work
+        with suppress(BlockingIOError):
             found = os.read(self.pipe, _MESSAGE_BYTES).decode(errors="replace")
-            self.is_ready, self.is_open = self.is_ready or found in ("+", "o"), self.is_open or found == "o"
+            self.is_ready, self.is_open = (
+                self.is_ready or found in ("+", "o"),
+                self.is_open or found == "o",
+            )
             self.refusal = found if len(found) > 1 else ""
         if has_ended:
             fails = not self.is_stopping and now - self.began < _STEADY_S
@@ -175,7 +191,8 @@ def _run_forked(role: str, given: int, *fds: int) -> None:
         for fd in fds:
             os.set_inheritable(fd, True)
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child; child(*sys.argv[1:])"
+            f"import sys; sys.path[:] = {sys.path!r}; from lazyrag.server.supervisor import child;"
+            " child(*sys.argv[1:])"
         )
         os.execv(sys.executable, [sys.executable, "-c", code, role, *map(str, fds)])  # noqa: S606
     for low, high in itertools.pairwise((2, *sorted(fds), 1 << 16)):
@@ -186,7 +203,9 @@ def _run_forked(role: str, given: int, *fds: int) -> None:
 
 
 class _Supervisor:
-    def __init__(self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str, bool], None]
+    ) -> None:
         self.config, self.load, self.show = load(), load, show
         self.url = url_of(listener, self.config.server.root_path)
         roles = ["web", "writer", *["web"] * (self.config.server.processes - 1)]
@@ -198,7 +217,9 @@ class _Supervisor:
         _warn_of_labels(self.config)
 
     def run(self) -> None:
-        """Start the processes, and start those again that end, until a signal, or until one finds an error."""
+        """Start the processes, and start those again that end, until a signal, or until one finds
+        an error.
+        """
         for handled in _SIGNALS:
             signal.signal(handled, lambda number, _: self.signals.add(number))
         if sys.platform != "darwin":
@@ -229,13 +250,19 @@ class _Supervisor:
             if child.refusal and not self.deadline:
                 self.refusal = child.refusal
                 self._stop(now)
-            is_due = number < 2 or any(one.is_ready for one in self.children)  # the others would delay the first answer
+            # the others would delay the first answer
+            is_due = number < 2 or any(one.is_ready for one in self.children)
             if not child.pid and not self.deadline and is_due and now >= child.due:
                 child.start(self.config)
-        if not self.is_shown and {child.role for child in self.children if child.is_ready} == {"writer", "web"}:
+        if not self.is_shown and {child.role for child in self.children if child.is_ready} == {
+            "writer",
+            "web",
+        }:
             self.is_shown = True
             self.show(self.url, not any(child.is_open for child in self.children))
-        return not self.deadline or (now < self.deadline and any(child.pid for child in self.children))
+        return not self.deadline or (
+            now < self.deadline and any(child.pid for child in self.children)
+        )
 
     def _stop(self, now: float) -> None:
         self.deadline = now + self.config.server.shutdown_s + 1
@@ -273,12 +300,16 @@ def _sole(state: Path) -> Iterator[None]:
         make_state(state)
         file = (state / "lock").open("w")
     except OSError as exc:
-        raise ConfigError(f"The state folder {state} cannot be written ({exc.strerror}). Set server.state.") from exc
+        raise ConfigError(
+            f"The state folder {state} cannot be written ({exc.strerror}). Set server.state."
+        ) from exc
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
-            raise ConfigError(f"Another service uses {state}. Stop it, or set another server.state.") from exc
+            raise ConfigError(
+                f"Another service uses {state}. Stop it, or set another server.state."
+            ) from exc
         yield
 
 
@@ -306,11 +337,16 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
             elif port is None:
                 port = 0
             else:
-                msg = f"The service cannot listen on {host}, port {port} ({str(exc.strerror).partition(' (')[0]})."
-                raise ConfigError(f"{msg} Choose another one: --port N, or --port 0 for a free one.") from exc
+                msg = (
+                    f"The service cannot listen on {host}, port {port}"
+                    f" ({str(exc.strerror).partition(' (')[0]})."
+                )
+                raise ConfigError(
+                    f"{msg} Choose another one: --port N, or --port 0 for a free one."
+                ) from exc
         else:
-            # Its connections inherit it: asyncio sets it only where the protocol is named, and without it responses
-            # wait 40 ms for the client's acknowledgement.
+            # Its connections inherit it: asyncio sets it only where the protocol is named, and
+            # without it responses wait 40 ms for the client's acknowledgement.
             found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return found
 
@@ -338,8 +374,14 @@ def child(role: str, ready: str | int, listener: str | int) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threading.Thread(target=_stop_at_end, args=(stop, config.server.shutdown_s), daemon=True).start()
-    run = _write if role == "writer" else functools.partial(_answer, listener=socket.socket(fileno=int(listener)))
+    threading.Thread(
+        target=_stop_at_end, args=(stop, config.server.shutdown_s), daemon=True
+    ).start()
+    run = (
+        _write
+        if role == "writer"
+        else functools.partial(_answer, listener=socket.socket(fileno=int(listener)))
+    )
     status = 1
     try:
         run(config, functools.partial(os.write, pipe), stop)
@@ -366,7 +408,9 @@ def _stop_at_end(stop: threading.Event, shutdown_s: float) -> None:
 def _log_to_stderr(role: str, *, as_json: bool) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(
-        _JsonLines(role, validate=False) if as_json else logging.Formatter(f"%(asctime)s {role} %(message)s")
+        _JsonLines(role, validate=False)
+        if as_json
+        else logging.Formatter(f"%(asctime)s {role} %(message)s")
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     log.setLevel(logging.INFO)
@@ -377,7 +421,12 @@ def _log_to_stderr(role: str, *, as_json: bool) -> None:
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One JSON object; the formatter's own format is the role of the process."""
-        line = {"time": record.created, "level": record.levelname, "process": self._fmt, "pid": record.process}
+        line = {
+            "time": record.created,
+            "level": record.levelname,
+            "process": self._fmt,
+            "pid": record.process,
+        }
         line |= {"logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
@@ -397,14 +446,20 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
     state = config.server.state
     with ExitStack() as stack:
         follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
-        works = [functools.partial(follower.run, stop), functools.partial(delete_old_answers, state, stop)]
+        works = [
+            functools.partial(follower.run, stop),
+            functools.partial(delete_old_answers, state, stop),
+        ]
         for name, chosen in config.sets.items():
             try:
                 docs = stack.enter_context(open_set(name, chosen, state, write=True))
             except LazyRAGError as exc:
                 raise type(exc)(f"sets.{name}: {exc}") from exc
             worker = worker_of(name, docs, state)
-            works += [functools.partial(worker.run, stop), functools.partial(_follow, docs, chosen, stop)]
+            works += [
+                functools.partial(worker.run, stop),
+                functools.partial(_follow, docs, chosen, stop),
+            ]
         pool = ThreadPoolExecutor(len(works))
         running = [pool.submit(work) for work in works]
         ready(b"+")
@@ -425,7 +480,11 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     from lazyrag.ingest.report import IngestReport
     from lazyrag.ingest.watch import Watcher
 
-    build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
+    build = {
+        "names": chosen.groups,
+        "analysers": chosen.analysers,
+        "embed_keys": list(docs.embed_keys),
+    }
     indexer = indexer_of(docs)
     watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
 
@@ -446,14 +505,22 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
             return poll_files(indexer.dataset, watched, ended, 0.2, 10.0)
         return file_events(watched, ended, 0.2)
 
-    with Watcher(indexer.where, sync, events, 0.5, 10.0, on_error=lambda exc: log.error("%s", exc)).start():
+    with Watcher(
+        indexer.where, sync, events, 0.5, 10.0, on_error=lambda exc: log.error("%s", exc)
+    ).start():
         stop.wait()
 
 
 def _answer(
-    config: Config, ready: Callable[[bytes], object], stop: threading.Event, *, listener: socket.socket
+    config: Config,
+    ready: Callable[[bytes], object],
+    stop: threading.Event,
+    *,
+    listener: socket.socket,
 ) -> None:
-    """Answer requests from read-only Documents, and open those as soon as the writer has made their stores."""
+    """Answer requests from read-only Documents, and open those as soon as the writer has made their
+    stores.
+    """
     from lazyrag.server.core.access import Access
     from lazyrag.server.core.made_sets import MadeSets
     from lazyrag.server.core.service import Service
@@ -462,7 +529,9 @@ def _answer(
     limits, state = config.limits, config.server.state
     hosts, texts = config.server.allowed_hosts, config.server.audit_texts
     access = Access(state, hosts=hosts, requests_per_s=limits.requests_per_s, texts=texts)
-    service = Service({}, state, workers=limits.threads, chat=configs.open_chat(config.models), access=access)
+    service = Service(
+        {}, state, workers=limits.threads, chat=configs.open_chat(config.models), access=access
+    )
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
     service.made = MadeSets(state, config.models.embed)
@@ -502,7 +571,8 @@ def _open_pending(service: Service, name: str, chosen: SetConfig, failures: Coun
             service.sets[name].get_nodes(group, limit=0)
         del service.pending[name]
     except Exception as exc:
-        reason = f"A set cannot be opened ({type(exc).__name__}): see the log."  # anyone may read it
+        # anyone may read it
+        reason = f"A set cannot be opened ({type(exc).__name__}): see the log."
         if type(exc) in (StoreError, ReadOnlyError):  # there is no index yet
             reason = "The writer process is building a set." if name in service.sets else _NO_STORE
         else:
@@ -525,10 +595,20 @@ def _server(service: Service, config: ServerConfig, connections: int) -> uvicorn
     app: Any = create_app(service, root_path=config.root_path)
     if config.proxies:
         app = _Prefixed(ProxyHeadersMiddleware(app, config.proxies))
-    quiet: dict[str, Any] = {"log_config": None, "access_log": False, "server_header": False, "proxy_headers": False}
+    quiet: dict[str, Any] = {
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "proxy_headers": False,
+    }
     graceful_s = max(round(config.shutdown_s) - 1, 1)
     settings = uvicorn.Config(
-        app, http=TimedProtocol, ws="none", limit_concurrency=connections, timeout_graceful_shutdown=graceful_s, **quiet
+        app,
+        http=TimedProtocol,
+        ws="none",
+        limit_concurrency=connections,
+        timeout_graceful_shutdown=graceful_s,
+        **quiet,
     )
     return uvicorn.Server(settings)
 
@@ -541,8 +621,14 @@ class _Prefixed:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
-        if scope["type"] == "http" and scope.get("client") and scope["client"][0] in self.app.trusted_hosts:
-            prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1").rstrip("/")
+        if (
+            scope["type"] == "http"
+            and scope.get("client")
+            and scope["client"][0] in self.app.trusted_hosts
+        ):
+            prefix = (
+                dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1").rstrip("/")
+            )
             if re.fullmatch(configs.ROOT_PATH, prefix):
                 scope["root_path"] = prefix
         await self.app(scope, receive, send)
@@ -582,19 +668,33 @@ class HostedService:
         access = Access(state)
         service = Service({docs.name: docs}, state, access=access)
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
-        works: list[Callable[[], object]] = [functools.partial(self._server.run, sockets=[listener])]
+        works: list[Callable[[], object]] = [
+            functools.partial(self._server.run, sockets=[listener])
+        ]
         works += [functools.partial(delete_old_answers, state, self._stop)]
         if not file.read_only:
             works += [functools.partial(worker_of(docs.name, docs, state).run, self._stop)]
-            works += [functools.partial(SetFollower(made_sets(service), service, write=True).run, self._stop)]
-        self._threads = [threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True) for work in works]
+            works += [
+                functools.partial(
+                    SetFollower(made_sets(service), service, write=True).run, self._stop
+                )
+            ]
+        self._threads = [
+            threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True)
+            for work in works
+        ]
         for thread in self._threads:
             thread.start()
         if opens:
             import webbrowser
 
-            # Where tokens are needed, the address has one that is valid once, behind the #, which is sent to no server.
-            once = access.create("admin", name="browser", expires="12h")[1] if access.is_closed() else ""
+            # Where tokens are needed, the address has one that is valid once, behind the #, which
+            # is sent to no server.
+            once = (
+                access.create("admin", name="browser", expires="12h")[1]
+                if access.is_closed()
+                else ""
+            )
             webbrowser.open(f"{self.url}/#token={once}" if once else f"{self.url}/")
 
     def close(self) -> None:

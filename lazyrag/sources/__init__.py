@@ -1,6 +1,17 @@
-"""Sources: databases, HTTP APIs, Notion and websites, as files of a folder that a Document reads."""
+"""Sources: databases, HTTP APIs, Notion and websites, as files of a folder that a Document
+reads.
+"""
 
-from lazyrag.sources.base import CutShort, FailedItem, FetchReport, LoadedItem, Source, SourceItem, fetch, metadata_of
+from lazyrag.sources.base import (
+    CutShort,
+    FailedItem,
+    FetchReport,
+    LoadedItem,
+    Source,
+    SourceItem,
+    fetch,
+    metadata_of,
+)
 from lazyrag.sources.database import DatabaseSource
 from lazyrag.sources.extract import ExtractSetting, extract
 from lazyrag.sources.http import Cursor, HttpRecordsSource, LinkHeader, NextLink, Offset, PageNumber

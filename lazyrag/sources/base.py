@@ -1,4 +1,6 @@
-"""Sources: items of a database, an API or a website, written as files into a folder that a Document reads."""
+"""Sources: items of a database, an API or a website, written as files into a folder that a Document
+reads.
+"""
 
 from __future__ import annotations
 
@@ -164,7 +166,9 @@ def _loaded(item: SourceItem, path: Path) -> LoadedItem:
     """Load an item with the loader of its suffix, which takes a path."""
     path.write_bytes(item.content)
     loaded = load_file(path)
-    return LoadedItem(item.identity, loaded.text, loaded.locations, {**loaded.metadata, **item.metadata})
+    return LoadedItem(
+        item.identity, loaded.text, loaded.locations, {**loaded.metadata, **item.metadata}
+    )
 
 
 def digest(text: str) -> str:
@@ -220,7 +224,8 @@ class Entry:
 
 
 class Manifest:
-    """The entries of a folder by file name. A file is entered before it is written, and removed after it is deleted.
+    """The entries of a folder by file name. A file is entered before it is written, and removed
+    after it is deleted.
 
     Args:
         folder: An existing folder.
@@ -236,8 +241,14 @@ class Manifest:
         self._source = source
         owner, self.entries = read_manifest(folder)
         if owner != source and self.entries:
-            problem = f"is filled from {owner!r}, not from {source!r}; each run would delete the other's files"
-            hint = "Give each source a folder of its own; if it is the same source, changed, delete the folder first."
+            problem = (
+                f"is filled from {owner!r}, not from {source!r}; each run would delete the other's"
+                " files"
+            )
+            hint = (
+                "Give each source a folder of its own; if it is the same source, changed, delete"
+                " the folder first."
+            )
             raise ConfigError(f"The folder {folder} {problem}. {hint}")
         self.compact()
         self._file: TextIO = (folder / MANIFEST).open("a", encoding="utf-8", newline="\n")
@@ -281,7 +292,8 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
     """Read the source's name and the entries of a folder; "" and {} without a manifest.
 
     Raises:
-        LoadError: If it is damaged. Half a line at its end is no damage: a killed program leaves it.
+        LoadError: If it is damaged. Half a line at its end is no damage: a killed program leaves
+            it.
     """
     path = folder / MANIFEST
     try:
@@ -294,7 +306,9 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
         head = json.loads(lines[0])
         source = head["source"]
         if head["format"] != _FORMAT:
-            problem = f"has the format {head['format']!r}; this release reads {_FORMAT}. Use a newer one."
+            problem = (
+                f"has the format {head['format']!r}; this release reads {_FORMAT}. Use a newer one."
+            )
             raise LoadError(f"{path} {problem}", path=str(path))
         for line in lines[1:]:
             fields = json.loads(line)
@@ -304,8 +318,13 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Entry]]:
             else:
                 entries.pop(name, None)
     except (ValueError, KeyError, IndexError, TypeError) as exc:
-        hint = "Delete it together with the files of its folder, and fetch anew; equal content is not embedded again."
-        raise LoadError(f"{path} is damaged ({type(exc).__name__}). {hint}", path=str(path)) from exc
+        hint = (
+            "Delete it together with the files of its folder, and fetch anew; equal content is not"
+            " embedded again."
+        )
+        raise LoadError(
+            f"{path} is damaged ({type(exc).__name__}). {hint}", path=str(path)
+        ) from exc
     return str(source), entries
 
 
@@ -343,8 +362,8 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         folder: The folder of a source, or a parent of such folders.
 
     Returns:
-        A function of a file's path: its metadata with the item's identity as ``source``; None for other files.
-        Manifests are read again when they change.
+        A function of a file's path: its metadata with the item's identity as ``source``; None for
+        other files. Manifests are read again when they change.
 
     Raises:
         ConfigError: If the folder is not a path.
@@ -376,7 +395,10 @@ def metadata_of(folder: str | Path) -> Callable[[Path], Mapping[str, Any] | None
         if entry is None:
             return None
         # A Document refuses metadata with names of its own file fields.
-        own = {f"item_{name}" if name in BUILT_IN_FIELDS else name: value for name, value in entry.metadata.items()}
+        own = {
+            f"item_{name}" if name in BUILT_IN_FIELDS else name: value
+            for name, value in entry.metadata.items()
+        }
         return {"source": entry.identity, **own}
 
     return metadata
@@ -429,11 +451,12 @@ class FetchReport:
 
 
 def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
-    """Write the items of a source into a folder, one file each, and remove the files of deleted items.
+    """Write the items of a source into a folder, one file each, and remove the files of deleted
+    items.
 
-    Files with equal content are not touched, others are replaced atomically. Files are removed only by a complete run
-    in which no earlier item failed. An interrupted run leaves complete files; the next run continues from them. Files
-    that no source wrote are left alone.
+    Files with equal content are not touched, others are replaced atomically. Files are removed only
+    by a complete run in which no earlier item failed. An interrupted run leaves complete files; the
+    next run continues from them. Files that no source wrote are left alone.
 
     Args:
         source: Any source; one for each folder.
@@ -441,7 +464,8 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
 
     Raises:
         ConfigError: If source is not a source, or the folder belongs to another one.
-        LoadError: If the source cannot be read, the folder cannot be written, or another program is writing it.
+        LoadError: If the source cannot be read, the folder cannot be written, or another program is
+            writing it.
 
     Example:
         >>> import tempfile
@@ -457,7 +481,9 @@ def fetch(source: Source, folder: str | os.PathLike[str]) -> FetchReport:
     """
     is_source = isinstance(getattr(source, "name", None), str) and hasattr(source, "items")
     is_source = is_source and not isinstance(source, type)
-    require(is_source, "source", source, "an object with a name and items(), as DatabaseSource(...) has")
+    require(
+        is_source, "source", source, "an object with a name and items(), as DatabaseSource(...) has"
+    )
     path = _folder_path(folder)
     require(path.is_dir() or not path.exists(), "folder", str(folder), "a folder", "It is a file.")
     with _writing(path):
@@ -496,7 +522,10 @@ def _writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        msg = f"The folder {folder} cannot be filled ({exc.strerror or exc}). Make room, or give another one."
+        msg = (
+            f"The folder {folder} cannot be filled ({exc.strerror or exc}). Make room, or give"
+            " another one."
+        )
         raise LoadError(msg, path=str(folder)) from exc
 
 
@@ -508,7 +537,12 @@ class _Run:
         self._manifest = manifest
         self._before = {entry.identity for entry in manifest.entries.values()}
         self._seen: dict[str, str] = {}  # identities by file name
-        self._done: dict[str, list[str]] = {"added": [], "updated": [], "unchanged": [], "removed": []}
+        self._done: dict[str, list[str]] = {
+            "added": [],
+            "updated": [],
+            "unchanged": [],
+            "removed": [],
+        }
         self._failed: list[FailedItem] = []
 
     def of(self, source: Source) -> FetchReport:
@@ -524,12 +558,15 @@ class _Run:
                     self._take(event)
         # A failed page may link to others: until it comes back, none of them counts as deleted.
         in_doubt = cut_short or any(
-            not item.gone and (item.transient or item.identity in self._before) for item in self._failed
+            not item.gone and (item.transient or item.identity in self._before)
+            for item in self._failed
         )
         with _writing(self._folder):
             unseen = self._remove_missing(is_complete=not in_doubt)
         done = {name: tuple(identities) for name, identities in self._done.items()}
-        return FetchReport(**done, failed=tuple(self._failed), retained=tuple(unseen), cut_short=cut_short)
+        return FetchReport(
+            **done, failed=tuple(self._failed), retained=tuple(unseen), cut_short=cut_short
+        )
 
     def _take(self, item: SourceItem) -> None:
         name = file_name(_checked(item).identity, item.suffix)
@@ -538,11 +575,16 @@ class _Run:
         if name in self._seen:
             # Records move between pages during the run: an equal repetition is the same item.
             if not same_text:
-                error = "Another item of this run has the same identity. Name fields that tell items apart."
+                error = (
+                    "Another item of this run has the same identity. Name fields that tell items"
+                    " apart."
+                )
                 self._failed.append(FailedItem(item.identity, error))
             return
         self._seen[name] = item.identity
-        entry = Entry(item.identity, {str(key): plain(value) for key, value in item.metadata.items()})
+        entry = Entry(
+            item.identity, {str(key): plain(value) for key, value in item.metadata.items()}
+        )
         if same_text and self._manifest.entries.get(name) == entry:
             self._done["unchanged"].append(item.identity)
             return
@@ -554,7 +596,9 @@ class _Run:
         self._done["updated" if item.identity in self._before else "added"].append(item.identity)
 
     def _remove_missing(self, *, is_complete: bool) -> list[str]:
-        """Remove files of items that were not seen, or have another suffix now; return the items that stay."""
+        """Remove files of items that were not seen, or have another suffix now; return the items
+        that stay.
+        """
         seen = set(self._seen.values())
         unseen = []
         for name, entry in list(self._manifest.entries.items()):
@@ -579,13 +623,21 @@ def _holds(path: Path, content: bytes) -> bool:
 
 def _checked(item: SourceItem) -> SourceItem:
     if not isinstance(item, SourceItem) or not isinstance(item.identity, str) or not item.identity:
-        msg = f"A source gave {item!r:.80}; it gives SourceItems with an identity, FailedItems and CutShort."
+        msg = (
+            f"A source gave {item!r:.80}; it gives SourceItems with an identity, FailedItems and"
+            " CutShort."
+        )
         raise LoadError(msg)
     if not isinstance(item.content, (bytes, bytearray)):
-        msg = f"A source gave the item {item.identity!r:.80} with {type(item.content).__name__} as content; give bytes."
+        msg = (
+            f"A source gave the item {item.identity!r:.80} with {type(item.content).__name__} as"
+            " content; give bytes."
+        )
         raise LoadError(msg)
     if not _SUFFIX.fullmatch(item.suffix):
-        raise LoadError(f"A source gave an item with the suffix {item.suffix!r:.40}; give one such as '.txt'.")
+        raise LoadError(
+            f"A source gave an item with the suffix {item.suffix!r:.40}; give one such as '.txt'."
+        )
     return item
 
 
@@ -608,8 +660,8 @@ class RecordForm:
 
     Args:
         identity: Names of the fields that identify a record; a single one as a text.
-        template: A text with field names in braces, as in ``"{name} costs {price}"``; None for a line ``name: value``
-            for each of ``fields``.
+        template: A text with field names in braces, as in ``"{name} costs {price}"``; None for a
+            line ``name: value`` for each of ``fields``.
         fields: The fields that become text, in this order; () for all.
         metadata: The fields that become metadata.
 
@@ -630,14 +682,23 @@ class RecordForm:
         fields: Sequence[str] = (),
         metadata: Sequence[str] = (),
     ) -> None:
-        self.identity = validate_texts("identity", [identity] if isinstance(identity, str) else identity)
-        require(bool(self.identity), "identity", identity, "the fields that identify a record, such as 'id'")
+        self.identity = validate_texts(
+            "identity", [identity] if isinstance(identity, str) else identity
+        )
+        require(
+            bool(self.identity),
+            "identity",
+            identity,
+            "the fields that identify a record, such as 'id'",
+        )
         self._selection = Selection(fields, template)
         self.metadata = validate_texts("metadata", metadata)
         self.names = tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))
         self._sought = SoughtFields(self.names)
 
-    def item(self, record: Mapping[str, Any] | OrderedFields, where: str) -> SourceItem | FailedItem:
+    def item(
+        self, record: Mapping[str, Any] | OrderedFields, where: str
+    ) -> SourceItem | FailedItem:
         """Convert a record.
 
         Args:
@@ -649,11 +710,19 @@ class RecordForm:
         values = [_value_at(record, name) for name in self.identity]
         if any(value is None or value == "" for value in values):
             names = ", ".join(map(repr, self.identity))
-            return FailedItem(where, f"Its identity ({names}) is empty. Name fields that each record has.")
-        identity = str(values[0]) if len(values) == 1 else json.dumps(list(map(str, values)), ensure_ascii=False)
+            return FailedItem(
+                where, f"Its identity ({names}) is empty. Name fields that each record has."
+            )
+        identity = (
+            str(values[0])
+            if len(values) == 1
+            else json.dumps(list(map(str, values)), ensure_ascii=False)
+        )
         text = self._selection.text_of([pair for pair in pairs if pair[1].strip()], "\n")
         if not text.strip():
-            return FailedItem(identity, "It holds no text in the fields that were named.", transient=False)
+            return FailedItem(
+                identity, "It holds no text in the fields that were named.", transient=False
+            )
         metadata = {name: plain(_value_at(record, name)) for name in self.metadata}
         return SourceItem(identity, clean(text).encode("utf-8", "replace"), ".txt", metadata)
 
@@ -691,7 +760,8 @@ def json_value(data: bytes, what: str) -> RecordValue:
 
 
 def value_at(value: RecordValue, path: str) -> RecordValue:
-    """The value at a path of names with dots; None if there is none. The path "" is the value itself.
+    """The value at a path of names with dots; None if there is none. The path "" is the value
+    itself.
 
     Example:
         >>> value_at(json_value(b'{"data": {"next": "abc"}}', "It"), "data.next")

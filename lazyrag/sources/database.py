@@ -18,7 +18,10 @@ Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 Rows: TypeAlias = tuple[Sequence[str], Iterator[Sequence[Any]]]
 """Names of the columns, and the rows in batches."""
 
-_READ_ONLY = {"mysql": "SET SESSION TRANSACTION READ ONLY", "mariadb": "SET SESSION TRANSACTION READ ONLY"}
+_READ_ONLY = {
+    "mysql": "SET SESSION TRANSACTION READ ONLY",
+    "mariadb": "SET SESSION TRANSACTION READ ONLY",
+}
 
 
 def _rows_of(
@@ -27,17 +30,30 @@ def _rows_of(
     """A function that runs the query, each time on a new connection."""
     if isinstance(connect, str):
         is_valid = isinstance(parameters, Mapping) or not parameters
-        require(is_valid, "parameters", type(parameters), "a mapping for a URL, with placeholders as :name")
-        return functools.partial(_through_sqlalchemy, _sqlalchemy_url(connect), query, dict(parameters or {}), batch)
+        require(
+            is_valid,
+            "parameters",
+            type(parameters),
+            "a mapping for a URL, with placeholders as :name",
+        )
+        return functools.partial(
+            _through_sqlalchemy, _sqlalchemy_url(connect), query, dict(parameters or {}), batch
+        )
     # Connections of sqlite3 are callable, too.
-    is_function = callable(connect) and (isinstance(connect, type) or not hasattr(connect, "cursor"))
+    is_function = callable(connect) and (
+        isinstance(connect, type) or not hasattr(connect, "cursor")
+    )
     expected = "a function that opens a connection, or a URL of SQLAlchemy"
-    require(is_function, "connect", type(connect), expected, "Each run opens a connection of its own.")
+    require(
+        is_function, "connect", type(connect), expected, "Each run opens a connection of its own."
+    )
     return functools.partial(_through_connection, connect, query, parameters, batch)
 
 
 @contextmanager
-def _through_connection(connect: Callable[[], Any], query: str, parameters: Parameters, batch: int) -> Iterator[Rows]:
+def _through_connection(
+    connect: Callable[[], Any], query: str, parameters: Parameters, batch: int
+) -> Iterator[Rows]:
     with _explained():
         connection = connect()
     try:
@@ -50,7 +66,10 @@ def _through_connection(connect: Callable[[], Any], query: str, parameters: Para
             cursor.execute(query, parameters) if parameters else cursor.execute(query)
         if cursor.description is None:
             raise _no_rows()
-        yield [str(column[0]) for column in cursor.description], _batches(lambda: cursor.fetchmany(batch))
+        yield (
+            [str(column[0]) for column in cursor.description],
+            _batches(lambda: cursor.fetchmany(batch)),
+        )
     finally:
         try:
             with _explained():
@@ -60,7 +79,9 @@ def _through_connection(connect: Callable[[], Any], query: str, parameters: Para
 
 
 def _no_rows() -> LoadError:
-    return LoadError("The query returns no rows. Pass one that does, such as a SELECT.", loader="DatabaseSource")
+    return LoadError(
+        "The query returns no rows. Pass one that does, such as a SELECT.", loader="DatabaseSource"
+    )
 
 
 def _batches(fetch: Callable[[], Sequence[Any]]) -> Iterator[Sequence[Any]]:
@@ -80,12 +101,17 @@ def _sqlalchemy_url(url: str) -> Any:
     try:
         return make_url(url)
     except Exception as exc:
-        msg = "connect must be a URL of SQLAlchemy such as 'sqlite:///teas.db'; the one given is not shown."
+        msg = (
+            "connect must be a URL of SQLAlchemy such as 'sqlite:///teas.db'; the one given is not"
+            " shown."
+        )
         raise ConfigError(msg) from exc
 
 
 @contextmanager
-def _through_sqlalchemy(url: Any, query: str, parameters: Mapping[str, Any], batch: int) -> Iterator[Rows]:
+def _through_sqlalchemy(
+    url: Any, query: str, parameters: Mapping[str, Any], batch: int
+) -> Iterator[Rows]:
     import sqlalchemy  # an extra
     from sqlalchemy.pool import NullPool
 
@@ -96,7 +122,9 @@ def _through_sqlalchemy(url: Any, query: str, parameters: Mapping[str, Any], bat
     try:
         with _explained(hidden):
             _make_read_only(connection)
-            result = connection.execution_options(yield_per=batch).execute(sqlalchemy.text(query), parameters)
+            result = connection.execution_options(yield_per=batch).execute(
+                sqlalchemy.text(query), parameters
+            )
         if not result.returns_rows:
             raise _no_rows()
         yield list(result.keys()), _batches(lambda: result.fetchmany(batch))
@@ -138,8 +166,9 @@ def _explained(hidden: str = "") -> Iterator[None]:
 class DatabaseSource(BaseSource):
     r"""Reads the rows of a query; each is an item.
 
-    Rows are fetched in batches, so a table may be larger than memory. The transaction is rolled back at the end, and
-    connections to SQLite, PostgreSQL and MySQL by a URL, and those of `sqlite3`, are read-only.
+    Rows are fetched in batches, so a table may be larger than memory. The transaction is rolled
+    back at the end, and connections to SQLite, PostgreSQL and MySQL by a URL, and those of
+    `sqlite3`, are read-only.
 
     Args:
         connect: A function that opens a connection of any DB-API module, such as
@@ -147,15 +176,15 @@ class DatabaseSource(BaseSource):
             ``"postgresql+psycopg://user@host/teas"``.
         query: One statement that returns rows.
         identity: The columns that identify a row from run to run; a single one as a text.
-        template: A text with column names in braces, as in ``"{name} costs {price}"``; None for a line
-            ``column: value`` for each of ``fields``.
+        template: A text with column names in braces, as in ``"{name} costs {price}"``; None for a
+            line ``column: value`` for each of ``fields``.
         fields: The columns that become text; () for all. Columns of bytes are skipped.
         metadata: The columns that become metadata.
-        parameters: Values for the query's placeholders, bound by the database: a list for ``?`` and ``%s``, a mapping
-            for ``:name``. A URL takes a mapping.
+        parameters: Values for the query's placeholders, bound by the database: a list for ``?`` and
+            ``%s``, a mapping for ``:name``. A URL takes a mapping.
         batch: Rows fetched at a time.
-        name: Identifies the source to its folder; None for a hash of the query, so that two queries do not share a
-            folder by mistake. Pass one if you are going to edit the query.
+        name: Identifies the source to its folder; None for a hash of the query, so that two queries
+            do not share a folder by mistake. Pass one if you are going to edit the query.
 
     Raises:
         ConfigError: If a value is of the wrong kind.
@@ -189,7 +218,8 @@ class DatabaseSource(BaseSource):
         validate_text("query", query)
         is_valid = isinstance(parameters, (list, tuple, Mapping))
         require(is_valid, "parameters", type(parameters), "a list or a mapping")
-        self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # a new one for each run
+        # a new one for each run
+        self._form = functools.partial(RecordForm, identity, template, fields, metadata)
         self._form()
         self._name = f"database {digest(query)}" if name is None else validate_text("name", name)
         self._rows = _rows_of(connect, query, parameters, validate_integer("batch", batch, 1))

@@ -1,4 +1,6 @@
-"""HTTP for sources: URLs, the SSRF guard, the client, and `HttpRecordsSource` for paged JSON APIs."""
+"""HTTP for sources: URLs, the SSRF guard, the client, and `HttpRecordsSource` for paged JSON
+APIs.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,14 @@ _SHARED = ipaddress.IPv4Network("100.64.0.0/10")  # of providers; neither privat
 _METADATA = frozenset(
     map(
         ipaddress.ip_address,
-        ("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254"),
+        (
+            "169.254.169.254",
+            "169.254.170.2",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "fd00:ec2::254",
+        ),
     )
 )
 """Metadata services of clouds, which hold secrets. Not all of these addresses are private."""
@@ -118,7 +127,8 @@ class WebUrl:
 def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
     """Parse a URL into its canonical form: URLs of one page by RFC 3986 are equal.
 
-    Scheme and host become lower case; a default port, dots in the path, the fragment and needless escapes are removed.
+    Scheme and host become lower case; a default port, dots in the path, the fragment and needless
+    escapes are removed.
 
     Args:
         url: A URL of http or https, without user and password.
@@ -132,7 +142,9 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
         'https://example.com/~li?q=%E7%BB%BF%E8%8C%B6'
     """
     if not isinstance(url, str):
-        raise ConfigError(f"url must be a text such as 'https://example.com/tea'; got {type(url).__name__}.")
+        raise ConfigError(
+            f"url must be a text such as 'https://example.com/tea'; got {type(url).__name__}."
+        )
     problem = "is too long" if len(url) > _MAX_URL_LENGTH else ""
     url = url.strip(" \t\r\n\f")
     try:
@@ -147,7 +159,10 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
         problem = _problem(url, parts, host, port)
     if problem:
         shown = url.partition("?")[0].partition("#")[0].rpartition("@")[2]
-        msg = f"The URL {shown!r:.200} {problem}. Give one of http or https, such as 'https://example.com/tea'."
+        msg = (
+            f"The URL {shown!r:.200} {problem}. Give one of http or https, such as"
+            " 'https://example.com/tea'."
+        )
         raise ConfigError(msg)
     target = _path(parts.path) + (f"?{_quoted(parts.query, _IN_QUERIES)}" if parts.query else "")
     return WebUrl(parts.scheme, host, PORTS[parts.scheme] if port is None else port, target)
@@ -176,7 +191,9 @@ def _host(host: str) -> str:
             raise _HostError("its address has a zone")
         return str(ipaddress.IPv6Address(host))
     # Like browsers: full-width digits are digits, and the Chinese full stop is a dot.
-    folded = unicodedata.normalize("NFKC", urllib.parse.unquote(host)).replace("\u3002", ".").lower()
+    folded = (
+        unicodedata.normalize("NFKC", urllib.parse.unquote(host)).replace("\u3002", ".").lower()
+    )
     if not folded.isascii():
         try:
             folded = folded.encode("idna").decode("ascii")
@@ -195,7 +212,9 @@ def _host(host: str) -> str:
 
 
 def _path(path: str) -> str:
-    """A path without dot segments, with canonical escapes. Empty segments stay: servers distinguish them."""
+    """A path without dot segments, with canonical escapes. Empty segments stay: servers distinguish
+    them.
+    """
     kept: list[str] = []
     segments = _quoted(path, _IN_PATHS).split("/")[1:] or [""]
     for at, segment in enumerate(segments):
@@ -226,8 +245,8 @@ class AddressRule:
     """The SSRF guard: a source may connect to public addresses, and to those its user allows.
 
     Args:
-        allow_private: Allow loopback and private networks. Link-local and multicast addresses and metadata services of
-            clouds stay blocked.
+        allow_private: Allow loopback and private networks. Link-local and multicast addresses and
+            metadata services of clouds stay blocked.
         allow_hosts: Names or addresses, with or without ``:port``, that are allowed at any address.
 
     Raises:
@@ -242,7 +261,9 @@ class AddressRule:
     allow_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "allow_private", validate_boolean("allow_private", self.allow_private))
+        object.__setattr__(
+            self, "allow_private", validate_boolean("allow_private", self.allow_private)
+        )
         hosts = tuple(host.lower() for host in validate_texts("allow_hosts", self.allow_hosts))
         object.__setattr__(self, "allow_hosts", hosts)
 
@@ -255,8 +276,13 @@ class AddressRule:
         try:
             found = socket.getaddrinfo(url.host, url.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as exc:
-            msg = f"{url.shown}: the host {url.host!r} has no address ({getattr(exc, 'strerror', None) or exc})."
-            raise FetchError(msg, url=url.shown, transient=getattr(exc, "errno", 0) == socket.EAI_AGAIN) from exc
+            msg = (
+                f"{url.shown}: the host {url.host!r} has no address"
+                f" ({getattr(exc, 'strerror', None) or exc})."
+            )
+            raise FetchError(
+                msg, url=url.shown, transient=getattr(exc, "errno", 0) == socket.EAI_AGAIN
+            ) from exc
         addresses = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
         if url.host not in self.allow_hosts and f"{url.host}:{url.port}" not in self.allow_hosts:
             for address in addresses:
@@ -266,8 +292,12 @@ class AddressRule:
     def _check(self, address: str, url: WebUrl) -> None:
         kind = blocked_kind(address, allow_private=self.allow_private)
         if kind:
-            hint = f"allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
-            raise url.error(f"resolves to {address}, which is {kind}. Only public addresses are allowed; {hint}")
+            hint = (
+                f"allow_hosts=[{url.host!r}] opens this host, allow_private=True private networks."
+            )
+            raise url.error(
+                f"resolves to {address}, which is {kind}. Only public addresses are allowed; {hint}"
+            )
 
 
 def blocked_kind(address: str, *, allow_private: bool = False) -> str:
@@ -368,7 +398,11 @@ class HttpResponse:
         if value.isascii() and value.isdigit():
             return float(value[:12])
         try:
-            return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time()) if value else None
+            return (
+                max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+                if value
+                else None
+            )
         except (ValueError, OverflowError):
             return None
 
@@ -386,7 +420,13 @@ class HttpResponse:
 
 
 def send_request(
-    method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None, *, rule: AddressRule, limits: Limits
+    method: str,
+    url: WebUrl,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    *,
+    rule: AddressRule,
+    limits: Limits,
 ) -> HttpResponse:
     """Send one request, without redirects, retries or proxies.
 
@@ -407,23 +447,36 @@ def send_request(
             client = http.client.HTTPConnection(url.netloc)
             client.sock = _TimedSocket(connection, limits.timeout_s, ends_at)
             client.auto_open = 0  # it must not connect by itself
-            client.request(method, url.target, body, {**headers, "Host": url.netloc, "Connection": "close"})
+            client.request(
+                method, url.target, body, {**headers, "Host": url.netloc, "Connection": "close"}
+            )
             response = client.getresponse()
-            fields = {name.lower(): ", ".join(response.headers.get_all(name, ())) for name in response.headers}
-            return HttpResponse(url, response.status, fields, _read(response, fields, url, limits.max_bytes))
+            fields = {
+                name.lower(): ", ".join(response.headers.get_all(name, ()))
+                for name in response.headers
+            }
+            return HttpResponse(
+                url, response.status, fields, _read(response, fields, url, limits.max_bytes)
+            )
     except FetchError:
         raise
     except TimeoutError as exc:
         if time.monotonic() >= ends_at:
-            problem = f"was not done after {limits.deadline_s:g} s. Raise deadline_s if it is that slow."
+            problem = (
+                f"was not done after {limits.deadline_s:g} s. Raise deadline_s if it is that slow."
+            )
         else:
             problem = f"was silent for {limits.timeout_s:g} s. Raise timeout_s if it is that slow."
         raise url.error(problem, transient=True) from exc
     except ssl.SSLCertVerificationError as exc:
-        raise url.error(f"cannot be trusted: its certificate is refused ({exc.verify_message}).") from exc
+        raise url.error(
+            f"cannot be trusted: its certificate is refused ({exc.verify_message})."
+        ) from exc
     except (http.client.HTTPException, OSError, zlib.error) as exc:
         found = f"{type(exc).__name__}: {exc}".rstrip(": ")
-        transient = isinstance(exc, (OSError, http.client.IncompleteRead)) and not isinstance(exc, gzip.BadGzipFile)
+        transient = isinstance(exc, (OSError, http.client.IncompleteRead)) and not isinstance(
+            exc, gzip.BadGzipFile
+        )
         raise url.error(f"gave no valid response ({found:.200}).", transient=transient) from exc
 
 
@@ -437,7 +490,9 @@ def _connected(url: WebUrl, rule: AddressRule, limits: Limits, ends_at: float) -
     failed: OSError | None = None
     for address in rule.resolved(url):
         try:
-            connection = socket.create_connection((address, url.port), _left(limits.timeout_s, ends_at))
+            connection = socket.create_connection(
+                (address, url.port), _left(limits.timeout_s, ends_at)
+            )
         except OSError as exc:
             failed = exc
             continue
@@ -460,7 +515,9 @@ def _left(timeout_s: float, ends_at: float) -> float:
 
 
 class _TimedSocket(io.RawIOBase):
-    """A socket each of whose steps may take the remaining time: a server that drips bytes is never silent."""
+    """A socket each of whose steps may take the remaining time: a server that drips bytes is never
+    silent.
+    """
 
     def __init__(self, connection: socket.socket, timeout_s: float, ends_at: float) -> None:
         self._connection = connection
@@ -475,7 +532,9 @@ class _TimedSocket(io.RawIOBase):
         return io.BufferedReader(self, _PIECE)
 
     def close(self) -> None:
-        """Do nothing: http.client closes the socket before the response is read. `send_request` closes it."""
+        """Do nothing: http.client closes the socket before the response is read. `send_request`
+        closes it.
+        """
 
     def readable(self) -> bool:
         return True
@@ -485,17 +544,26 @@ class _TimedSocket(io.RawIOBase):
         return self._connection.recv_into(buffer)
 
 
-def _read(response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int) -> bytes:
+def _read(
+    response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int
+) -> bytes:
     """The body; of redirects and errors only a short one: it may be endless."""
     if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         return _body(response, headers, url, most)
     try:
         return _body(response, headers, url, min(most, _PIECE))
-    except (FetchError, http.client.HTTPException, gzip.BadGzipFile, zlib.error):  # the status matters
+    except (
+        FetchError,
+        http.client.HTTPException,
+        gzip.BadGzipFile,
+        zlib.error,
+    ):  # the status matters
         return b""
 
 
-def _body(response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int) -> bytes:
+def _body(
+    response: http.client.HTTPResponse, headers: Mapping[str, str], url: WebUrl, most: int
+) -> bytes:
     """The body, decompressed; never read beyond the limit."""
     if (response.length or 0) > most:
         raise _too_large(url, most)
@@ -525,7 +593,9 @@ def _too_large(url: WebUrl, most: int) -> FetchError:
 USER_AGENT = f"lazyrag/{__version__}"
 
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
-_OF_THE_CONNECTION = frozenset("host content-length transfer-encoding connection accept-encoding te upgrade".split())
+_OF_THE_CONNECTION = frozenset(
+    "host content-length transfer-encoding connection accept-encoding te upgrade".split()
+)
 _ADVICE = {
     401: " Check the token or the headers.",
     403: " Check whether the token or the headers may read this.",
@@ -550,13 +620,16 @@ class WebOptions(TypedDict, total=False):
 
 
 class WebClient:
-    """HTTP client of a source, with limits and an SSRF guard. Connects to the checked address, never through a proxy.
+    """HTTP client of a source, with limits and an SSRF guard. Connects to the checked address,
+    never through a proxy.
 
     Args:
-        origin: A URL of the server that receives ``headers``; no other server does, on redirects neither.
+        origin: A URL of the server that receives ``headers``; no other server does, on redirects
+            neither.
         headers: Sent with each request, such as ``{"Authorization": "Bearer ..."}``; never shown.
         user_agent: The User-Agent header.
-        allow_private: Allow private networks and this machine; see `lazyrag.sources.http.AddressRule`.
+        allow_private: Allow private networks and this machine; see
+            `lazyrag.sources.http.AddressRule`.
         allow_hosts: Hosts that are allowed at any address, such as ``["wiki.example:8080"]``.
         timeout_s: Seconds without a byte.
         deadline_s: Seconds for one request, and the longest wait before a retry.
@@ -620,7 +693,8 @@ class WebClient:
             url: The URL.
             accept: The wanted types.
             further: Further headers, not secret.
-            on_redirect: Called with the target of each redirect before it is requested; may raise `FetchError`.
+            on_redirect: Called with the target of each redirect before it is requested; may raise
+                `FetchError`.
 
         Returns:
             A response with the status 200 to 299; its URL is the last one.
@@ -628,21 +702,34 @@ class WebClient:
         Raises:
             FetchError: If there is none.
         """
-        return self._retried(lambda: self._follow_redirects(url, {"Accept": accept, **(further or {})}, on_redirect))
+        return self._retried(
+            lambda: self._follow_redirects(url, {"Accept": accept, **(further or {})}, on_redirect)
+        )
 
-    def post(self, url: WebUrl, body: Any, *, further: Mapping[str, str] | None = None) -> HttpResponse:
+    def post(
+        self, url: WebUrl, body: Any, *, further: Mapping[str, str] | None = None
+    ) -> HttpResponse:
         """Post JSON for a query that is safe to retry; a redirect is an error.
 
         Raises:
             FetchError: If there is no response with the status 200 to 299.
         """
-        headers = {"Accept": "application/json", "Content-Type": "application/json", **(further or {})}
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            **(further or {}),
+        }
         data = json.dumps(body, allow_nan=False).encode()
         return self._retried(lambda: self._checked(self._send_once("POST", url, headers, data)))
 
     def hide(self, text: str) -> str:
         """Mask the secret headers in a text: some servers repeat them in errors."""
-        parts = {part for value in self._secret.values() for part in (value, *value.split()) if len(part) >= 4}
+        parts = {
+            part
+            for value in self._secret.values()
+            for part in (value, *value.split())
+            if len(part) >= 4
+        }
         for secret in sorted(parts, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
@@ -658,15 +745,23 @@ class WebClient:
             try:
                 target = web_url(answer.headers["location"], seen[-1])
             except ConfigError as exc:
-                raise seen[-1].error(f"redirects to an invalid URL. {exc}", status=answer.status) from exc
+                raise seen[-1].error(
+                    f"redirects to an invalid URL. {exc}", status=answer.status
+                ) from exc
             if target in seen or len(seen) > self._max_redirects:
-                why = "redirects in a circle" if target in seen else f"redirects more than {self._max_redirects} times"
+                why = (
+                    "redirects in a circle"
+                    if target in seen
+                    else f"redirects more than {self._max_redirects} times"
+                )
                 raise url.error(f"{why}, the last time to {target.shown}.", status=answer.status)
             if on_redirect is not None:
                 on_redirect(target)
             seen.append(target)
 
-    def _send_once(self, method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
+    def _send_once(
+        self, method: str, url: WebUrl, headers: Mapping[str, str], body: bytes | None
+    ) -> HttpResponse:
         secret = self._secret if url.origin == self._origin.origin else {}
         sent = {"User-Agent": self.user_agent, "Accept-Encoding": "gzip", **headers, **secret}
         return send_request(method, url, sent, body, rule=self._rule, limits=self._limits)
@@ -699,7 +794,11 @@ class WebClient:
 
 
 def make_client(
-    source: Callable[..., Any], origin: WebUrl, options: WebOptions, *, further: Mapping[str, str] | None = None
+    source: Callable[..., Any],
+    origin: WebUrl,
+    options: WebOptions,
+    *,
+    further: Mapping[str, str] | None = None,
 ) -> WebClient:
     """Make a client from a source's keywords.
 
@@ -713,10 +812,15 @@ def make_client(
         UnknownKeywordError: If a keyword is unknown.
         ConfigError: If a value is out of its range.
     """
-    check_keywords(source.__name__, WebClient, options, skip=1, also_known=keyword_names(source, skip=0)[0])
+    check_keywords(
+        source.__name__, WebClient, options, skip=1, also_known=keyword_names(source, skip=0)[0]
+    )
     own = checked_headers(options.get("headers"))
     taken = {name.lower() for name in own}
-    headers = {**{name: value for name, value in (further or {}).items() if name.lower() not in taken}, **own}
+    headers = {
+        **{name: value for name, value in (further or {}).items() if name.lower() not in taken},
+        **own,
+    }
     return WebClient(origin, **{**options, "headers": headers})  # type: ignore[arg-type]
 
 
@@ -732,14 +836,20 @@ def checked_headers(headers: Any) -> dict[str, str]:
     for name, value in headers.items():
         _check_header(f"headers[{name!r:.80}]", name, value)
         if name.lower() in _OF_THE_CONNECTION:
-            raise ConfigError(f"headers must not have {name!r}, which the connection sets. Leave it out.")
+            raise ConfigError(
+                f"headers must not have {name!r}, which the connection sets. Leave it out."
+            )
     return dict(headers)
 
 
 def _check_header(what: str, name: Any, value: Any) -> None:
-    valid = all(isinstance(text, str) and text.isascii() and text.isprintable() for text in (name, value))
+    valid = all(
+        isinstance(text, str) and text.isascii() and text.isprintable() for text in (name, value)
+    )
     if not valid or not name.strip() or not set(name).isdisjoint(' :\t()<>@,;\\"/[]?={}'):
-        raise ConfigError(f"{what} must be ASCII characters on one line; the value given is not shown.")
+        raise ConfigError(
+            f"{what} must be ASCII characters on one line; the value given is not shown."
+        )
 
 
 _LINK = re.compile(r"<([^<>]*)>([^<]*)")
@@ -841,7 +951,9 @@ class Cursor(Paging):
         if found in (None, "", False):
             return None
         if not isinstance(found, str):
-            raise ConfigError(f"The response's {self.path!r} must be a text or number. Name the cursor's path.")
+            raise ConfigError(
+                f"The response's {self.path!r} must be a text or number. Name the cursor's path."
+            )
         return with_params(page.url, {self.param: found})
 
 
@@ -872,7 +984,11 @@ class PageNumber(Paging):
 
     def following(self, page: Page) -> WebUrl | None:
         """The URL with the next number; None after an empty page."""
-        return with_params(page.url, {self.param: str(_number(page.url, self.param) + 1)}) if page.records else None
+        return (
+            with_params(page.url, {self.param: str(_number(page.url, self.param) + 1)})
+            if page.records
+            else None
+        )
 
 
 @known_arguments
@@ -904,7 +1020,9 @@ class Offset(Paging):
         return with_params(url, {self.param: "0", **further})
 
     def following(self, page: Page) -> WebUrl | None:
-        """The URL with the next offset; None after an empty page. Pages may be shorter than requested."""
+        """The URL with the next offset; None after an empty page. Pages may be shorter than
+        requested.
+        """
         number = _number(page.url, self.param) + page.records
         return with_params(page.url, {self.param: str(number)}) if page.records else None
 
@@ -918,7 +1036,9 @@ def with_params(url: WebUrl, params: dict[str, str]) -> WebUrl:
     """
     path, _, query = url.target.partition("?")
     pairs = filter(None, query.split("&"))
-    others = [pair for pair in pairs if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params]
+    others = [
+        pair for pair in pairs if urllib.parse.unquote_plus(pair.partition("=")[0]) not in params
+    ]
     joined = "&".join([*others, *([urllib.parse.urlencode(params)] if params else [])])
     return web_url(path + (f"?{joined}" if joined else ""), url)
 
@@ -934,17 +1054,20 @@ class HttpRecordsSource(BaseSource):
     Args:
         url: The URL of the first page.
         identity: The fields that identify a record from run to run; a single one as a text.
-        records: Path to the list of records in a response, such as ``"data.items"``; "" if the response is the list.
-        paging: How to get the next page: `LinkHeader`, `NextLink`, `Cursor`, `PageNumber` or `Offset`.
+        records: Path to the list of records in a response, such as ``"data.items"``; "" if the
+            response is the list.
+        paging: How to get the next page: `LinkHeader`, `NextLink`, `Cursor`, `PageNumber` or
+            `Offset`.
         params: Query parameters of the first page.
-        template: A text with paths in braces, as in ``"{name} costs {price}"``; None for a line ``path: value`` for
-            each of ``fields``.
+        template: A text with paths in braces, as in ``"{name} costs {price}"``; None for a line
+            ``path: value`` for each of ``fields``.
         fields: The paths that become text; () for all.
         metadata: The paths that become metadata.
         max_pages: Maximum of pages; a run that reaches a limit is cut short, and removes nothing.
         max_seconds: Maximum duration.
         max_total_bytes: Maximum size of all responses.
-        web: The keywords of `lazyrag.sources.http.WebClient`, such as ``headers`` and ``allow_private``.
+        web: The keywords of `lazyrag.sources.http.WebClient`, such as ``headers`` and
+            ``allow_private``.
 
     Raises:
         ConfigError: If a value is of the wrong kind.
@@ -984,7 +1107,8 @@ class HttpRecordsSource(BaseSource):
         own = web_url(url)
         self._url = with_params(own, {str(name): str(value) for name, value in params.items()})
         self._records = records_path(records)
-        self._form = functools.partial(RecordForm, identity, template, fields, metadata)  # a new one for each run
+        # a new one for each run
+        self._form = functools.partial(RecordForm, identity, template, fields, metadata)
         self._form()
         self._max_pages = validate_integer("max_pages", max_pages, 1)
         self._max_seconds = validate_seconds("max_seconds", max_seconds)
@@ -1030,7 +1154,9 @@ class HttpRecordsSource(BaseSource):
                 return
             checksum = hashlib.blake2b(answer.body, digest_size=16).digest()
             if found and checksum in read:
-                yield CutShort(f"page {len(seen)} repeats an earlier one: the API does not take this paging")
+                yield CutShort(
+                    f"page {len(seen)} repeats an earlier one: the API does not take this paging"
+                )
                 return
             read.add(checksum)
             for number, record in enumerate(found, start=1):
@@ -1038,7 +1164,9 @@ class HttpRecordsSource(BaseSource):
                 if isinstance(record, OrderedFields):
                     yield form.item(record, where)
                 else:
-                    yield FailedItem(where, f"It is {record!r:.60}, not an object. Pass the path to the records.")
+                    yield FailedItem(
+                        where, f"It is {record!r:.60}, not an object. Pass the path to the records."
+                    )
         form.check_all_found()
 
     def _reason_to_stop(self, url: WebUrl, seen: set[WebUrl], ends_at: float) -> str:
@@ -1053,8 +1181,13 @@ class HttpRecordsSource(BaseSource):
         value = json_value(answer.body, f"The response of {url.shown}")
         found = value_at(value, self._records)
         if not isinstance(found, list):
-            names = [name for name, _ in value.items][:50] if isinstance(value, OrderedFields) else []
-            msg = f"The response of {url.shown} has no list at {self._records!r}. {known_names(self._records, names)}"
+            names = (
+                [name for name, _ in value.items][:50] if isinstance(value, OrderedFields) else []
+            )
+            msg = (
+                f"The response of {url.shown} has no list at {self._records!r}."
+                f" {known_names(self._records, names)}"
+            )
             raise LoadError(msg, path=url.shown)
         try:
             return answer, found, self._paging.following(Page(url, answer, value, len(found)))

@@ -15,7 +15,13 @@ from typing import Any, TypeAlias, Unpack
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem
 from lazyrag.sources.http import WebOptions, WebUrl, make_client, web_url
-from lazyrag.validation import require, validate_boolean, validate_integer, validate_seconds, validate_texts
+from lazyrag.validation import (
+    require,
+    validate_boolean,
+    validate_integer,
+    validate_seconds,
+    validate_texts,
+)
 
 Block: TypeAlias = Mapping[str, Any]
 Children: TypeAlias = Callable[[str], Iterable[Block]]
@@ -29,7 +35,8 @@ _MAX_DEPTH = 50
 
 
 def markdown_of(blocks: Iterable[Block], children: Children) -> str:
-    r"""Convert blocks to Markdown. An unknown kind leaves its rich text, kinds without text leave none.
+    r"""Convert blocks to Markdown. An unknown kind leaves its rich text, kinds without text leave
+    none.
 
     Args:
         blocks: Of the API.
@@ -88,7 +95,9 @@ def _pieces(blocks: Iterable[Block], children: Children, depth: int) -> Iterator
         beneath: Sequence[Block] = ()
         if block.get("has_children") is True and kind not in {"child_page", "child_database"}:
             if depth >= _MAX_DEPTH:
-                raise LoadError(f"Its blocks are nested deeper than {_MAX_DEPTH} levels. Flatten it.")
+                raise LoadError(
+                    f"Its blocks are nested deeper than {_MAX_DEPTH} levels. Flatten it."
+                )
             beneath = list(children(_text(block.get("id"))))
         if kind == "table":
             yield kind, _table(content, beneath)
@@ -99,11 +108,14 @@ def _pieces(blocks: Iterable[Block], children: Children, depth: int) -> Iterator
             yield kind, _list_item(kind, content, text, number, inner)
             continue
         text = _WRITERS[kind](content, text) if kind in _WRITERS else _linked(kind, content) or text
-        text = "\n\n".join(filter(None, (text, _joined(inner))))  # of columns, synced blocks, foldable headings
+        # of columns, synced blocks, foldable headings
+        text = "\n\n".join(filter(None, (text, _joined(inner))))
         yield kind, _indented(text, "> ", blank=">") if kind in {"quote", "callout"} else text
 
 
-def _list_item(kind: str, content: Block, text: str, number: int, inner: list[tuple[str, str]]) -> str:
+def _list_item(
+    kind: str, content: Block, text: str, number: int, inner: list[tuple[str, str]]
+) -> str:
     box = "[x] " if content.get("checked") is True else "[ ] "
     mark = {"numbered_list_item": f"{number}. ", "to_do": f"- {box}"}.get(kind, "- ")
     text = mark + text.replace("\n", "\n" + _LISTS[kind])
@@ -133,7 +145,9 @@ def _equation(content: Block, _: str) -> str:
 
 _WRITERS: dict[str, Callable[[Block, str], str]] = {
     **{f"heading_{level}": _heading(level) for level in range(1, 7)},
-    "callout": lambda content, text: f"{_text(_object(content.get('icon')).get('emoji'))} {text}".removeprefix(" "),
+    "callout": lambda content, text: (
+        f"{_text(_object(content.get('icon')).get('emoji'))} {text}".removeprefix(" ")
+    ),
     "child_database": lambda content, _: _text(content.get("title")),
     "child_page": lambda content, _: _text(content.get("title")),
     "code": _code,
@@ -145,8 +159,11 @@ _WRITERS: dict[str, Callable[[Block, str], str]] = {
 
 def _linked(kind: str, content: Block) -> str:
     """Images, files and embeds as links; "" without a URL."""
-    position = _text(content.get("type"))  # Notion's name for it; something else may be under this key
-    url = _text((_object(content.get(position)) if position in {"external", "file"} else content).get("url"))
+    # Notion's name for it; something else may be under this key
+    position = _text(content.get("type"))
+    url = _text(
+        (_object(content.get(position)) if position in {"external", "file"} else content).get("url")
+    )
     if position == "file":
         url = url.partition("?")[0]  # a signature that changes with each response
     if not url:
@@ -157,7 +174,10 @@ def _linked(kind: str, content: Block) -> str:
 
 def _table(content: Block, rows: Sequence[Block]) -> str:
     cells = [
-        [rich_text(cell).translate(_TABLE_CELL).strip() for cell in _list(_object(row.get("table_row")).get("cells"))]
+        [
+            rich_text(cell).translate(_TABLE_CELL).strip()
+            for cell in _list(_object(row.get("table_row")).get("cells"))
+        ]
         for row in rows
     ]
     if not cells:
@@ -204,7 +224,10 @@ def _list(value: Any) -> list[Any]:
 
 _VERSION = "2022-06-28"
 _VERSION_OF_DATA_SOURCES = "2025-09-03"
-_ID = re.compile(r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})(?=[?#]|$)", re.IGNORECASE)
+_ID = re.compile(
+    r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})(?=[?#]|$)",
+    re.IGNORECASE,
+)
 _GONE = 404
 _PLAIN = frozenset("number checkbox url email phone_number created_time last_edited_time".split())
 _INNER = {"select": "name", "status": "name", "date": "start"}
@@ -214,8 +237,8 @@ _MAX_BLOCKS = 50_000  # of a page
 class NotionSource(BaseSource):
     """Reads pages of Notion as Markdown; each page is an item, identified by its id.
 
-    Name pages, databases or data sources that are connected with the token's integration. Child pages are included.
-    Properties of a page, its title, URL and times become metadata.
+    Name pages, databases or data sources that are connected with the token's integration. Child
+    pages are included. Properties of a page, its title, URL and times become metadata.
 
     Args:
         token: The integration's secret; never shown.
@@ -226,15 +249,16 @@ class NotionSource(BaseSource):
         child_pages: Include pages beneath a page.
         max_pages: Maximum of pages; a run that reaches a limit is cut short, and removes nothing.
         max_seconds: Maximum duration.
-        web: The keywords of `lazyrag.sources.http.WebClient`, such as ``retries`` and ``allow_private``.
+        web: The keywords of `lazyrag.sources.http.WebClient`, such as ``retries`` and
+            ``allow_private``.
 
     Raises:
         ConfigError: If nothing is named, or an argument is out of its range.
 
     Example, with an integration's token::
 
-        notion = NotionSource(os.environ["NOTION_TOKEN"], databases=["https://www.notion.so/team/1f2e..."])
-        notion.fetch("wiki")
+        notion = NotionSource(os.environ["NOTION_TOKEN"],
+        databases=["https://www.notion.so/team/1f2e..."]) notion.fetch("wiki")
         docs = Document("wiki", file_metadata=metadata_of("wiki"))
     """
 
@@ -257,7 +281,10 @@ class NotionSource(BaseSource):
         self._databases = _ids("databases", databases)
         self._data_sources = _ids("data_sources", data_sources)
         if not (self._pages or self._databases or self._data_sources):
-            raise ConfigError("NotionSource needs pages, databases or data_sources: ids or URLs of at least one kind.")
+            raise ConfigError(
+                "NotionSource needs pages, databases or data_sources: ids or URLs of at least one"
+                " kind."
+            )
         self._child_pages = validate_boolean("child_pages", child_pages)
         self._max_pages = validate_integer("max_pages", max_pages, 1)
         self._max_seconds = validate_seconds("max_seconds", max_seconds)
@@ -282,7 +309,9 @@ class NotionSource(BaseSource):
             LoadError: If a named page or database cannot be fetched.
         """
         ends_at = time.monotonic() + self._max_seconds
-        pending: deque[tuple[str, Mapping[str, Any] | None]] = deque((page_id, None) for page_id in self._pages)
+        pending: deque[tuple[str, Mapping[str, Any] | None]] = deque(
+            (page_id, None) for page_id in self._pages
+        )
         named = {page_id for page_id, _ in pending}
         queries = [f"/v1/databases/{source_id}/query" for source_id in self._databases]
         queries += [f"/v1/data_sources/{source_id}/query" for source_id in self._data_sources]
@@ -295,7 +324,11 @@ class NotionSource(BaseSource):
             if page_id in seen:
                 continue
             if len(seen) >= self._max_pages or time.monotonic() > ends_at:
-                limit = f"max_pages={self._max_pages}" if len(seen) >= self._max_pages else "max_seconds"
+                limit = (
+                    f"max_pages={self._max_pages}"
+                    if len(seen) >= self._max_pages
+                    else "max_seconds"
+                )
                 yield CutShort(f"there is more than {limit} allows")
                 return
             seen.add(page_id)
@@ -330,7 +363,9 @@ class NotionSource(BaseSource):
             for block in self._all(f"/v1/blocks/{block_id}/children"):
                 count += 1
                 if count > _MAX_BLOCKS:
-                    raise LoadError(f"The page {page_id} has more than {_MAX_BLOCKS:,} blocks. Split it.")
+                    raise LoadError(
+                        f"The page {page_id} has more than {_MAX_BLOCKS:,} blocks. Split it."
+                    )
                 if block.get("type") == "child_page":
                     beneath.append(_own_id(block))
                 elif block.get("type") == "child_database" and self._child_pages:
@@ -340,13 +375,21 @@ class NotionSource(BaseSource):
         title, metadata = _metadata(page)
         text = markdown_of(children(page_id), children)
         content = "\n\n".join(piece for piece in (f"# {title}" if title else "", text) if piece)
-        item = SourceItem(page_id, content.encode("utf-8", "replace"), ".md", metadata) if content.strip() else None
+        item = (
+            SourceItem(page_id, content.encode("utf-8", "replace"), ".md", metadata)
+            if content.strip()
+            else None
+        )
         return item, beneath if self._child_pages else []
 
     def _rows_beneath(self, database_id: str) -> list[str]:
         """The pages of a database within a page; none if it is only linked, and not shared."""
         try:
-            rows = (row for row in self._all(f"/v1/databases/{database_id}/query", post=True) if _is_page(row))
+            rows = (
+                row
+                for row in self._all(f"/v1/databases/{database_id}/query", post=True)
+                if _is_page(row)
+            )
             return [_own_id(row) for row in itertools.islice(rows, self._max_pages + 1)]
         except FetchError as exc:
             if exc.status == _GONE:
@@ -367,7 +410,9 @@ class NotionSource(BaseSource):
             if answer.get("has_more") is not True or not isinstance(following, str):
                 return
             if following in seen:
-                raise LoadError(f"Notion's responses to {path} lead in a circle. Run it again later.")
+                raise LoadError(
+                    f"Notion's responses to {path} lead in a circle. Run it again later."
+                )
             seen.add(following)
             cursor = following
 
@@ -375,12 +420,16 @@ class NotionSource(BaseSource):
         version = _VERSION_OF_DATA_SOURCES if path.startswith("/v1/data_sources/") else _VERSION
         further = {"Notion-Version": version}
         paging = {"page_size": 100, **({"start_cursor": cursor} if cursor else {})}
-        query = "" if post or path.startswith("/v1/pages/") else f"?{urllib.parse.urlencode(paging)}"
+        query = (
+            "" if post or path.startswith("/v1/pages/") else f"?{urllib.parse.urlencode(paging)}"
+        )
         url = web_url(f"{self._base.target.partition('?')[0].rstrip('/')}{path}{query}", self._base)
         if post:
             answer = self._client.post(url, paging, further=further)
         else:
-            answer = self._client.get(url, accept="application/json", further=further, on_redirect=_refuse)
+            answer = self._client.get(
+                url, accept="application/json", further=further, on_redirect=_refuse
+            )
         try:
             value = json.loads(answer.body)
         except (ValueError, RecursionError):
@@ -400,7 +449,10 @@ def _ids(name: str, links: Sequence[str]) -> list[str]:
     for link in validate_texts(name, links):
         found = _ID.search(link.strip().partition("?")[0].partition("#")[0])
         if not found:
-            msg = f"Ids of Notion must have 32 hexadecimal digits; got {link!r:.100}. Copy the link of the page."
+            msg = (
+                f"Ids of Notion must have 32 hexadecimal digits; got {link!r:.100}. Copy the link"
+                " of the page."
+            )
             raise ConfigError(msg)
         ids.append(str(uuid.UUID("".join(found.groups()))))
     return ids
@@ -410,7 +462,9 @@ def _own_id(thing: Block) -> str:
     try:
         return str(uuid.UUID(thing.get("id")))
     except (ValueError, TypeError, AttributeError) as exc:
-        raise LoadError(f"Notion returned a page with an invalid id ({thing.get('id')!r:.60}).") from exc
+        raise LoadError(
+            f"Notion returned a page with an invalid id ({thing.get('id')!r:.60})."
+        ) from exc
 
 
 def _is_page(thing: Block) -> bool:
@@ -440,7 +494,9 @@ def _property(content: Block) -> Any:
     kind: str | None = named
     value = content.get(named)
     if kind in {"formula", "rollup"} and isinstance(value, Mapping):
-        kind = {"string": "url", "number": "number", "boolean": "checkbox"}.get(str(value.get("type")))
+        kind = {"string": "url", "number": "number", "boolean": "checkbox"}.get(
+            str(value.get("type"))
+        )
         value = value.get(str(value.get("type")))
     if kind == "rich_text":
         return rich_text(value)

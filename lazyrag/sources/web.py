@@ -17,9 +17,23 @@ from protego import Protego
 
 from lazyrag.errors import ConfigError, LoadError
 from lazyrag.loaders.detect import decode
-from lazyrag.sources.base import BaseSource, CutShort, Event, FailedItem, FetchError, SourceItem, digest
+from lazyrag.sources.base import (
+    BaseSource,
+    CutShort,
+    Event,
+    FailedItem,
+    FetchError,
+    SourceItem,
+    digest,
+)
 from lazyrag.sources.http import HttpResponse, WebClient, WebOptions, WebUrl, make_client, web_url
-from lazyrag.validation import validate_boolean, validate_integer, validate_number, validate_seconds, validate_texts
+from lazyrag.validation import (
+    validate_boolean,
+    validate_integer,
+    validate_number,
+    validate_seconds,
+    validate_texts,
+)
 
 MAX_LINKS = 10_000
 """Links of one page that are followed."""
@@ -53,7 +67,9 @@ def links_of(markup: bytes, url: WebUrl, robots_header: str = "") -> PageLinks:
         >>> [str(link) for link in links_of(page, web_url("https://example.com/a")).urls]
         ['https://example.com/b']
     """
-    parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    parser = etree.HTMLParser(
+        encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True
+    )
     try:
         root = etree.fromstring(markup, parser)
     except etree.XMLSyntaxError:  # a page without an element
@@ -120,7 +136,8 @@ def delay_s(rules: Protego, agent: str) -> float:
 class Robots:
     """The robots.txt of each host, read once.
 
-    A host without the file allows everything; one whose file is temporarily unavailable allows nothing.
+    A host without the file allows everything; one whose file is temporarily unavailable allows
+    nothing.
 
     Args:
         client: Fetches the files; the rules are those for its user agent.
@@ -155,7 +172,10 @@ class Robots:
         try:
             body = self._client.get(url, accept="text/plain").body[:_MAX_BYTES]
         except FetchError as exc:
-            if not HTTPStatus.BAD_REQUEST <= exc.status < HTTPStatus.INTERNAL_SERVER_ERROR or exc.transient:
+            if (
+                not HTTPStatus.BAD_REQUEST <= exc.status < HTTPStatus.INTERNAL_SERVER_ERROR
+                or exc.transient
+            ):
                 return exc
             body = b""
         return parse_robots(body.decode("utf-8-sig", "replace"))
@@ -176,23 +196,26 @@ _REQUESTS_PER_PAGE = 10  # links may lead to nothing, for ever
 class WebsiteSource(BaseSource):
     """Crawls a website from a URL; each page is an item, identified by its URL.
 
-    HTML, plain text, Markdown and PDF are stored, other types skipped. Pages come in link order, level by level,
-    whichever server answers first. ``robots.txt``, ``nofollow`` and ``noindex`` are respected.
+    HTML, plain text, Markdown and PDF are stored, other types skipped. Pages come in link order,
+    level by level, whichever server answers first. ``robots.txt``, ``nofollow`` and ``noindex`` are
+    respected.
 
     Args:
         url: The first page.
-        max_pages: Maximum of pages; ten times as many requests are sent at most. A run that reaches a limit is cut
-            short, and removes nothing.
+        max_pages: Maximum of pages; ten times as many requests are sent at most. A run that reaches
+            a limit is cut short, and removes nothing.
         max_depth: Maximum of links from the first page; 0 for this page alone.
         same_host: Stay on the host of the first page.
-        include: Patterns such as ``"/docs/*"`` for path and query of the pages to read, or for complete URLs if they
-            contain ``://``; () for all. The first page is always read.
+        include: Patterns such as ``"/docs/*"`` for path and query of the pages to read, or for
+            complete URLs if they contain ``://``; () for all. The first page is always read.
         exclude: Patterns of pages to skip.
         concurrency: Parallel requests, 1 to 16; 1 where a host wants a pause between requests.
-        delay_s: Seconds between the starts of two requests; a host's ``Crawl-delay`` counts if it is longer.
+        delay_s: Seconds between the starts of two requests; a host's ``Crawl-delay`` counts if it
+            is longer.
         max_seconds: Maximum duration.
         max_total_bytes: Maximum size of all responses.
-        web: The keywords of `lazyrag.sources.http.WebClient`, such as ``user_agent`` and ``allow_private``.
+        web: The keywords of `lazyrag.sources.http.WebClient`, such as ``user_agent`` and
+            ``allow_private``.
 
     Raises:
         ConfigError: If an argument is out of its range.
@@ -228,7 +251,9 @@ class WebsiteSource(BaseSource):
         self._concurrency = validate_integer("concurrency", concurrency, 1, 16)
         self._max_seconds = longest = validate_seconds("max_seconds", max_seconds)
         expected = "a number of seconds from 0 to max_seconds"
-        self._delay_s = validate_number("delay_s", delay_s, expected, lambda delay: 0 <= delay <= longest)
+        self._delay_s = validate_number(
+            "delay_s", delay_s, expected, lambda delay: 0 <= delay <= longest
+        )
         self._max_total_bytes = validate_integer("max_total_bytes", max_total_bytes, 1)
         self._client = make_client(WebsiteSource, self._url, web)
 
@@ -320,7 +345,11 @@ class _Crawl:
             yield CutShort(reason)
 
     def _room(self) -> int:
-        return 1 if self._source._delay_s or any(self._starts_at.values()) else self._source._concurrency
+        return (
+            1
+            if self._source._delay_s or any(self._starts_at.values())
+            else self._source._concurrency
+        )
 
     def _may_start(self, visit: _Visit) -> bool:
         """Wait for a page's turn; False if robots.txt forbids it or a limit is reached."""
@@ -330,7 +359,9 @@ class _Crawl:
             return False
         if not self._robots.allows(visit.url):
             if visit.depth == 0:
-                raise visit.url.error(f"is what the robots.txt of {visit.url.netloc} forbids. Ask its owner.")
+                raise visit.url.error(
+                    f"is what the robots.txt of {visit.url.netloc} forbids. Ask its owner."
+                )
             return False
         delay = max(self._source._delay_s, self._robots.delay_s(visit.url))
         turn = max(now, self._starts_at.get(visit.url.origin, 0.0))
@@ -362,12 +393,16 @@ class _Crawl:
             self._queued.add(answer.url)
             self._bytes += len(answer.body)
             if self._bytes > self._source._max_total_bytes:
-                self._cut_short = f"there are more than max_total_bytes={self._source._max_total_bytes:,}"
+                self._cut_short = (
+                    f"there are more than max_total_bytes={self._source._max_total_bytes:,}"
+                )
                 return None
             return self._item(visit, answer)
         except _SkippedError as exc:
             if visit.depth == 0:
-                raise visit.url.error("leads to what its robots.txt forbids. Ask its owner.") from exc
+                raise visit.url.error(
+                    "leads to what its robots.txt forbids. Ask its owner."
+                ) from exc
             return None
         except LoadError as exc:
             return self._failed(visit, exc)
@@ -397,12 +432,17 @@ class _Crawl:
         """Report a failed page; raise if it is the first one."""
         if visit.depth == 0:
             raise exc
-        status, transient = (exc.status, exc.transient) if isinstance(exc, FetchError) else (0, False)
+        status, transient = (
+            (exc.status, exc.transient) if isinstance(exc, FetchError) else (0, False)
+        )
         return FailedItem(str(visit.url), str(exc), transient, gone=status in _GONE)
 
 
 def _matches(url: WebUrl, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(str(url) if "://" in pattern else url.target, pattern) for pattern in patterns)
+    return any(
+        fnmatch.fnmatchcase(str(url) if "://" in pattern else url.target, pattern)
+        for pattern in patterns
+    )
 
 
 def _suffix(answer: HttpResponse) -> str:

@@ -1,4 +1,6 @@
-"""Array files: immutable bundles of named arrays, named by a hash of their content and read by memory mapping."""
+"""Array files: immutable bundles of named arrays, named by a hash of their content and read by
+memory mapping.
+"""
 
 from __future__ import annotations
 
@@ -43,16 +45,18 @@ if TYPE_CHECKING:
 # bytes 0 to 7     b"lzArrays"
 # bytes 8 to 11    the format, uint32: 1
 # bytes 12 to 15   n, uint32
-# n bytes          the header: JSON in ASCII, and spaces up to where the data begin, at a multiple of 64
-# the rest         the data: the arrays in the header's order, each in C order and at a multiple of 64, zeros between
+# n bytes          the header: JSON in ASCII, and spaces up to where the data begin, at a multiple
+# of 64 the rest         the data: the arrays in the header's order, each in C order and at a
+# multiple of 64, zeros between
 #
-# The header is ``{"arrays": [{"name", "dtype", "shape", "offset"}, ...], "bytes", "digest"}``: the arrays by name,
-# their types in numpy's notation, where in the data they begin; how long the data are; their BLAKE2b (128 bits,
-# hexadecimal).
+# The header is ``{"arrays": [{"name", "dtype", "shape", "offset"}, ...], "bytes", "digest"}``: the
+# arrays by name, their types in numpy's notation, where in the data they begin; how long the data
+# are; their BLAKE2b (128 bits, hexadecimal).
 #
-# The file's name is the BLAKE2b (128 bits, hexadecimal) of everything before the data, and ``.arr``. So opening a
-# file finds that it was cut, that its header is damaged, or that it is another one's, without a look at the data;
-# reading all of it finds the rest. Every format keeps to this paragraph and to the first 16 bytes.
+# The file's name is the BLAKE2b (128 bits, hexadecimal) of everything before the data, and
+# ``.arr``. So opening a file finds that it was cut, that its header is damaged, or that it is
+# another one's, without a look at the data; reading all of it finds the rest. Every format keeps to
+# this paragraph and to the first 16 bytes.
 
 
 Arrays: TypeAlias = "Mapping[str, NDArray[Any]]"
@@ -69,7 +73,8 @@ _MAGIC = b"lzArrays"
 _PREFIX = struct.Struct("<8sII")
 _LARGE_BLOCK = 1 << 22
 _BLOCK = 1 << 20  # bytes that are read at once where a whole file is checked
-# Types that are the same on every machine. Objects are not among them: read from a file, they would be addresses.
+# Types that are the same on every machine. Objects are not among them: read from a file, they would
+# be addresses.
 _PLAIN = re.compile(r"[<|](b1|[iu][1248]|f[248]|c8|c16|[mM]8(\[\w+\])?|[SU]\d+)")
 
 
@@ -113,7 +118,9 @@ def encoded(arrays: Arrays) -> tuple[str, list[memoryview]]:
         array = _plain(name, arrays[name])
         padding = bytes(-length % ALIGNMENT)
         offset = length + len(padding)
-        entries.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape), "offset": offset})
+        entries.append(
+            {"name": name, "dtype": array.dtype.str, "shape": list(array.shape), "offset": offset}
+        )
         for piece in (memoryview(padding), array.reshape(-1).view(np.uint8).data):
             pieces.append(piece)
             for block in _blocks(piece):
@@ -133,24 +140,34 @@ def decoded(content: memoryview, name: str) -> dict[str, NDArray[Any]]:
     """
     entries, start, _ = _read_header(lambda length: bytes(content[:length]), len(content), name)
     return {
-        one.name: np.ndarray(one.shape, np.dtype(one.dtype), buffer=content, offset=start + one.offset)
+        one.name: np.ndarray(
+            one.shape, np.dtype(one.dtype), buffer=content, offset=start + one.offset
+        )
         for one in entries
     }
 
 
 def stream_damage(file: BinaryIO, name: str) -> str:
-    """Read a whole file and compare it with its name; "" if it is what was written under that name, else the damage."""
+    """Read a whole file and compare it with its name; "" if it is what was written under that name,
+    else the damage.
+    """
     size = file.seek(0, io.SEEK_END)
     file.seek(0)
     beginning = file.read(_PREFIX.size)
     try:
-        *_, digest = _read_header(lambda length: beginning + file.read(length - len(beginning)), size, name)
+        *_, digest = _read_header(
+            lambda length: beginning + file.read(length - len(beginning)), size, name
+        )
     except DamagedError as exc:
         return str(exc)
     hasher = hashlib.blake2b(digest_size=16)
     while block := file.read(_BLOCK):
         hasher.update(block)
-    return "" if hasher.hexdigest() == digest else "is damaged: its data are not those that were written"
+    return (
+        ""
+        if hasher.hexdigest() == digest
+        else "is damaged: its data are not those that were written"
+    )
 
 
 def damage_of(content: bytes, name: str) -> str:
@@ -159,7 +176,9 @@ def damage_of(content: bytes, name: str) -> str:
 
 
 def joined(pieces: list[memoryview]) -> memoryview:
-    """A file's content in memory, in one piece: read-only, at an address that is a multiple of `ALIGNMENT`."""
+    """A file's content in memory, in one piece: read-only, at an address that is a multiple of
+    `ALIGNMENT`.
+    """
     length = sum(map(len, pieces))
     room = np.empty(length + ALIGNMENT, np.uint8)
     at = first = -room.ctypes.data % ALIGNMENT
@@ -171,7 +190,8 @@ def joined(pieces: list[memoryview]) -> memoryview:
 
 
 def unload(mapped: NDArray[Any] | memoryview) -> None:
-    """Give back the memory that a mapped array takes: its pages are read again when they are needed.
+    """Give back the memory that a mapped array takes: its pages are read again when they are
+    needed.
 
     Example:
         >>> unload(np.zeros(3))  # is in no file: nothing to do
@@ -192,20 +212,24 @@ def _blocks(piece: memoryview) -> Iterator[memoryview]:
 
 def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """An array as stored in a file: little-endian, in C order."""
-    if isinstance(array, np.ndarray) and array.dtype.kind in "biufcmMSU":  # others may have no order of bytes
+    # others may have no order of bytes
+    if isinstance(array, np.ndarray) and array.dtype.kind in "biufcmMSU":
         dtype = array.dtype.newbyteorder("<")
         if _PLAIN.fullmatch(dtype.str):
             return np.asarray(array, dtype, order="C")
     kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
     msg = (
-        f"The array {name!r} is of type {kind}. Array files hold numpy arrays of truth values, numbers of up to 64 "
-        "bits, times, and texts or bytes of a fixed width."
+        f"The array {name!r} is of type {kind}. Array files hold numpy arrays of truth values,"
+        " numbers of up to 64 bits, times, and texts or bytes of a fixed width."
     )
     raise ConfigError(msg)
 
 
-def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> tuple[tuple[_Entry, ...], int, str]:
-    """Read and check a header and the file's size; returns the arrays, the start of the data, and their digest.
+def _read_header(
+    beginning: Callable[[int], bytes], size: int, name: str
+) -> tuple[tuple[_Entry, ...], int, str]:
+    """Read and check a header and the file's size; returns the arrays, the start of the data, and
+    their digest.
 
     Args:
         beginning: Returns the first bytes of the file, so many. Called twice.
@@ -220,12 +244,16 @@ def _read_header(beginning: Callable[[int], bytes], size: int, name: str) -> tup
     if magic != _MAGIC or name != _digest(head) + ".arr":
         raise DamagedError("is damaged: its header is not the one that was written")
     if written > _FORMAT:
-        raise DamagedError(f"has format {written}, of a newer release; this one reads up to format {_FORMAT}")
+        raise DamagedError(
+            f"has format {written}, of a newer release; this one reads up to format {_FORMAT}"
+        )
     try:
         header = json.loads(head[_PREFIX.size :])
         data = index(header["bytes"])
         entries = tuple(
-            _Entry(**{**one, "shape": tuple(map(index, one["shape"])), "offset": index(one["offset"])})
+            _Entry(
+                **{**one, "shape": tuple(map(index, one["shape"])), "offset": index(one["offset"])}
+            )
             for one in header["arrays"]
         )
         digest = str(header["digest"])
@@ -249,7 +277,8 @@ _SCRATCH_BYTES = 1 << 22  # from which room for an array is on the disk
 
 _REPAIR = "Run verify() and repair()."
 _FULL = (
-    "cannot be written: the disk is full, or a limit is reached. The write was rolled back. Free disk space and retry."
+    "cannot be written: the disk is full, or a limit is reached. The write was rolled back. Free"
+    " disk space and retry."
 )
 _PERMISSIONS = "cannot be read or written. Check the permissions of the file and of its folder."
 _EXPLANATIONS = {
@@ -266,13 +295,13 @@ _EXPLANATIONS = {
 class ArrayFiles:
     """The array files of one folder.
 
-    A bundle is never changed, so its arrays stay valid while they are in use, also after its file was deleted. Opening
-    maps the file into memory: pages are read from disk on access, and shared by all processes. Threads and processes
-    may use one folder at the same time.
+    A bundle is never changed, so its arrays stay valid while they are in use, also after its file
+    was deleted. Opening maps the file into memory: pages are read from disk on access, and shared
+    by all processes. Threads and processes may use one folder at the same time.
 
     Args:
-        folder: Folder of the files; created with the first file, in a folder that exists. None keeps bundles in this
-            process's memory.
+        folder: Folder of the files; created with the first file, in a folder that exists. None
+            keeps bundles in this process's memory.
         read_only: Refuse to write, delete and renew.
         place: Where the bundles are instead; the folder then has room for scratch only.
 
@@ -296,12 +325,13 @@ class ArrayFiles:
         """Store a bundle; on return it survives a power cut.
 
         Args:
-            arrays: Names to arrays of any shape, also without rows. Their types: truth values, whole, real and complex
-                numbers of up to 64 bits (a part), times, texts and bytes of a fixed width.
+            arrays: Names to arrays of any shape, also without rows. Their types: truth values,
+                whole, real and complex numbers of up to 64 bits (a part), times, texts and bytes of
+                a fixed width.
 
         Returns:
-            The bundle's name. The same content has the same name: if it is there already and undamaged, only its time
-            is renewed.
+            The bundle's name. The same content has the same name: if it is there already and
+            undamaged, only its time is renewed.
 
         Raises:
             ConfigError: If a value is not an array, or of another type.
@@ -315,8 +345,8 @@ class ArrayFiles:
         return name
 
     def scratch(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """An empty array to be filled: on the folder's disk if it is large, so that it needs no memory, and deleted
-        with the array.
+        """An empty array to be filled: on the folder's disk if it is large, so that it needs no
+        memory, and deleted with the array.
 
         Args:
             shape: Of the array.
@@ -337,19 +367,22 @@ class ArrayFiles:
                 return np.asarray(np.memmap(file, dtype, mode="r+", shape=shape))
 
     def open(self, name: str, content: bytes | None = None) -> Arrays:
-        """The arrays of a bundle: read-only, little-endian, each at an address that is a multiple of 64.
+        """The arrays of a bundle: read-only, little-endian, each at an address that is a multiple
+        of 64.
 
         Args:
             name: The bundle.
             content: Its content, where it is not in a file; see `write_or_inline`.
 
         Raises:
-            StoreError: If the file is missing, cut, not the one of that name, or its header is damaged. Damage in the
-                data is found by `check`.
+            StoreError: If the file is missing, cut, not the one of that name, or its header is
+                damaged. Damage in the data is found by `check`.
         """
         with self._explained(_checked(name)):
             try:
-                bundle = self._place.load(name) if content is None else joined([memoryview(content)])
+                bundle = (
+                    self._place.load(name) if content is None else joined([memoryview(content)])
+                )
                 return MappingProxyType(decoded(bundle, name))
             except DamagedError as exc:
                 raise self._error(name, f"{exc}. {_REPAIR}") from exc
@@ -369,7 +402,9 @@ class ArrayFiles:
             return f"cannot be read: {exc.strerror or exc}"
 
     def write_or_inline(self, arrays: Arrays, inline_below: int) -> tuple[str, bytes | None]:
-        """Store a bundle; returns its name, and its content instead of a file if it has fewer bytes than that."""
+        """Store a bundle; returns its name, and its content instead of a file if it has fewer bytes
+        than that.
+        """
         if sum(array.nbytes for array in arrays.values()) >= inline_below:
             return self.write(arrays), None
         name, pieces = encoded(arrays)
@@ -422,7 +457,10 @@ class ArrayFiles:
     @contextmanager
     def _changing(self, name: str = "") -> Iterator[None]:
         if self.read_only:
-            raise self._error(name, "cannot be changed: it was opened with read_only=True. Open it without to write.")
+            raise self._error(
+                name,
+                "cannot be changed: it was opened with read_only=True. Open it without to write.",
+            )
         with self._explained(name):
             yield
 
@@ -431,17 +469,23 @@ class ArrayFiles:
         try:
             yield
         except OSError as exc:
-            explanation = _EXPLANATIONS.get(exc.errno or 0, f"cannot be used: {exc.strerror or exc}.")
+            explanation = _EXPLANATIONS.get(
+                exc.errno or 0, f"cannot be used: {exc.strerror or exc}."
+            )
             raise self._error(name, explanation) from exc
 
     def _error(self, name: str, what: str) -> StoreError:
         folder = Path(":memory:") if self.folder is None else self.folder
         kind = "array file" if name else "folder of array files"
-        return StoreError(f"The {kind} {os.fspath(folder / name)!r} {what}", store=os.fspath(folder))
+        return StoreError(
+            f"The {kind} {os.fspath(folder / name)!r} {what}", store=os.fspath(folder)
+        )
 
 
 class _Folder:
-    """Bundles in files, each mapped once for as long as an array of it is in use. Methods raise OSError."""
+    """Bundles in files, each mapped once for as long as an array of it is in use. Methods raise
+    OSError.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -553,7 +597,10 @@ class _Memory:
 def _checked(name: str) -> str:
     """Check a name, which comes from a file: it must not lead elsewhere."""
     if not isinstance(name, str) or FILE_NAME.fullmatch(name) is None:
-        msg = f"{name!r:.80} is no name of an array file, which is 32 hexadecimal digits and '.arr'. {_REPAIR}"
+        msg = (
+            f"{name!r:.80} is no name of an array file, which is 32 hexadecimal digits and '.arr'."
+            f" {_REPAIR}"
+        )
         raise StoreError(msg)
     return name
 
@@ -569,7 +616,9 @@ def _reserve(descriptor: int, size: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a folder's entries are on disk. (Windows cannot open folders, and does this by itself.)"""
+    """Wait until a folder's entries are on disk. (Windows cannot open folders, and does this by
+    itself.)
+    """
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -579,7 +628,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-# --- Stores that do not flush what they write: their files are marked until we have, since a power cut may tear them
+# --- Stores that do not flush what they write: their files are marked until we have, since a power
+# cut may tear them
 
 
 def boot_id() -> str:
@@ -593,7 +643,8 @@ def boot_id() -> str:
 def flushed(path: str | None) -> Iterator[None]:
     """Mark a store's file or folder as unflushed while it is written, then flush it.
 
-    The mark is locked as long as its writer runs; the next flush also removes the marks of killed writers.
+    The mark is locked as long as its writer runs; the next flush also removes the marks of killed
+    writers.
 
     Args:
         path: Of the store; None for one that flushes what it writes.
@@ -611,7 +662,8 @@ def flushed(path: str | None) -> Iterator[None]:
         yield
     finally:
         with lock, _flushing(root):
-            with locked(root.parent):  # before the flush: what a writer wrote that ends during it may come too late
+            # before the flush: what a writer wrote that ends during it may come too late
+            with locked(root.parent):
                 ended = [one for one in _marks(root) if f"-{boot}-" in one.name and _has_ended(one)]
             for one in (root, *root.rglob("*"), root.parent):
                 with suppress(FileNotFoundError):  # a temporary file of the store
@@ -627,13 +679,18 @@ def _flushing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        msg = f"The store {path} cannot be flushed: {exc.strerror or exc}. Check its folder and the disk."
+        msg = (
+            f"The store {path} cannot be flushed: {exc.strerror or exc}. Check its folder and the"
+            " disk."
+        )
         raise StoreError(msg, store=str(path)) from exc
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Exclude other programs that mark the stores of a folder, or set them aside. (Only Linux has marks.)"""
+    """Exclude other programs that mark the stores of a folder, or set them aside. (Only Linux has
+    marks.)
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         _lock(descriptor, fcntl.LOCK_EX)
@@ -666,4 +723,6 @@ def torn_marks(path: str) -> list[Path]:
     root, boot = Path(path), boot_id()
     if not boot or not root.parent.is_dir():
         return []
-    return [mark for mark in _marks(root) if not mark.name.startswith(f"{root.name}.unflushed-{boot}-")]
+    return [
+        mark for mark in _marks(root) if not mark.name.startswith(f"{root.name}.unflushed-{boot}-")
+    ]

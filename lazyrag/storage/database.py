@@ -50,7 +50,9 @@ class DatabaseUrl(str):
 
 def is_server(path: object) -> bool:
     """Whether it is the URL of a PostgreSQL database, and no path."""
-    return isinstance(path, str) and path.startswith(("postgresql://", "postgresql+", "postgres://"))
+    return isinstance(path, str) and path.startswith(
+        ("postgresql://", "postgresql+", "postgres://")
+    )
 
 
 def batches_reaching(
@@ -81,29 +83,44 @@ def batches_reaching(
 
 
 Migration: TypeAlias = "str | Callable[[sqlite3.Connection], object]"
-"""One step from a format to the next: SQL statements, or a function that is called inside the step's transaction."""
+"""One step from a format to the next: SQL statements, or a function that is called inside the
+step's transaction."""
 
 _MAX_WAIT_S = 86_400.0  # SQLite counts milliseconds in 32 bits
 _MEMORY = ":memory:"  # SQLite's own name for a database in memory
-_SMALLEST_BYTES = 512  # of a database; SQLite takes a file of one byte for an empty one and writes over it
-# Of a new database: rows of some hundred bytes in any order are written half as often as with 4,096.
+# of a database; SQLite takes a file of one byte for an empty one and writes over it
+_SMALLEST_BYTES = 512
+# Of a new database: rows of some hundred bytes in any order are written half as often as with
+# 4,096.
 _PAGE_BYTES = 16_384
 _CACHE_KB = 8_192
 
-_FULL = getattr(fcntl, "F_FULLFSYNC", None)  # macOS, where fsync leaves data in the drive's own cache
+# macOS, where fsync leaves data in the drive's own cache
+_FULL = getattr(fcntl, "F_FULLFSYNC", None)
 _flush_data = getattr(os, "fdatasync", os.fsync)  # as SQLite does, which sets no times
 
 _EXPLANATIONS = {
-    "locked": "is locked: another connection was writing for more than {wait:g} s. Wait until it is done, or end it.",
-    "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
-    "is full": "cannot be written: the disk is full. The write was rolled back. Free disk space and try again.",
-    "disk I/O error": (
-        "cannot be read or written (disk I/O error). Check that the disk has free space and no hardware errors."
+    "locked": (
+        "is locked: another connection was writing for more than {wait:g} s. Wait until it is done,"
+        " or end it."
     ),
-    "readonly": "cannot be written. Check the permissions of the file and of its folder, which both must be writable.",
+    "locking protocol": "is locked: too many programs opened it at the same time. Try again.",
+    "is full": (
+        "cannot be written: the disk is full. The write was rolled back. Free disk space and try"
+        " again."
+    ),
+    "disk I/O error": (
+        "cannot be read or written (disk I/O error). Check that the disk has free space and no"
+        " hardware errors."
+    ),
+    "readonly": (
+        "cannot be written. Check the permissions of the file and of its folder, which both must be"
+        " writable."
+    ),
     "unable to open": (
-        "cannot be opened. Check the permissions of the file, its folder and the files -wal and -shm beside it. To "
-        "read it in a read-only folder, close it first in a program that may write there."
+        "cannot be opened. Check the permissions of the file, its folder and the files -wal and"
+        " -shm beside it. To read it in a read-only folder, close it first in a program that may"
+        " write there."
     ),
     "not a database": "is not a SQLite database, or is damaged. {damaged} Or pass another path.",
     "malformed": "is damaged. {damaged}",
@@ -113,22 +130,25 @@ _EXPLANATIONS = {
 
 
 _USUAL = (False, True)
-"""Settings of a connection between transactions: neither durable nor without checks of foreign keys."""
+"""Settings of a connection between transactions: neither durable nor without checks of foreign
+keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
     """One kind of SQLite file, and its migrations.
 
-    A file carries its kind in its ``application_id`` and the number of migrations that made it in its ``user_version``.
+    A file carries its kind in its ``application_id`` and the number of migrations that made it in
+    its ``user_version``.
 
     Args:
         name: Name of the kind in messages: ``"embedding cache"``.
         application_id: From 1 to 2**31 - 1, different for each kind; never changed.
-        migrations: The steps from an empty file to the present format, oldest first. Released ones are never changed,
-            only more are added.
+        migrations: The steps from an empty file to the present format, oldest first. Released ones
+            are never changed, only more are added.
         when_damaged: Advice for a damaged file, as a sentence for messages.
-        reads_from: The oldest format that is read without a migration; 0 for none but the present one.
+        reads_from: The oldest format that is read without a migration; 0 for none but the present
+            one.
     """
 
     name: str
@@ -146,27 +166,31 @@ class FileFormat:
 class Database:
     """One open SQLite file, or a database in this process's memory.
 
-    It has a single connection, which threads use in turn, one transaction each. So `close` closes it for all threads,
-    and temporary views and functions are there for all of them. Keep transactions short. To read during long writes,
-    open the file a second time: in WAL mode readers and a writer do not wait for each other.
+    It has a single connection, which threads use in turn, one transaction each. So `close` closes
+    it for all threads, and temporary views and functions are there for all of them. Keep
+    transactions short. To read during long writes, open the file a second time: in WAL mode readers
+    and a writer do not wait for each other.
 
-    Any number of processes may have the file open; each opens it for itself, after a fork too. A finished transaction
-    survives the end of the process at any instant. A power cut may take the last ones, and never leaves half of one
-    (WAL with ``synchronous = NORMAL``); `writing` with ``durable=True`` secures itself and all before it, `flush` all
-    that was committed.
+    Any number of processes may have the file open; each opens it for itself, after a fork too. A
+    finished transaction survives the end of the process at any instant. A power cut may take the
+    last ones, and never leaves half of one (WAL with ``synchronous = NORMAL``); `writing` with
+    ``durable=True`` secures itself and all before it, `flush` all that was committed.
 
     Args:
-        path: The file; its folder must exist. ``~`` is the home folder. None: in memory, seen by this object alone.
+        path: The file; its folder must exist. ``~`` is the home folder. None: in memory, seen by
+            this object alone.
         file_format: Kind of the file. A new or empty file becomes one, an older one is migrated.
-        read_only: Write nothing, and neither create nor migrate the file. Its folder need not be writable: a file that
-            nobody has open is then read as it is, and opened again when a writer has come.
+        read_only: Write nothing, and neither create nor migrate the file. Its folder need not be
+            writable: a file that nobody has open is then read as it is, and opened again when a
+            writer has come.
         timeout_s: How long to wait for another connection that writes.
 
     Raises:
-        ConfigError: If the path is of another type or empty, a database in memory is read-only, or the timeout is not
-            from 0 to 86,400 s.
-        StoreError: If the file is missing or may not be opened, is of another kind, of a newer format, no SQLite
-            database, damaged, or locked for longer than the timeout. A file that is not ours is left as it is.
+        ConfigError: If the path is of another type or empty, a database in memory is read-only, or
+            the timeout is not from 0 to 86,400 s.
+        StoreError: If the file is missing or may not be opened, is of another kind, of a newer
+            format, no SQLite database, damaged, or locked for longer than the timeout. A file that
+            is not ours is left as it is.
 
     Source:
         https://sqlite.org/wal.html, https://sqlite.org/pragma.html#pragma_application_id
@@ -191,9 +215,14 @@ class Database:
         timeout_s: float = 30.0,
     ) -> None:
         expected = f"a number of seconds from 0 to {_MAX_WAIT_S:,.0f}"
-        validate_number("timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _MAX_WAIT_S)
+        validate_number(
+            "timeout_s", timeout_s, expected, lambda seconds: 0 <= seconds <= _MAX_WAIT_S
+        )
         if path is None and read_only:
-            msg = f"A {file_format.name} in memory begins empty: there is nothing to read. Leave read_only=True out."
+            msg = (
+                f"A {file_format.name} in memory begins empty: there is nothing to read. Leave"
+                " read_only=True out."
+            )
             raise ConfigError(msg)
         self.path = Path(_MEMORY) if path is None else _absolute(path, file_format.name)
         self.address = os.fspath(self.path)
@@ -217,7 +246,8 @@ class Database:
         self._settings: tuple[bool, bool] | None = None  # unknown
         self._unchanging: tuple[int, ...] | None = None
         mode = "ro" if self.read_only else "rwc"
-        # SQLite reads a file in WAL mode only with two files beside it, unless it can rely on the file not to change.
+        # SQLite reads a file in WAL mode only with two files beside it, unless it can rely on the
+        # file not to change.
         if self.read_only and not _is_writable(os.path.dirname(os.path.realpath(self.path))):  # noqa: PTH120
             self._unchanging = self._signature()
             mode += "&immutable=1" * (self._unchanging is not None)
@@ -228,7 +258,8 @@ class Database:
             isolation_level=None,  # transactions begin where we say so
             check_same_thread=False,
         )
-        # Nobody is warned of a connection that is not closed (Python does, from 3.13 on): the finalizer closes it.
+        # Nobody is warned of a connection that is not closed (Python does, from 3.13 on): the
+        # finalizer closes it.
         self._finalizer = weakref.finalize(self, _close, self._connection, self._process)
         self._finalizer.atexit = False
         self._closed = False
@@ -248,27 +279,32 @@ class Database:
         self.close()
 
     def reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A transaction that reads: all its statements see the same state of the file. One within it is a part of it.
+        """A transaction that reads: all its statements see the same state of the file. One within
+        it is a part of it.
 
         Raises:
             StoreError: If SQLite fails in it, or the database is closed.
         """
         return self._transaction("BEGIN")
 
-    def writing(self, *, durable: bool = False, checked: bool = True) -> AbstractContextManager[sqlite3.Connection]:
+    def writing(
+        self, *, durable: bool = False, checked: bool = True
+    ) -> AbstractContextManager[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
-        Other writers wait from its beginning on, so that its reads stay valid. One within it is a part of it, and
-        cannot be durable.
+        Other writers wait from its beginning on, so that its reads stay valid. One within it is a
+        part of it, and cannot be durable.
 
         Args:
-            durable: Wait until the disk has it, and with it every transaction that ended before, so that no power cut
-                takes them (``synchronous = FULL``). One that changes nothing writes nothing, and so secures nothing.
-            checked: Check foreign keys. SQLite reads a whole table for each row that is deleted, where no index has the
-                column that refers to it.
+            durable: Wait until the disk has it, and with it every transaction that ended before, so
+                that no power cut takes them (``synchronous = FULL``). One that changes nothing
+                writes nothing, and so secures nothing.
+            checked: Check foreign keys. SQLite reads a whole table for each row that is deleted,
+                where no index has the column that refers to it.
 
         Raises:
-            StoreError: If SQLite fails in it, the file stays locked, or the database is closed or read-only.
+            StoreError: If SQLite fails in it, the file stays locked, or the database is closed or
+                read-only.
         """
         if self.read_only:
             raise self._error("was opened with read_only=True. Open it without to write.")
@@ -286,9 +322,9 @@ class Database:
         self.check_open()
         if self.in_memory:
             return
-        # Transactions are in the log, or a checkpoint has moved them into the file, and flushed both, before it began
-        # the log anew. Only the log may be opened here: closing the file itself would drop SQLite's locks, which POSIX
-        # ties to the process.
+        # Transactions are in the log, or a checkpoint has moved them into the file, and flushed
+        # both, before it began the log anew. Only the log may be opened here: closing the file
+        # itself would drop SQLite's locks, which POSIX ties to the process.
         try:
             log = os.open(f"{os.path.realpath(self.path)}-wal", os.O_RDWR)
             try:
@@ -329,7 +365,10 @@ class Database:
             StoreError: If it is closed, or was opened before a fork.
         """
         if self._process != os.getpid():
-            raise self._error("was opened by another process, of which this one is a fork. Open it again in this one.")
+            raise self._error(
+                "was opened by another process, of which this one is a fork. Open it again in this"
+                " one."
+            )
         if self._closed:
             raise self._error("is closed. Open it again.")
 
@@ -341,8 +380,12 @@ class Database:
         """Where array files are, if they are in the database: None."""
 
     @staticmethod
-    def fetch_each(connection: sqlite3.Connection, query: str, rows: Iterable[Sequence[object]]) -> list[Any]:
-        """The first rows of a query for each row of parameters, in order; there may be none for some."""
+    def fetch_each(
+        connection: sqlite3.Connection, query: str, rows: Iterable[Sequence[object]]
+    ) -> list[Any]:
+        """The first rows of a query for each row of parameters, in order; there may be none for
+        some.
+        """
         found = [connection.execute(query, row).fetchone() for row in rows]
         return [row for row in found if row is not None]
 
@@ -367,14 +410,18 @@ class Database:
     def close(self) -> None:
         """Close the file. Waits for a transaction of another thread. Idempotent."""
         if self._process != os.getpid():
-            return  # a fork's copy: SQLite allows nothing to be done with it, and the file belongs to the parent
+            # a fork's copy: SQLite allows nothing to be done with it, and the file belongs to the
+            # parent
+            return
         with self._turn:
             self._closed = True
             self._finalizer.detach()
             self._connection.close()
 
     @contextmanager
-    def _transaction(self, begin: str, settings: tuple[bool, bool] | None = None) -> Iterator[sqlite3.Connection]:
+    def _transaction(
+        self, begin: str, settings: tuple[bool, bool] | None = None
+    ) -> Iterator[sqlite3.Connection]:
         self.check_open()  # before the lock, which a fork's copy may have been left with
         with self._turn:
             if self._closed:  # while this thread waited
@@ -411,16 +458,21 @@ class Database:
                 raise self._explained(exc) from exc
 
     def _set(self, settings: tuple[bool, bool] | None) -> None:
-        """Set the connection up: whether it waits for the disk, and whether it checks foreign keys."""
+        """Set the connection up: whether it waits for the disk, and whether it checks foreign
+        keys.
+        """
         if settings is None:
             return
-        self._settings = None  # unknown, should this be interrupted: the next transaction begins here
+        # unknown, should this be interrupted: the next transaction begins here
+        self._settings = None
         self._connection.execute(f"PRAGMA synchronous = {1 + settings[0]}")  # NORMAL or FULL
         self._connection.execute(f"PRAGMA foreign_keys = {settings[1]:d}")
         self._settings = settings
 
     def _signature(self) -> tuple[int, ...] | None:
-        """What changes with the file's content; None if a program writes it, or was killed while it did."""
+        """What changes with the file's content; None if a program writes it, or was killed while it
+        did.
+        """
         path = os.path.realpath(self.path)
         if os.path.exists(f"{path}-wal"):  # noqa: PTH110
             return None
@@ -447,7 +499,8 @@ class Database:
     def _prepare(self) -> None:
         """Check the file before anything is written to it, then migrate it."""
         self._connection.execute("PRAGMA trusted_schema = OFF")  # a file may come from anywhere
-        self._connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a file that is still to be made
+        # of a file that is still to be made
+        self._connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
         self._connection.execute(f"PRAGMA cache_size = {-_CACHE_KB}")
         if _FULL is not None:
             self._connection.execute("PRAGMA fullfsync = ON")
@@ -469,10 +522,12 @@ class Database:
         self._set(_USUAL)
         if version < newest:
             with self.writing() as connection:
-                _run_migrations(connection, self.file_format, self._version())  # another process may have been faster
+                # another process may have been faster
+                _run_migrations(connection, self.file_format, self._version())
 
     def _version(self) -> int:
-        """The file's format; 0 for an empty one. Call it in a transaction: another process may be creating the file.
+        """The file's format; 0 for an empty one. Call it in a transaction: another process may be
+        creating the file.
 
         Raises:
             StoreError: If it is not of our kind, or of a newer format.
@@ -481,17 +536,20 @@ class Database:
         [version] = self._connection.execute("PRAGMA user_version").fetchone()
         [tables] = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if kind != self.file_format.application_id and (kind or version or tables):
-            raise self._error("is a SQLite database of another kind. It was left as it is; pass another path.")
+            raise self._error(
+                "is a SQLite database of another kind. It was left as it is; pass another path."
+            )
         newest = self.file_format.version
         if version > newest:
             raise self._error(
-                f"has format {version}, written by a newer release; this one reads up to format {newest}. "
-                "Install the newer release, or pass another path."
+                f"has format {version}, written by a newer release; this one reads up to format"
+                f" {newest}. Install the newer release, or pass another path."
             )
         return int(version)
 
     def _use_wal(self) -> None:
-        # Where two connections change the mode at the same time, SQLite gives up at once instead of waiting.
+        # Where two connections change the mode at the same time, SQLite gives up at once instead of
+        # waiting.
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -513,9 +571,13 @@ class Database:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
-            raise self._error(f"cannot be made, as its folder cannot: {exc.strerror}. Pass another path.") from exc
+            raise self._error(
+                f"cannot be made, as its folder cannot: {exc.strerror}. Pass another path."
+            ) from exc
         if there and 0 < self.path.stat().st_size < _SMALLEST_BYTES:
-            raise self._error(_EXPLANATIONS["not a database"].format(damaged=self.file_format.when_damaged))
+            raise self._error(
+                _EXPLANATIONS["not a database"].format(damaged=self.file_format.when_damaged)
+            )
 
     def _explained(self, exc: UnicodeDecodeError | sqlite3.Error) -> StoreError:
         """Explain an error of SQLite."""
@@ -523,7 +585,9 @@ class Database:
         message = "malformed" if isinstance(exc, UnicodeDecodeError) else str(exc)
         for words, explanation in _EXPLANATIONS.items():
             if words in message:
-                return self._error(explanation.format(wait=self._timeout_s, damaged=self.file_format.when_damaged))
+                return self._error(
+                    explanation.format(wait=self._timeout_s, damaged=self.file_format.when_damaged)
+                )
         return self._error(f"failed: {message}.")
 
     def _error(self, what: str) -> StoreError:
@@ -532,7 +596,9 @@ class Database:
 
 
 def flush_file(descriptor: int, flush: Callable[[int], None] | None = None) -> None:
-    """Wait until a file's content is on the disk: by `flush`, which is ``fdatasync``, or what macOS has for it."""
+    """Wait until a file's content is on the disk: by `flush`, which is ``fdatasync``, or what macOS
+    has for it.
+    """
     if _FULL is not None:
         with suppress(OSError):  # a file system without it
             fcntl.fcntl(descriptor, _FULL)
@@ -561,7 +627,8 @@ def _run_migrations(connection: sqlite3.Connection, file_format: FileFormat, ver
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """Roll back, and end the queries whose rows were not all read: each keeps the state of the file that it sees.
+    """Roll back, and end the queries whose rows were not all read: each keeps the state of the file
+    that it sees.
 
     Their cursors may be in the frames of a traceback, which notebooks keep.
     """

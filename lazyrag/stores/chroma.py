@@ -63,33 +63,50 @@ from lazyrag.stores.protocol import (
     state_of,
 )
 from lazyrag.types import Embeddings, Fields, Matrix, Metric, Ranking, Vector
-from lazyrag.validation import validate_choice, validate_integer, validate_mapping, validate_number, validate_seconds
+from lazyrag.validation import (
+    validate_choice,
+    validate_integer,
+    validate_mapping,
+    validate_number,
+    validate_seconds,
+)
 
 T = TypeVar("T")
 
 _METRICS: tuple[Metric, ...] = ("cosine", "ip", "l2")
-_INTEGERS = ("batch_size", "ef_construction", "ef_search", "max_neighbors", "num_threads", "sync_threshold")
+_INTEGERS = (
+    "batch_size",
+    "ef_construction",
+    "ef_search",
+    "max_neighbors",
+    "num_threads",
+    "sync_threshold",
+)
 _INDEX_KEYS = (*_INTEGERS, "resize_factor", "space")
 _ROUNDING = 2.0**-24  # Chroma returns 1 - the product, in float32
 
 
 class ChromaVectorStore:
-    """Vector store on Chroma (spec 001's ``chromadb``): on a server, in a folder, or in memory if neither is given.
+    """Vector store on Chroma (spec 001's ``chromadb``): on a server, in a folder, or in memory if
+    neither is given.
 
-    A search is exact in collections of at most ``exact_rows`` rows: rows that Chroma's graph does not reach are
-    fetched. In a folder or memory, the second search since a change keeps a copy of all rows in memory, and the
-    following ones read that. In larger collections some of the nearest rows may be missing; those found are scored and
-    ordered exactly. Only one program at a time can use a folder: Chroma does not notify others of changes.
+    A search is exact in collections of at most ``exact_rows`` rows: rows that Chroma's graph does
+    not reach are fetched. In a folder or memory, the second search since a change keeps a copy of
+    all rows in memory, and the following ones read that. In larger collections some of the nearest
+    rows may be missing; those found are scored and ordered exactly. Only one program at a time can
+    use a folder: Chroma does not notify others of changes.
 
     Args:
         uri: Address of a server, such as ``"localhost:8000"`` or ``"https://chroma.example.com"``.
         dir: Path of a folder, created if missing.
-        index_kwargs: Settings of the graph, for new collections: ``{"hnsw": {"ef_construction": 200}}``, or that
-            mapping itself. Known: batch_size, ef_construction, ef_search, max_neighbors, num_threads, resize_factor,
-            space, sync_threshold. A space is the metric by its name; it may be left out.
-        client_kwargs: For Chroma's client: tenant, database, settings (a mapping), and for a server headers and ssl.
-        exact_rows: Up to how many rows a search is exact, at least 0. The larger it is, the slower the search of a
-            collection of that size.
+        index_kwargs: Settings of the graph, for new collections:
+            ``{"hnsw": {"ef_construction": 200}}``, or that mapping itself. Known: batch_size,
+            ef_construction, ef_search, max_neighbors, num_threads, resize_factor, space,
+            sync_threshold. A space is the metric by its name; it may be left out.
+        client_kwargs: For Chroma's client: tenant, database, settings (a mapping), and for a server
+            headers and ssl.
+        exact_rows: Up to how many rows a search is exact, at least 0. The larger it is, the slower
+            the search of a collection of that size.
         timeout_s: How long a server may be silent, in seconds.
 
     Raises:
@@ -112,15 +129,20 @@ class ChromaVectorStore:
         timeout_s: float = 60.0,
     ) -> None:
         timeout_s = validate_seconds("timeout_s", timeout_s)
-        self._connection = _Connection(uri, None if dir is None else os.fspath(dir), client_kwargs, timeout_s)
+        self._connection = _Connection(
+            uri, None if dir is None else os.fspath(dir), client_kwargs, timeout_s
+        )
         self._index = _index_settings({} if index_kwargs is None else index_kwargs)
         self._exact_rows = validate_integer("exact_rows", exact_rows, 0)
         self._collections: dict[str, _Collection] = {}
-        self._scans: dict[str, tuple[_Collection, str, list[str]]] = {}  # with the key of the last row, and all keys
+        # with the key of the last row, and all keys
+        self._scans: dict[str, tuple[_Collection, str, list[str]]] = {}
 
     @property
     def features(self) -> frozenset[Feature]:
-        """Exact when small, native vectors; persistent in a folder or on a server; shared on a server."""
+        """Exact when small, native vectors; persistent in a folder or on a server; shared on a
+        server.
+        """
         features: frozenset[Feature] = frozenset(["exact when small", "native vectors"])
         if self._connection.uri is not None:
             return features | {"persistent", "shared"}
@@ -155,15 +177,21 @@ class ChromaVectorStore:
         self._connection.close()
 
     def create(self, collection: str, schema: VectorSchema) -> None:
-        """See `VectorStore.create`. ConfigError, too, for another metric than the space in ``index_kwargs``."""
+        """See `VectorStore.create`. ConfigError, too, for another metric than the space in
+        ``index_kwargs``.
+        """
         check_schema(schema)
         if schema.is_sparse:
-            msg = f"Chroma stores dense vectors only; those of {collection!r} are sparse. Use 'map' or 'milvus'."
+            msg = (
+                f"Chroma stores dense vectors only; those of {collection!r} are sparse. Use 'map'"
+                " or 'milvus'."
+            )
             raise UnsupportedError(msg, store=_STORE, collection=collection)
         if self._index.get("space", schema.metric) != schema.metric:
             msg = (
-                f"index_kwargs of chromadb has space={self._index['space']!r}, but the metric of {collection!r} is "
-                f"{schema.metric!r}. Leave the space out, or pass the metric's name."
+                f"index_kwargs of chromadb has space={self._index['space']!r}, but the metric of"
+                f" {collection!r} is {schema.metric!r}. Leave the space out, or pass the metric's"
+                " name."
             )
             raise ConfigError(msg)
         try:
@@ -171,7 +199,9 @@ class ChromaVectorStore:
         except _CollectionGoneError:
             found = self._create(collection, schema)
         if schema_metadata(found.schema) != schema_metadata(schema):
-            raise other_schema(collection, found.schema.dimension, found.schema.metric, schema, store=_STORE)
+            raise other_schema(
+                collection, found.schema.dimension, found.schema.metric, schema, store=_STORE
+            )
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
@@ -188,8 +218,11 @@ class ChromaVectorStore:
         return self._run(collection, _Collection.count)
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
-        """See `VectorStore.upsert`. Other programs may see a part of many rows before the call returns."""
-        last = list({row.key: row for row in rows}.values())  # the last row of a repeated key counts
+        """See `VectorStore.upsert`. Other programs may see a part of many rows before the call
+        returns.
+        """
+        # the last row of a repeated key counts
+        last = list({row.key: row for row in rows}.values())
 
         def write(target: _Collection) -> None:
             check_vectors(collection, target.schema.dimension, last, store=_STORE)
@@ -207,12 +240,15 @@ class ChromaVectorStore:
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """See `VectorStore.scan`.
 
-        Chroma does not order keys: the first page reads all of them, and the next one reuses them unless the
-        collection seems to have changed. Rows that other programs add meanwhile may be missing from the pages.
+        Chroma does not order keys: the first page reads all of them, and the next one reuses them
+        unless the collection seems to have changed. Rows that other programs add meanwhile may be
+        missing from the pages.
         """
         return self._run(collection, lambda target: self._page(collection, target, after, limit))
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
         """See `VectorStore.delete`."""
         check_deletion(keys, filter)
 
@@ -222,17 +258,25 @@ class ChromaVectorStore:
             pushed = split_filter(filter, target.schema.fields)
             if (rest := pushed.rest) is None:
                 return target.delete(target.keys(pushed.native))
-            return target.delete(key for key, fields in target.fields(pushed.native) if matches(rest, fields))
+            return target.delete(
+                key for key, fields in target.fields(pushed.native) if matches(rest, fields)
+            )
 
         self._scans.pop(collection, None)
         return self._run(collection, remove)
 
-    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
-        """See `VectorStore.search`; exact in collections of at most `exact_rows` rows, and where `is_exact` said so."""
+    def search(
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
+    ) -> list[Ranking]:
+        """See `VectorStore.search`; exact in collections of at most `exact_rows` rows, and where
+        `is_exact` said so.
+        """
 
         def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
             fetch = _NearestRows(target, query, pushed.native, self._exact_rows)
-            return exact_ranking(query, topk, target.schema, fetch, rest=pushed.rest, rounding=_ROUNDING)
+            return exact_ranking(
+                query, topk, target.schema, fetch, rest=pushed.rest, rounding=_ROUNDING
+            )
 
         def search(target: _Collection) -> list[Ranking]:
             state = None if self._connection.uri else target.copy(self._exact_rows)
@@ -260,9 +304,13 @@ class ChromaVectorStore:
         """See `NativeVectors.search_natively`."""
 
         def rank(target: _Collection, query: Vector, pushed: Pushed[Where]) -> Ranking:
-            return native_ranking(topk, target.schema.metric, lambda depth: target.matches(query, depth, pushed))
+            return native_ranking(
+                topk, target.schema.metric, lambda depth: target.matches(query, depth, pushed)
+            )
 
-        return self._run(collection, lambda target: self._ranked(target, vectors, topk, filter, rank))
+        return self._run(
+            collection, lambda target: self._ranked(target, vectors, topk, filter, rank)
+        )
 
     @staticmethod
     def _ranked(
@@ -277,7 +325,9 @@ class ChromaVectorStore:
         return [rank(target, query, pushed) for query in cast("Matrix", vectors)]
 
     def _run(self, collection: str, action: Callable[[_Collection], T]) -> T:
-        """Run an action on a collection; again if the cached one has been dropped and created anew."""
+        """Run an action on a collection; again if the cached one has been dropped and created
+        anew.
+        """
         cached = self._collections.get(collection)
         if cached is not None:
             try:
@@ -287,7 +337,10 @@ class ChromaVectorStore:
         try:
             return action(self._find(collection))
         except _CollectionGoneError as exc:
-            msg = f"There is no collection {collection!r} in Chroma at {self._connection.address}. Create it first."
+            msg = (
+                f"There is no collection {collection!r} in Chroma at {self._connection.address}."
+                " Create it first."
+            )
             if self._connection.folder is None:
                 raise StoreError(msg, store=_STORE, collection=collection) from exc
             raise StoreDamagedError(msg, store=_STORE, collection=collection) from exc
@@ -295,7 +348,9 @@ class ChromaVectorStore:
     def _find(self, collection: str) -> _Collection:
         """Look a collection up in Chroma; _CollectionGoneError if it is not there."""
         name = self._name(collection)
-        handle = self._connection.run(lambda client: client.get_collection(name, embedding_function=None))
+        handle = self._connection.run(
+            lambda client: client.get_collection(name, embedding_function=None)
+        )
         schema = read_schema_metadata(handle.metadata, collection)
         if schema is None:
             raise foreign_collection(collection, f"Chroma at {self._connection.address}", _STORE)
@@ -304,8 +359,9 @@ class ChromaVectorStore:
 
     def _create(self, collection: str, schema: VectorSchema) -> _Collection:
         name = self._name(collection)
-        # Chroma's own cosine does not return vectors as they were written: it divides them by their lengths, which
-        # changes some last bits. The inner product of unit vectors is the same, and returns them.
+        # Chroma's own cosine does not return vectors as they were written: it divides them by their
+        # lengths, which changes some last bits. The inner product of unit vectors is the same, and
+        # returns them.
         space = "l2" if schema.metric == "l2" else "ip"
         try:
             self._connection.run(
@@ -328,7 +384,9 @@ class ChromaVectorStore:
     def _name(self, collection: str) -> str:
         return self._connection.prefix + collection
 
-    def _page(self, collection: str, target: _Collection, after: str, limit: int) -> list[VectorRow]:
+    def _page(
+        self, collection: str, target: _Collection, after: str, limit: int
+    ) -> list[VectorRow]:
         previous, last, keys = self._scans.pop(collection, (None, "", []))
         is_next = previous is target and last == after and len(keys) == target.count()
         while True:
@@ -351,7 +409,9 @@ def _index_settings(index_kwargs: Any) -> dict[str, Any]:
     settings = validate_mapping(what, index_kwargs)
     if "hnsw" in settings:
         if len(settings) > 1:
-            raise ConfigError(f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}.")
+            raise ConfigError(
+                f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}."
+            )
         what, settings = "index_kwargs['hnsw'] of chromadb", settings["hnsw"]
     validate_mapping(what, settings, _INDEX_KEYS)
     for name in _INTEGERS:
@@ -359,7 +419,9 @@ def _index_settings(index_kwargs: Any) -> dict[str, Any]:
             validate_integer(f"{name} in {what}", settings[name], 1)
     validate_choice(f"space in {what}", settings.get("space", "l2"), _METRICS)
     resize_factor = settings.get("resize_factor", 1.2)
-    validate_number(f"resize_factor in {what}", resize_factor, "a number >= 1", lambda factor: factor >= 1)
+    validate_number(
+        f"resize_factor in {what}", resize_factor, "a number >= 1", lambda factor: factor >= 1
+    )
     return dict(settings)
 
 
@@ -390,7 +452,8 @@ class _RetryLaterError(Exception):
 
 
 class _Connection:
-    """Chroma's client, for all threads; it turns failures into our errors and retries transient ones.
+    """Chroma's client, for all threads; it turns failures into our errors and retries transient
+    ones.
 
     Args:
         uri: A server's address; None for none.
@@ -402,7 +465,8 @@ class _Connection:
     def __init__(self, uri: str | None, folder: str | None, options: Any, timeout_s: float) -> None:
         if uri is not None and folder is not None:
             raise ConfigError(
-                f"chromadb takes either uri or dir; got uri={uri!r} and dir={folder!r}. Give one of them."
+                f"chromadb takes either uri or dir; got uri={uri!r} and dir={folder!r}. Give one of"
+                " them."
             )
         names = _LOCAL_KWARGS if uri is None else _SERVER_KWARGS
         self._options = validate_mapping("client_kwargs", {} if options is None else options, names)
@@ -483,9 +547,16 @@ class _Connection:
         verify = settings.chroma_server_ssl_verify
         httpx = _httpx()
         limits = httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, _CONNECT_S))
-        # The constructor of Chroma's client has no timeout: this request detects a silent server before.
-        httpx.get(f"{self.uri}/api/v2/heartbeat", timeout=limits, verify=True if verify is None else verify)
-        client = chromadb.HttpClient(host=self.uri, ssl=self.uri.startswith("https"), settings=settings, **options)
+        # The constructor of Chroma's client has no timeout: this request detects a silent server
+        # before.
+        httpx.get(
+            f"{self.uri}/api/v2/heartbeat",
+            timeout=limits,
+            verify=True if verify is None else verify,
+        )
+        client = chromadb.HttpClient(
+            host=self.uri, ssl=self.uri.startswith("https"), settings=settings, **options
+        )
         for session in _sessions(client):
             session.timeout = limits
             session.event_hooks = {"response": [_raise_for_status]}
@@ -495,25 +566,38 @@ class _Connection:
         if _is_caused_by(exc, _chromadb().errors.NotFoundError):
             return _CollectionGoneError(f"Chroma at {self.address}: {exc}", store=_STORE)
         errors = _chromadb().errors
-        if _is_network(exc) or _is_caused_by(exc, errors.AuthorizationError, errors.ChromaAuthError):
+        if _is_network(exc) or _is_caused_by(
+            exc, errors.AuthorizationError, errors.ChromaAuthError
+        ):
             return self._unreachable(exc)
         error = self._error_class(exc)
-        return error(f"The request to Chroma at {self.address} failed: {_describe(exc)}", store=_STORE)
+        return error(
+            f"The request to Chroma at {self.address} failed: {_describe(exc)}", store=_STORE
+        )
 
     def _error_class(self, exc: Exception) -> type[StoreError]:
-        return StoreDamagedError if self.folder is not None and is_damage(_describe(exc)) else StoreError
+        return (
+            StoreDamagedError
+            if self.folder is not None and is_damage(_describe(exc))
+            else StoreError
+        )
 
     def _unreachable(self, exc: Exception) -> StoreConnectionError:
         if self.uri is None:
-            advice = "Check that it is a folder of Chroma's, or an empty one, that this program may write to."
+            advice = (
+                "Check that it is a folder of Chroma's, or an empty one, that this program may"
+                " write to."
+            )
         else:
             advice = (
-                "Check the uri and that the server runs: chroma run --path FOLDER. client_kwargs may name a tenant, a "
-                "database, headers."
+                "Check the uri and that the server runs: chroma run --path FOLDER. client_kwargs"
+                " may name a tenant, a database, headers."
             )
         if _is_caused_by(exc, _httpx().TimeoutException):
             advice = f"It was silent for timeout_s={self._timeout_s:g}. {advice}"
-        msg = f"Cannot use the vector store 'chromadb' at {self.address!r}: {_describe(exc)} {advice}"
+        msg = (
+            f"Cannot use the vector store 'chromadb' at {self.address!r}: {_describe(exc)} {advice}"
+        )
         return StoreConnectionError(msg, store=_STORE)
 
 
@@ -524,9 +608,13 @@ def server_address(uri: Any, ssl: Any = None) -> str:
         >>> server_address("localhost:8000")
         'http://localhost:8000'
     """
-    needed = 'such as "localhost:8000" or "https://host:8000", without credentials, query or fragment'
+    needed = (
+        'such as "localhost:8000" or "https://host:8000", without credentials, query or fragment'
+    )
     if not isinstance(uri, str):
-        raise ConfigError(f"The uri of chromadb must be an address {needed}; got a {type(uri).__name__}.")
+        raise ConfigError(
+            f"The uri of chromadb must be an address {needed}; got a {type(uri).__name__}."
+        )
     url = uri.strip()
     if "://" not in url:
         url = ("https://" if ssl else "http://") + url
@@ -535,11 +623,18 @@ def server_address(uri: Any, ssl: Any = None) -> str:
         port = parts.port or (443 if parts.scheme == "https" and not ssl else 8000)
     except ValueError:
         parts = urllib.parse.urlsplit("")
-    if parts.scheme not in {"http", "https"} or not parts.hostname or any(mark in url for mark in "@?# \t\n\\"):
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or any(mark in url for mark in "@?# \t\n\\")
+    ):
         shown = uri.partition("?")[0].partition("#")[0].rpartition("@")[2]  # without credentials
         raise ConfigError(f"The uri of chromadb must be an address {needed}; got {shown!r:.200}.")
     if ssl is not None and bool(ssl) != (parts.scheme == "https"):
-        raise ConfigError(f"The uri of chromadb is {uri!r:.200}, and client_kwargs has ssl={ssl!r}. Leave ssl out.")
+        raise ConfigError(
+            f"The uri of chromadb is {uri!r:.200}, and client_kwargs has ssl={ssl!r}. Leave ssl"
+            " out."
+        )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}"
 
@@ -559,7 +654,9 @@ def _httpx() -> Any:
 
 
 def _sessions(client: Any) -> list[Any]:
-    """The HTTP clients inside Chroma's client, which sets no timeouts and does not close them; none in process."""
+    """The HTTP clients inside Chroma's client, which sets no timeouts and does not close them; none
+    in process.
+    """
     servers = (client._server, client._admin_client._server)
     return [server._session for server in servers if hasattr(server, "_session")]
 
@@ -575,7 +672,9 @@ def _settings(chromadb: Any, values: Any) -> Any:
 
 
 def _raise_for_status(response: Any) -> None:
-    """Raise for a transient status: Chroma's client drops those of proxies, and their ``Retry-After``."""
+    """Raise for a transient status: Chroma's client drops those of proxies, and their
+    ``Retry-After``.
+    """
     if response.status_code in TRANSIENT_STATUSES:
         wait = response.headers.get("Retry-After", "")
         raise _RetryLaterError(response.status_code, float(wait) if wait.isdecimal() else 0.0)
@@ -587,12 +686,16 @@ def _pause_s(exc: Exception, tries: int) -> float | None:
         return None
     if _is_caused_by(exc, _httpx().TimeoutException):
         return None  # it has taken long enough, and the server is busy
-    wait_s = next((cause.wait_s for cause in _causes(exc) if isinstance(cause, _RetryLaterError)), 0.0)
+    wait_s = next(
+        (cause.wait_s for cause in _causes(exc) if isinstance(cause, _RetryLaterError)), 0.0
+    )
     return None if wait_s > _MAX_PAUSE_S else wait_s + backoff_s(tries)
 
 
 def _is_network(exc: Exception) -> bool:
-    return _is_caused_by(exc, _RetryLaterError, _httpx().TransportError, _chromadb().errors.RateLimitError)
+    return _is_caused_by(
+        exc, _RetryLaterError, _httpx().TransportError, _chromadb().errors.RateLimitError
+    )
 
 
 def _is_caused_by(exc: Exception, *kinds: type[Exception]) -> bool:
@@ -610,7 +713,9 @@ def _causes(exc: BaseException) -> Iterator[BaseException]:
 def _describe(exc: Exception) -> str:
     """A sentence about an error and the one that caused it."""
     first = list(_causes(exc))[-1]
-    text = str(exc) if first is exc or not str(first) else f"{exc} ({type(first).__name__}: {first})"
+    text = (
+        str(exc) if first is exc or not str(first) else f"{exc} ({type(first).__name__}: {first})"
+    )
     return sentence(text.strip() or type(exc).__name__)
 
 
@@ -620,7 +725,8 @@ _KEYS_PER_CALL = 5_000  # SQLite behind Chroma takes some 32,000 parameters
 _KEYS_PER_SEARCH = 20_000
 _PARTS = 8  # that stay in memory
 _BYTES_PER_CALL = 16 * 2**20  # of vectors; a server refuses requests of 40 MB
-_changes: Counter[Any] = Counter()  # by this program, for each of Chroma's collections; stores share folders
+# by this program, for each of Chroma's collections; stores share folders
+_changes: Counter[Any] = Counter()
 
 
 class _Collection:
@@ -644,17 +750,21 @@ class _Collection:
         return int(self._call("count"))
 
     def copy(self, most: int) -> State | None:
-        """All rows, if they are at most so many and have not changed since the last search; else None.
+        """All rows, if they are at most so many and have not changed since the last search; else
+        None.
 
-        What changes them is this program, or there is another number of them. Reading all rows costs as much as dozens
-        of searches in Chroma, so a program that writes and searches in turns does not.
+        What changes them is this program, or there is another number of them. Reading all rows
+        costs as much as dozens of searches in Chroma, so a program that writes and searches in
+        turns does not.
         """
         version = self._state_of_rows()
         if version != self._version:
             self._version, self._copy = version, None
         elif self._copy is None and 0 < version[1] <= most:
             found = self._call("get", include=["embeddings", "metadatas"])
-            rows = decode_rows(found["ids"], found["embeddings"], found["metadatas"], self.schema.fields)
+            rows = decode_rows(
+                found["ids"], found["embeddings"], found["metadatas"], self.schema.fields
+            )
             parts = [part_of_rows(rows, self.schema.dimension)] if rows else []
             state = state_of(parts, [None] * len(parts), self.schema.dimension, self.schema.metric)
             if version != (_changes[self._handle.id], len(rows)):
@@ -663,7 +773,9 @@ class _Collection:
         return self._copy
 
     def known_part(self, filter: Filter | None) -> State | None:  # noqa: A002  the word of the domain
-        """The rows that `read_part` has read for a filter, or for a part of it; None if there are none."""
+        """The rows that `read_part` has read for a filter, or for a part of it; None if there are
+        none.
+        """
         filters = (filter, *filter.filters) if isinstance(filter, And) else (filter,)
         known = next((self._parts[one] for one in filters if one in self._parts), None)
         return known[1] if known is not None and known[0] == self._state_of_rows() else None
@@ -671,8 +783,8 @@ class _Collection:
     def read_part(self, filter: Filter, most: int) -> bool:  # noqa: A002  the word of the domain
         """Read the rows that satisfy a filter, if they are at most so many; whether they are.
 
-        Those of the last filters stay in memory until this program changes rows, or their number changes; those of a
-        server, which others change, are read each time.
+        Those of the last filters stay in memory until this program changes rows, or their number
+        changes; those of a server, which others change, are read each time.
         """
         version = self._state_of_rows()
         known = self._parts.pop(filter, None)
@@ -689,7 +801,10 @@ class _Collection:
     def _read_part(self, filter: Filter, most: int) -> State | None:  # noqa: A002
         pushed = split_filter(filter, self.schema.fields)
         if (rest := pushed.rest) is None:
-            keys = cast("list[str]", self._call("get", where=pushed.native, include=[], limit=most + 1)["ids"])
+            keys = cast(
+                "list[str]",
+                self._call("get", where=pushed.native, include=[], limit=most + 1)["ids"],
+            )
         else:
             keys = [key for key, fields in self.fields(pushed.native) if matches(rest, fields)]
         if len(keys) > most:
@@ -715,7 +830,9 @@ class _Collection:
         rows: dict[str, VectorRow] = {}
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
             found = self._call("get", ids=some, include=["embeddings", "metadatas"])
-            decoded = decode_rows(found["ids"], found["embeddings"], found["metadatas"], self.schema.fields)
+            decoded = decode_rows(
+                found["ids"], found["embeddings"], found["metadatas"], self.schema.fields
+            )
             rows.update((row.key, row) for row in decoded)
         return rows
 
@@ -727,13 +844,16 @@ class _Collection:
         keys = [row.key for row in rows]
         for start in range(0, len(rows), size):
             part = slice(start, start + size)
-            self._change("upsert", ids=keys[part], embeddings=vectors[part], metadatas=metadata[part])
+            self._change(
+                "upsert", ids=keys[part], embeddings=vectors[part], metadatas=metadata[part]
+            )
 
     def delete(self, keys: Iterable[str]) -> int:
         """Delete the present ones of some rows; returns their number."""
         count = 0
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
-            present = self._call("get", ids=some, include=[])["ids"]  # Chroma counts unknown keys, too
+            # Chroma counts unknown keys, too
+            present = self._call("get", ids=some, include=[])["ids"]
             if present:
                 self._change("delete", ids=present)
             count += len(present)
@@ -742,7 +862,8 @@ class _Collection:
     def nearest(
         self, query: Vector, count: int, where: Where | None, keys: Sequence[str] | None = None
     ) -> list[tuple[str, float]]:
-        """Search in Chroma: at most ``count`` keys, each with its raw score (see `Candidate`), best first.
+        """Search in Chroma: at most ``count`` keys, each with its raw score (see `Candidate`), best
+        first.
 
         Rows whose distance is beyond float32's range are left out.
 
@@ -750,24 +871,33 @@ class _Collection:
             query: (dimension,) finite.
             count: At least 1.
             where: A filter.
-            keys: Of the rows that meet the filter, if they are known: Chroma need not evaluate it again.
+            keys: Of the rows that meet the filter, if they are known: Chroma need not evaluate it
+                again.
         """
         only: dict[str, Any] = {"where": where}
         if keys is not None and len(keys) <= _KEYS_PER_SEARCH:
             only = {"ids": keys}
         [vector] = unit_vectors(query[None], self.schema.metric)
-        found = self._call("query", query_embeddings=[vector], n_results=count, include=["distances"], **only)
+        found = self._call(
+            "query", query_embeddings=[vector], n_results=count, include=["distances"], **only
+        )
         pairs = zip(found["ids"][0], found["distances"][0], strict=True)
-        one = 0.0 if self.schema.metric == "l2" else 1.0  # distances are squares, or 1 - the product
+        # distances are squares, or 1 - the product
+        one = 0.0 if self.schema.metric == "l2" else 1.0
         return [(key, one - far) for key, far in pairs if far is not None and math.isfinite(far)]
 
     def matches(self, query: Vector, depth: int, pushed: Pushed[Where]) -> list[Match]:
-        """The ``depth`` best results of Chroma's search, with None for those that do not meet our part of a filter."""
+        """The ``depth`` best results of Chroma's search, with None for those that do not meet our
+        part of a filter.
+        """
         hits, rest = self.nearest(query, depth, pushed.native), pushed.rest
         if rest is None:
             return [*hits]
         rows = self.rows(key for key, _ in hits)
-        return [pair if pair[0] in rows and matches(rest, rows[pair[0]].fields) else None for pair in hits]
+        return [
+            pair if pair[0] in rows and matches(rest, rows[pair[0]].fields) else None
+            for pair in hits
+        ]
 
     def _change(self, method: str, **kwargs: Any) -> None:
         try:
@@ -783,9 +913,10 @@ class _Collection:
 class _NearestRows:
     """The rows nearest to one query: a fetch for `exact_ranking`.
 
-    Chroma searches a graph (HNSW), which may not reach all rows even if all are requested: it missed half of 3,000
-    equal vectors, and by inner product a quarter of vectors of very different lengths. So all rows of a small
-    collection are requested, and missing ones are fetched by their keys and scored here.
+    Chroma searches a graph (HNSW), which may not reach all rows even if all are requested: it
+    missed half of 3,000 equal vectors, and by inner product a quarter of vectors of very different
+    lengths. So all rows of a small collection are requested, and missing ones are fetched by their
+    keys and scored here.
 
     Args:
         collection: The collection.
@@ -794,7 +925,9 @@ class _NearestRows:
         exact_rows: The largest number of rows of a small collection.
     """
 
-    def __init__(self, collection: _Collection, query: Vector, where: Where | None, exact_rows: int) -> None:
+    def __init__(
+        self, collection: _Collection, query: Vector, where: Where | None, exact_rows: int
+    ) -> None:
         self._collection = collection
         self._query = query
         self._where = where
@@ -810,9 +943,12 @@ class _NearestRows:
                 self._search(depth)
             new = [key for key, _ in self._ranked[:depth] if key not in self._rows]
             if not new:
-                return [Candidate(self._rows[key], raw_score) for key, raw_score in self._ranked[:depth]]
+                return [
+                    Candidate(self._rows[key], raw_score) for key, raw_score in self._ranked[:depth]
+                ]
             self._rows.update(self._collection.rows(new))
-            # Some may have been deleted meanwhile; a graph that another program has open still has them.
+            # Some may have been deleted meanwhile; a graph that another program has open still has
+            # them.
             deleted = set(new) - self._rows.keys()
             self._ranked = [pair for pair in self._ranked if pair[0] not in deleted]
 
@@ -844,8 +980,12 @@ class _NearestRows:
         rows = self._collection.rows(present - {key for key, _ in ranked})
         self._rows.update(rows)
         if rows:
-            raw_score = self._raw_scores(np.stack([cast("Vector", row.vector) for row in rows.values()]))
-            ranked = sorted([*ranked, *zip(rows, raw_score, strict=True)], key=lambda pair: -pair[1])
+            raw_score = self._raw_scores(
+                np.stack([cast("Vector", row.vector) for row in rows.values()])
+            )
+            ranked = sorted(
+                [*ranked, *zip(rows, raw_score, strict=True)], key=lambda pair: -pair[1]
+            )
         self._ranked = ranked
 
     def _raw_scores(self, vectors: Matrix) -> list[float]:
@@ -866,4 +1006,5 @@ class _NearestRows:
 # --- Filters
 
 
-# SQLite behind Chroma evaluates filters. Seen with 1.5.9: 40,000 values, 2,000 parts or 60 levels are errors.
+# SQLite behind Chroma evaluates filters. Seen with 1.5.9: 40,000 values, 2,000 parts or 60 levels
+# are errors.

@@ -40,7 +40,8 @@ _UNIT = 1e-6  # tolerance for the lengths of float32 vectors that were scaled to
 
 
 def unit_vectors(vectors: Matrix, metric: Metric) -> Matrix:
-    """Vectors as Chroma's index stores them: under the cosine scaled to length 1, except those of length 0.
+    """Vectors as Chroma's index stores them: under the cosine scaled to length 1, except those of
+    length 0.
 
     Args:
         vectors: (n, dimension).
@@ -57,7 +58,8 @@ def unit_vectors(vectors: Matrix, metric: Metric) -> Matrix:
         return np.asarray(vectors, np.float32)
     exact = np.asarray(vectors, np.float64)
     largest = np.abs(exact).max(axis=1, keepdims=True, initial=0.0)
-    scaled = np.divide(exact, largest, out=np.zeros_like(exact), where=largest > 0)  # its squares are in range
+    # its squares are in range
+    scaled = np.divide(exact, largest, out=np.zeros_like(exact), where=largest > 0)
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
     units = np.divide(scaled, lengths, out=scaled, where=lengths > 0)
     unchanged = (np.abs(largest * lengths - 1.0) <= _UNIT) | (largest == 0)
@@ -70,7 +72,9 @@ def _are_units(vectors: Matrix) -> bool:
     return bool((np.abs(lengths - 1.0) <= _UNIT).all())
 
 
-def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> tuple[Matrix, list[dict[str, Any]]]:
+def encode_rows(
+    rows: Sequence[VectorRow], schema: VectorSchema
+) -> tuple[Matrix, list[dict[str, Any]]]:
     """The vectors and the metadata of rows, whose vectors have the schema's dimension.
 
     Raises:
@@ -80,8 +84,10 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> tuple[Matrix
     if not np.isfinite(vectors).all():
         raise ConfigError("Vectors to upsert must be finite; got one with nan or infinity.")
     units = unit_vectors(vectors, schema.metric)
-    unchanged = (units.view(np.uint32) == vectors.view(np.uint32)).all(axis=1)  # the sign of a zero, too
-    encoded: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}  # the rows of one file share their fields
+    # the sign of a zero, too
+    unchanged = (units.view(np.uint32) == vectors.view(np.uint32)).all(axis=1)
+    # the rows of one file share their fields
+    encoded: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
     metadata = []
     for row, vector, is_unchanged in zip(rows, vectors, unchanged.tolist(), strict=True):
         shared = encoded.get(id(row.fields))
@@ -97,13 +103,20 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> tuple[Matrix
 
 
 def decode_rows(
-    keys: Sequence[str], vectors: NDArray[Any], metadata: Sequence[Mapping[str, Any] | None], schema: Schema
+    keys: Sequence[str],
+    vectors: NDArray[Any],
+    metadata: Sequence[Mapping[str, Any] | None],
+    schema: Schema,
 ) -> list[VectorRow]:
     """The rows that `encode_rows` encoded."""
     rows = []
     for key, vector, values in zip(keys, np.asarray(vectors, np.float32), metadata, strict=True):
         original = _rest(values).get(_VECTOR)
-        exact = vector if original is None else np.frombuffer(base64.b64decode(original), "<f4").astype(np.float32)
+        exact = (
+            vector
+            if original is None
+            else np.frombuffer(base64.b64decode(original), "<f4").astype(np.float32)
+        )
         rows.append(VectorRow(key, exact, decode_fields(values, schema)))
     return rows
 
@@ -141,7 +154,9 @@ def schema_metadata(schema: VectorSchema) -> dict[str, str]:
     return {_SCHEMA: json.dumps({**values, "fields": schema_text(schema.fields)})}
 
 
-def read_schema_metadata(metadata: Mapping[str, Any] | None, collection: str = "") -> VectorSchema | None:
+def read_schema_metadata(
+    metadata: Mapping[str, Any] | None, collection: str = ""
+) -> VectorSchema | None:
     """The schema in a collection's metadata; None if lazyrag did not create it.
 
     Raises:
@@ -169,8 +184,8 @@ _HEX = "'"  # prefix of texts that are not encoded as JSON
 def encode_fields(fields: Fields, schema: Schema) -> dict[str, Any]:
     """The metadata that filters read: a value for every field, None where Chroma shall store none.
 
-    All keys are always there, as Chroma merges new metadata into a row's old ones, and a new row inherits lists of
-    dropped collections for keys that it does not set (chroma-core/chroma#7594).
+    All keys are always there, as Chroma merges new metadata into a row's old ones, and a new row
+    inherits lists of dropped collections for keys that it does not set (chroma-core/chroma#7594).
 
     Example:
         >>> encode_fields({"year": 2002}, {"year": DocField(DataType.INT32), "author": DocField(DataType.VARCHAR)})
@@ -200,7 +215,9 @@ def undecodable_fields(fields: Fields, schema: Schema) -> dict[str, FieldValue]:
         ...                    {"year": DocField(DataType.INT32), "size": DocField(DataType.DOUBLE)})
         {'pages': 7, 'size': -0.0}
     """
-    return {name: value for name, value in fields.items() if not _is_decodable(schema.get(name), value)}
+    return {
+        name: value for name, value in fields.items() if not _is_decodable(schema.get(name), value)
+    }
 
 
 def _is_decodable(field: DocField | None, value: FieldValue) -> bool:
@@ -217,10 +234,10 @@ def _is_decodable(field: DocField | None, value: FieldValue) -> bool:
 def encode_value(field: DocField, value: Scalar) -> Scalar:
     r"""Encode a value for Chroma, in rows and in filters.
 
-    Texts are only compared for equality there. As JSON they are ASCII, without control characters, and different
-    texts stay different; those with half a surrogate pair, two of which JSON reads as one character, are hexadecimal.
-    Days and floats become integers in the same order: Chroma does not order texts, and reads a quarter of all floats
-    as one of their neighbours.
+    Texts are only compared for equality there. As JSON they are ASCII, without control characters,
+    and different texts stay different; those with half a surrogate pair, two of which JSON reads as
+    one character, are hexadecimal. Days and floats become integers in the same order: Chroma does
+    not order texts, and reads a quarter of all floats as one of their neighbours.
 
     Example:
         >>> encode_value(DocField(DataType.DATE), "2024-05-01"), encode_value(DocField(DataType.VARCHAR), "茶")
@@ -228,7 +245,11 @@ def encode_value(field: DocField, value: Scalar) -> Scalar:
     """
     data_type = field.element_type or field.data_type
     if isinstance(value, str):
-        return dt.date.fromisoformat(value).toordinal() if data_type is DataType.DATE else _encode_text(value)
+        return (
+            dt.date.fromisoformat(value).toordinal()
+            if data_type is DataType.DATE
+            else _encode_text(value)
+        )
     return _float_to_int(float(value)) if data_type in _FLOATS else value
 
 
@@ -260,13 +281,22 @@ def _float_to_int(value: float) -> int:
 
 
 def _int_to_float(ordered: int) -> float:
-    [value] = struct.unpack(">d", struct.pack(">q", ordered if ordered >= 0 else ordered ^ _OTHER_BITS))
+    [value] = struct.unpack(
+        ">d", struct.pack(">q", ordered if ordered >= 0 else ordered ^ _OTHER_BITS)
+    )
     return float(value)
 
 
 Where: TypeAlias = "dict[str, Any]"
 """A filter as Chroma takes it: one key, which is a metadata key, ``$and`` or ``$or``."""
-_COMPARISONS = {"eq": "$eq", "contains": "$contains", "gt": "$gt", "ge": "$gte", "lt": "$lt", "le": "$lte"}
+_COMPARISONS = {
+    "eq": "$eq",
+    "contains": "$contains",
+    "gt": "$gt",
+    "ge": "$gte",
+    "lt": "$lt",
+    "le": "$lte",
+}
 _OPPOSITES = {
     operator: other
     for pair in (("$eq", "$ne"), ("$in", "$nin"), ("$contains", "$not_contains"))
@@ -279,7 +309,8 @@ _MAX_LEVELS = 12
 
 
 def split_filter(filter: Filter | None, schema: Schema) -> Pushed[Where]:
-    """Split a bound filter between Chroma and us; one that is too large for Chroma is evaluated here.
+    """Split a bound filter between Chroma and us; one that is too large for Chroma is evaluated
+    here.
 
     Example:
         >>> split_filter(Condition("year", "gt", 2000), {"year": DocField(DataType.INT32)})
@@ -332,7 +363,11 @@ class ChromaDialect:
         if op == "eq" and value is None:
             return _is_missing(name, True)
         is_array, is_text = field.element_type is not None, field.data_type is DataType.VARCHAR
-        if op not in _COMPARISONS or is_array != (op == "contains") or (is_text and op not in ("eq", "contains")):
+        if (
+            op not in _COMPARISONS
+            or is_array != (op == "contains")
+            or (is_text and op not in ("eq", "contains"))
+        ):
             return None
         return {_FIELD + name: {_COMPARISONS[op]: encode_value(field, value)}}
 
@@ -348,11 +383,15 @@ class ChromaDialect:
         """See `Dialect.negated`: Chroma has no "not", but each of its operators has an opposite."""
         [(key, operands)] = part.items()
         if key in ("$and", "$or"):
-            return {"$or" if key == "$and" else "$and": [self.negated(operand) for operand in operands]}
+            return {
+                "$or" if key == "$and" else "$and": [self.negated(operand) for operand in operands]
+            }
         [(op, value)] = operands.items()
         if op in _OPPOSITES:
             return {key: {_OPPOSITES[op]: value}}  # these also hold where the key is missing
-        return self.any_of([{key: {_REVERSED[op]: value}}, _is_missing(key.removeprefix(_FIELD), True)])
+        return self.any_of(
+            [{key: {_REVERSED[op]: value}}, _is_missing(key.removeprefix(_FIELD), True)]
+        )
 
     def never(self) -> Where:
         """See `Dialect.never`."""

@@ -25,7 +25,13 @@ from lazyrag.stores.protocol import (
     vector_stores,
 )
 from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
-from lazyrag.validation import check_keywords, require, required_names, validate_mapping, validate_number
+from lazyrag.validation import (
+    check_keywords,
+    require,
+    required_names,
+    validate_mapping,
+    validate_number,
+)
 
 T = TypeVar("T", SegmentStore, VectorStore)
 
@@ -48,14 +54,18 @@ class StoreChoice:
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether it is lost when the program ends: ``map`` without a file, Chroma without a server or a folder."""
+        """Whether it is lost when the program ends: ``map`` without a file, Chroma without a server
+        or a folder.
+        """
         if self.type == "chromadb":
             return not {"uri", "dir"}.intersection(self.kwargs)
         return self.type == "map" and self.uri is None
 
     @property
     def location(self) -> StoreLocation | None:
-        """The location of a store of another type than ``map``, if it has one. Making the store checks its kwargs."""
+        """The location of a store of another type than ``map``, if it has one. Making the store
+        checks its kwargs.
+        """
         if self.type == "map":
             return None
         registry: Registry[Any] = segment_stores if self.type in segment_stores else vector_stores
@@ -66,13 +76,17 @@ class StoreChoice:
         return location
 
     def placed_with(self, other: StoreChoice, ledger: str | None) -> StoreChoice:
-        """Put a ``map`` store without a file into that of the other store, or of the ledger, if there is one."""
+        """Put a ``map`` store without a file into that of the other store, or of the ledger, if
+        there is one.
+        """
         if self.type != "map" or self.uri is not None:
             return self
         path = other.uri
         if other.type != "map":
             location = other.location
-            path = ledger or (None if location is None or location.is_server else _file_beside(location))
+            path = ledger or (
+                None if location is None or location.is_server else _file_beside(location)
+            )
         return StoreChoice() if path is None else StoreChoice("map", {**self.kwargs, "uri": path})
 
 
@@ -122,7 +136,8 @@ class StoreConf:
 
     @classmethod
     def parse(cls, store_conf: Mapping[str, Any] | None, dataset: Path | None = None) -> StoreConf:
-        """Parse spec 001's ``{"segment_store": {"type", "kwargs"}, "vector_store": {"type", "kwargs"}}``.
+        """Parse spec 001's ``{"segment_store": {"type", "kwargs"},
+        "vector_store": {"type", "kwargs"}}``.
 
         A part that is missing, or names no file, is stored with the other one.
 
@@ -132,7 +147,8 @@ class StoreConf:
                 ``.lazyrag`` there.
 
         Raises:
-            ConfigError: If a key, a type or a keyword argument is unknown, or a required one is missing.
+            ConfigError: If a key, a type or a keyword argument is unknown, or a required one is
+                missing.
             MissingDependencyError: If a third party's store needs a package that is not installed.
 
         Example:
@@ -149,7 +165,9 @@ class StoreConf:
             ledger = _path("store_conf['ledger']", ledger)
         segment = segment.placed_with(vector, ledger)
         vector = vector.placed_with(segment, ledger)
-        locations = [location for location in (segment.location, vector.location) if location is not None]
+        locations = [
+            location for location in (segment.location, vector.location) if location is not None
+        ]
         if ledger is None and segment.type != "map":
             beside = (_file_beside(location) for location in locations if not location.is_server)
             ledger = vector.uri or next(beside, None)
@@ -157,15 +175,17 @@ class StoreConf:
             return cls.parse({**store_conf, "ledger": dataset / ".lazyrag" / "ledger.db"})
         if locations and ledger is None and segment.uri is None:
             msg = (
-                f"store_conf stores nodes or vectors at {locations[0].address}, and no file for the ledger, which "
-                "lists them. Give store_conf['ledger'], the path of a file on this machine, a segment store of "
-                "type 'map' with a 'uri', or Document(dataset_path=...), a folder."
+                f"store_conf stores nodes or vectors at {locations[0].address}, and no file for the"
+                " ledger, which lists them. Give store_conf['ledger'], the path of a file on this"
+                " machine, a segment store of type 'map' with a 'uri', or"
+                " Document(dataset_path=...), a folder."
             )
             raise ConfigError(msg)
         if (ledger or segment.uri) is not None and (segment.is_in_memory or vector.is_in_memory):
             msg = (
-                "store_conf has a ledger in a file, and a store in memory, which is lost when the program ends. Give "
-                "the map store a 'uri', chromadb a 'dir', or leave the file out."
+                "store_conf has a ledger in a file, and a store in memory, which is lost when the"
+                " program ends. Give the map store a 'uri', chromadb a 'dir', or leave the file"
+                " out."
             )
             raise ConfigError(msg)
         return cls(segment, vector, ledger, "vector_store" in store_conf)
@@ -180,9 +200,17 @@ class StoreConf:
     def paths(self) -> list[Path]:
         """The files and folders on this machine: that of the ledger, and those of the stores."""
         locations = (self.segment.location, self.vector.location)
-        folders = [location.address for location in locations if location is not None and not location.is_server]
+        folders = [
+            location.address
+            for location in locations
+            if location is not None and not location.is_server
+        ]
         paths = [self.ledger, self.segment.uri, self.vector.uri, *folders]
-        return list(dict.fromkeys(_resolve(path) for path in paths if path is not None and not is_server(path)))
+        return list(
+            dict.fromkeys(
+                _resolve(path) for path in paths if path is not None and not is_server(path)
+            )
+        )
 
     def check_use(self, name: str | None, dataset: Path | None = None, *, embeds: bool) -> str:
         """Check that the configuration suits a Document, and return its name.
@@ -193,29 +221,35 @@ class StoreConf:
             embeds: Whether it has embeddings.
 
         Raises:
-            ConfigError: If it is on a shared server and has no name, or has no store for its vectors.
+            ConfigError: If it is on a shared server and has no name, or has no store for its
+                vectors.
         """
         locations = (self.segment.location, self.vector.location)
-        servers = [location for location in locations if location is not None and location.is_server]
+        servers = [
+            location for location in locations if location is not None and location.is_server
+        ]
         if servers and name is None and dataset is not None:
             # All of it is in the readable part of the names of collections.
             name = f"{dataset.name[:4]}-{digest([str(dataset)])[:6]}"
         if servers and name is None:
             msg = (
-                f"The Document has no name, and its nodes or vectors are on the server at {servers[0].address}, where "
-                "collections are named after their Document. Give Document(name=...), or a folder as dataset_path."
+                "The Document has no name, and its nodes or vectors are on the server at"
+                f" {servers[0].address}, where collections are named after their Document. Give"
+                " Document(name=...), or a folder as dataset_path."
             )
             raise ConfigError(msg)
         if embeds and self.segment.type != "map" and not self.vectors_named:
             msg = (
-                f"The Document has an embed, and its store_conf names the segment store {self.segment.type!r} and no "
-                "vector store. Name one: 'chromadb', 'milvus', or 'map' with a 'uri', the path of a file."
+                "The Document has an embed, and its store_conf names the segment store"
+                f" {self.segment.type!r} and no vector store. Name one: 'chromadb', 'milvus', or"
+                " 'map' with a 'uri', the path of a file."
             )
             raise ConfigError(msg)
         return name or "default"
 
     def open(self, *, read_only: bool = False) -> OpenStores:
-        """Open both stores and the file of the ledger; if one fails, those that are open are closed again.
+        """Open both stores and the file of the ledger; if one fails, those that are open are closed
+        again.
 
         Raises:
             StoreError: If a file or a server cannot be reached, or is damaged.
@@ -230,9 +264,15 @@ class StoreConf:
             files: dict[str | None, StoreFile] = {}
 
             def file_of(uri: str | None) -> StoreFile:
-                path = uri if uri is None or is_server(uri) else os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111
+                path = (
+                    uri
+                    if uri is None or is_server(uri)
+                    else os.path.abspath(os.path.expanduser(uri))  # noqa: PTH100, PTH111
+                )
                 if path not in files:
-                    file = StoreFile(path, read_only=read_only and path is not None, timeout_s=timeout_s)
+                    file = StoreFile(
+                        path, read_only=read_only and path is not None, timeout_s=timeout_s
+                    )
                     files[path] = undo.enter_context(file)
                 return files[path]
 
@@ -251,8 +291,12 @@ class StoreConf:
         return OpenStores(segments, vectors, tuple(files.values()))
 
 
-def _open(choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack, *, read_only: bool) -> T | None:
-    """Open a store, an empty one if it cannot be read: a sync rebuilds it. None for one in a store file."""
+def _open(
+    choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack, *, read_only: bool
+) -> T | None:
+    """Open a store, an empty one if it cannot be read: a sync rebuilds it. None for one in a store
+    file.
+    """
     if choice.uri is not None:
         return None
     store = registry[choice.type](**choice.kwargs)
@@ -260,11 +304,19 @@ def _open(choice: StoreChoice, registry: Registry[type[T]], undo: ExitStack, *, 
     path = local_path(store)
     torn = torn_marks(path) if path is not None else []
     if torn and read_only:
-        msg = f"A power cut may have torn the store {path}. Open the Document without read_only=True: that rebuilds it."
+        msg = (
+            f"A power cut may have torn the store {path}. Open the Document without read_only=True:"
+            " that rebuilds it."
+        )
         raise StoreDamagedError(msg, store=str(path))
     with locked(Path(f"{path}").parent) if torn else nullcontext():
-        torn = [mark for mark in torn if mark.exists()]  # another program may have set the store aside meanwhile
-        why = "A power cut ended the program that wrote it." if torn and Path(f"{path}").exists() else ""
+        # another program may have set the store aside meanwhile
+        torn = [mark for mark in torn if mark.exists()]
+        why = (
+            "A power cut ended the program that wrote it."
+            if torn and Path(f"{path}").exists()
+            else ""
+        )
         try:
             if not why:
                 store.open()
@@ -300,7 +352,12 @@ def _file_beside(location: StoreLocation) -> str:
 
 def _path(what: str, value: Any) -> str:
     is_path = isinstance(value, (str, os.PathLike)) and bool(value)
-    require(is_path, what, value, "the path of a file, created if missing, or the URL of a PostgreSQL database")
+    require(
+        is_path,
+        what,
+        value,
+        "the path of a file, created if missing, or the URL of a PostgreSQL database",
+    )
     return DatabaseUrl(value) if is_server(value) else str(os.fspath(value))
 
 
@@ -310,30 +367,55 @@ def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[An
     where, entry = f"store_conf[{part!r}]", store_conf[part]
     validate_mapping(where, entry, ("type", "kwargs"))
     type_name = entry.get("type", "map")
-    kind = _ALIASES.get(type_name, type_name) if isinstance(type_name, str) and type_name not in registry else type_name
+    kind = (
+        _ALIASES.get(type_name, type_name)
+        if isinstance(type_name, str) and type_name not in registry
+        else type_name
+    )
     if not isinstance(kind, str) or kind not in registry:
         aliases = {alias for alias, name in _ALIASES.items() if name in registry}
         raise ConfigError(
-            f"{where}['type'] is unknown: {type_name!r}. {known_names(str(type_name), {*registry, *aliases})}"
+            f"{where}['type'] is unknown: {type_name!r}."
+            f" {known_names(str(type_name), {*registry, *aliases})}"
         )
     where = f"{where}['kwargs']"
     kwargs = {} if entry.get("kwargs") is None else validate_mapping(where, entry["kwargs"])
-    require(all(isinstance(name, str) for name in kwargs), where, kwargs, "a mapping of keyword arguments")
+    require(
+        all(isinstance(name, str) for name in kwargs),
+        where,
+        kwargs,
+        "a mapping of keyword arguments",
+    )
     if kind == "map":
-        # Accepted empty, as of every type, so that a program can switch types; a store file has no client.
-        kwargs = {name: value for name, value in kwargs.items() if name != "client_kwargs" or value not in ({}, None)}
-        validate_mapping(where, kwargs, ("timeout_s",) if type_name == "memory" else ("uri", "timeout_s"))
+        # Accepted empty, as of every type, so that a program can switch types; a store file has no
+        # client.
+        kwargs = {
+            name: value
+            for name, value in kwargs.items()
+            if name != "client_kwargs" or value not in ({}, None)
+        }
+        validate_mapping(
+            where, kwargs, ("timeout_s",) if type_name == "memory" else ("uri", "timeout_s")
+        )
         if "uri" in kwargs:
             kwargs = {**kwargs, "uri": _path(f"{where}['uri']", kwargs["uri"])}
         timeout_s = kwargs.get("timeout_s", _TIMEOUT_S)
-        validate_number(f"{where}['timeout_s']", timeout_s, "a number >= 0", lambda seconds: 0 <= seconds < math.inf)
+        validate_number(
+            f"{where}['timeout_s']",
+            timeout_s,
+            "a number >= 0",
+            lambda seconds: 0 <= seconds < math.inf,
+        )
     else:
         check_keywords(f"{where}: a store of type {kind!r}", registry[kind], kwargs, skip=0)
     for name in _required(type_name, registry):
         if name not in kwargs:
             raise ConfigError(f"{where} lacks {name!r}, which a store of type {type_name!r} needs.")
     if kind == "chromadb" and {"uri", "dir"} <= kwargs.keys():
-        msg = f"{where} for chromadb takes 'uri' (a server) or 'dir' (a folder), or none of them for memory."
+        msg = (
+            f"{where} for chromadb takes 'uri' (a server) or 'dir' (a folder), or none of them for"
+            " memory."
+        )
         raise ConfigError(msg)
     return StoreChoice(kind, dict(kwargs))
 

@@ -33,7 +33,9 @@ V = TypeVar("V")
 
 
 class _Keyed(Generic[S, V]):
-    """Values of one collection by key, with pages of keys in order. The caller of a change or a page holds the lock."""
+    """Values of one collection by key, with pages of keys in order. The caller of a change or a
+    page holds the lock.
+    """
 
     def __init__(self, schema: S) -> None:
         self.schema = schema
@@ -87,7 +89,10 @@ class MapSegmentStore:
         with self._lock:
             present = self._collections.setdefault(collection, _Keyed(schema))
         if dict(present.schema) != dict(schema):
-            msg = f"Collection {collection!r} has other fields than requested: {', '.join(sorted(present.schema))}."
+            msg = (
+                f"Collection {collection!r} has other fields than requested:"
+                f" {', '.join(sorted(present.schema))}."
+            )
             raise SchemaMismatchError(msg, store="map", collection=collection)
 
     def drop(self, collection: str) -> None:
@@ -116,7 +121,9 @@ class MapSegmentStore:
         with self._lock:
             return [rows.by_key[key] for key in rows.page(after, limit)]
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
         """See `SegmentStore.delete`."""
         rows = self._rows(collection)
         check_deletion(keys, filter)
@@ -192,7 +199,10 @@ class MapVectorStore:
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """See `VectorStore.get`."""
-        return [VectorRow(*row) for row in _existing(self._collections, collection).index.state.get(keys)]
+        return [
+            VectorRow(*row)
+            for row in _existing(self._collections, collection).index.state.get(keys)
+        ]
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
         """See `VectorStore.scan`."""
@@ -200,7 +210,9 @@ class MapVectorStore:
         with self._lock:
             return [VectorRow(*row) for row in target.index.state.get(target.page(after, limit))]
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
         """See `VectorStore.delete`."""
         target = _existing(self._collections, collection)
         check_deletion(keys, filter)
@@ -210,7 +222,9 @@ class MapVectorStore:
             target.discard(keys or ())
             return target.index.delete(keys or ())
 
-    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
+    def search(
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
+    ) -> list[Ranking]:
         """See `VectorStore.search`."""
         return searched(_existing(self._collections, collection).index.state, vectors, topk, filter)
 
@@ -225,6 +239,9 @@ class MapVectorStore:
 def _existing(collections: dict[str, C], collection: str) -> C:
     found = collections.get(collection)
     if found is None:
-        msg = f"There is no collection {collection!r}. {known_names(collection, collections)} Create it first."
+        msg = (
+            f"There is no collection {collection!r}. {known_names(collection, collections)} Create"
+            " it first."
+        )
         raise StoreError(msg, store="map", collection=collection)
     return found

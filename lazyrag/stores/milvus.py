@@ -71,7 +71,13 @@ from lazyrag.types import (
     Metric,
     Ranking,
 )
-from lazyrag.validation import known_arguments, require, validate_choice, validate_mapping, validate_seconds
+from lazyrag.validation import (
+    known_arguments,
+    require,
+    validate_choice,
+    validate_mapping,
+    validate_seconds,
+)
 
 T = TypeVar("T")
 
@@ -80,24 +86,28 @@ IndexKwargs: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 _UPSERT_BYTES = 8 * 2**20  # of one message; servers take 64 MiB
 _FIRST_SPARSE = (2, 4)  # version of a server with sparse vectors: older ones crash on such a column
-_MIN_DIMENSION, _MAX_DIMENSION = 2, 32_768  # of dense vectors; Milvus Lite 2.5 fails at the index of others
+# of dense vectors; Milvus Lite 2.5 fails at the index of others
+_MIN_DIMENSION, _MAX_DIMENSION = 2, 32_768
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")  # of a database or a collection
 
 
 @known_arguments
 class MilvusVectorStore:
-    """Vector store on Milvus (spec 001's ``milvus``), with strong consistency and exact rankings by default.
+    """Vector store on Milvus (spec 001's ``milvus``), with strong consistency and exact rankings by
+    default.
 
-    Milvus's own search gives candidates, which are scored again from the stored vectors. Where its answer cannot hold
-    enough of them (more than 16,384 rows, or a tie as wide as that), all rows that meet the filter are read. With an
-    index that is not exact, near rows may be missing among the candidates, and the store does not declare ``exact``.
+    Milvus's own search gives candidates, which are scored again from the stored vectors. Where its
+    answer cannot hold enough of them (more than 16,384 rows, or a tie as wide as that), all rows
+    that meet the filter are read. With an index that is not exact, near rows may be missing among
+    the candidates, and the store does not declare ``exact``.
 
     Args:
-        uri: The address of a server, such as ``localhost:19530`` or a URL; or the path of a file that ends in ``.db``,
-            which Milvus Lite creates if missing. One program at a time can open such a file.
+        uri: The address of a server, such as ``localhost:19530`` or a URL; or the path of a file
+            that ends in ``.db``, which Milvus Lite creates if missing. One program at a time can
+            open such a file.
         db_name: The database in a server, created if missing; a file is a database of its own.
-        client_kwargs: For ``pymilvus.MilvusClient``: ``user``, ``password``, ``token`` ... Its ``timeout``, 30 seconds
-            by default, is for every call with all its retries.
+        client_kwargs: For ``pymilvus.MilvusClient``: ``user``, ``password``, ``token`` ... Its
+            ``timeout``, 30 seconds by default, is for every call with all its retries.
         index_kwargs: See `IndexSettings`. A collection keeps the index that it was made with.
 
     Raises:
@@ -118,12 +128,16 @@ class MilvusVectorStore:
         index_kwargs: IndexKwargs = None,
     ) -> None:
         self._settings = IndexSettings(index_kwargs)
-        self._connection = MilvusConnection(uri, db_name, validate_mapping("client_kwargs", client_kwargs or {}))
+        self._connection = MilvusConnection(
+            uri, db_name, validate_mapping("client_kwargs", client_kwargs or {})
+        )
         self._collections: dict[str, _Collection] = {}
 
     @property
     def features(self) -> frozenset[Feature]:
-        """Persistent; a server also shared; exact with exact indexes; sparse if Milvus is (servers since 2.4)."""
+        """Persistent; a server also shared; exact with exact indexes; sparse if Milvus is (servers
+        since 2.4).
+        """
         found: set[Feature] = {"persistent", "native vectors"}
         if self._connection.path is None:
             found.add("shared")
@@ -151,18 +165,22 @@ class MilvusVectorStore:
         """See `VectorStore.create`. ConfigError for an index that does not go with the schema."""
         check_schema(schema)
         if not _NAME.fullmatch(collection):
-            msg = f"A collection of Milvus has a name of letters, digits and '_', no digit first; got {collection!r}."
+            msg = (
+                "A collection of Milvus has a name of letters, digits and '_', no digit first; got"
+                f" {collection!r}."
+            )
             raise ConfigError(msg)
         if schema.is_sparse and not self._connection.supports_sparse:
             msg = (
-                f"Milvus at {self._connection.address} (version {self._connection.version or 'unknown'}) has no sparse "
-                "vectors; servers have since 2.4, and Milvus Lite has. Use one of those, or the map store."
+                f"Milvus at {self._connection.address} (version"
+                f" {self._connection.version or 'unknown'}) has no sparse vectors; servers have"
+                " since 2.4, and Milvus Lite has. Use one of those, or the map store."
             )
             raise UnsupportedError(msg, store="milvus", collection=collection)
         if not schema.is_sparse and not _MIN_DIMENSION <= schema.dimension <= _MAX_DIMENSION:
             msg = (
-                f"Milvus stores vectors of {_MIN_DIMENSION} to {_MAX_DIMENSION} numbers; these have "
-                f"{schema.dimension}. Use the map store for them."
+                f"Milvus stores vectors of {_MIN_DIMENSION} to {_MAX_DIMENSION} numbers; these have"
+                f" {schema.dimension}. Use the map store for them."
             )
             raise UnsupportedError(msg, store="milvus", collection=collection)
         index = self._settings.choice(schema)
@@ -187,7 +205,8 @@ class MilvusVectorStore:
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`. Rows are written in batches; each batch is atomic."""
         opened = self._opened(collection)
-        last = list({row.key: row for row in rows}.values())  # the last row of a repeated key counts
+        # the last row of a repeated key counts
+        last = list({row.key: row for row in rows}.values())
         check_vectors(collection, opened.schema.dimension, last, store="milvus")
         if last:
             opened.upsert(last)
@@ -200,7 +219,9 @@ class MilvusVectorStore:
         """See `VectorStore.scan`."""
         return self._opened(collection).scan(after, limit)
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
         """See `VectorStore.delete`."""
         opened = self._opened(collection)
         check_deletion(keys, filter)
@@ -209,17 +230,20 @@ class MilvusVectorStore:
         opened.delete(present)
         return len(present)
 
-    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
+    def search(
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
+    ) -> list[Ranking]:
         """See `VectorStore.search`."""
         return self._opened(collection).search(vectors, topk, filter)
 
     def search_natively(
         self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
-        """See `NativeVectors.search_natively`. At most as many rows as one answer of Milvus may hold.
+        """See `NativeVectors.search_natively`. At most as many rows as one answer of Milvus may
+        hold.
 
-        It does not find what Milvus cannot rank: vectors of length 0 under the cosine, and sparse vectors with weights
-        below 0, or dimensions beyond 32 bits.
+        It does not find what Milvus cannot rank: vectors of length 0 under the cosine, and sparse
+        vectors with weights below 0, or dimensions beyond 32 bits.
         """
         return self._opened(collection).search_natively(vectors, topk, filter)
 
@@ -230,22 +254,31 @@ class MilvusVectorStore:
             layout = self._connection.layout(collection)
             if layout is None:
                 raise self._connection.no_collection(collection)
-            found = self._load(collection, layout.schema, IndexChoice(layout.index_type, layout.index_params, {}))
+            found = self._load(
+                collection, layout.schema, IndexChoice(layout.index_type, layout.index_params, {})
+            )
         return found
 
     def _load(self, collection: str, schema: VectorSchema, index: IndexChoice) -> _Collection:
         self._connection.load(collection, schema.metric, index)
-        found = self._collections[collection] = _Collection(self._connection, collection, schema, index)
+        found = self._collections[collection] = _Collection(
+            self._connection, collection, schema, index
+        )
         return found
 
 
-def _layout_mismatch(collection: str, wanted: Layout, present: Layout | None) -> SchemaMismatchError:
+def _layout_mismatch(
+    collection: str, wanted: Layout, present: Layout | None
+) -> SchemaMismatchError:
     new, old = (
-        f"dimension {layout.schema.dimension}, metric {layout.schema.metric!r}, index {layout.index_type} "
-        f"{dict(layout.index_params)}, fields {sorted(layout.schema.fields)}"
+        f"dimension {layout.schema.dimension}, metric {layout.schema.metric!r}, index"
+        f" {layout.index_type} {dict(layout.index_params)}, fields {sorted(layout.schema.fields)}"
         for layout in (wanted, present or wanted)
     )
-    msg = f"Collection {collection!r} was made with {old}; got {new}. Open it as it was made, or drop it."
+    msg = (
+        f"Collection {collection!r} was made with {old}; got {new}. Open it as it was made, or"
+        " drop it."
+    )
     return SchemaMismatchError(msg, store="milvus", collection=collection)
 
 
@@ -253,13 +286,24 @@ def _layout_mismatch(collection: str, wanted: Layout, present: Layout | None) ->
 
 _KEYS = ("embed_key", "index_type", "metric_type", "params", "search_params")
 _DENSE = (
-    *("AUTOINDEX", "DISKANN", "FLAT", "GPU_BRUTE_FORCE", "GPU_CAGRA", "GPU_IVF_FLAT", "GPU_IVF_PQ", "HNSW", "HNSW_PQ"),
+    *(
+        "AUTOINDEX",
+        "DISKANN",
+        "FLAT",
+        "GPU_BRUTE_FORCE",
+        "GPU_CAGRA",
+        "GPU_IVF_FLAT",
+        "GPU_IVF_PQ",
+        "HNSW",
+        "HNSW_PQ",
+    ),
     *("HNSW_PRQ", "HNSW_SQ", "IVF_FLAT", "IVF_PQ", "IVF_RABITQ", "IVF_SQ8", "SCANN"),
 )
 _SPARSE = ("SPARSE_INVERTED_INDEX", "SPARSE_WAND")
 _EXACT = ("FLAT", *_SPARSE)
 _METRICS = ("COSINE", "IP", "L2")
-_DROPPING = ("drop_ratio_build", "drop_ratio_search")  # of sparse indexes: the share of weights that they leave out
+# of sparse indexes: the share of weights that they leave out
+_DROPPING = ("drop_ratio_build", "drop_ratio_search")
 _DEPTHS = {  # parameters of a search that must be at least its number of rows
     **dict.fromkeys(("HNSW", "HNSW_PQ", "HNSW_PRQ", "HNSW_SQ"), "ef"),
     "DISKANN": "search_list",
@@ -297,7 +341,11 @@ class IndexChoice:
             ({'ef': 100}, {})
         """
         name = _DEPTHS.get(self.type)
-        wanted = {} if name is None else {name: max(depth, int(self.search_params.get(name, _MIN_DEPTH)))}
+        wanted = (
+            {}
+            if name is None
+            else {name: max(depth, int(self.search_params.get(name, _MIN_DEPTH)))}
+        )
         return {**self.search_params, **wanted}
 
 
@@ -305,9 +353,10 @@ class IndexSettings:
     """Settings of indexes, from ``index_kwargs``.
 
     Args:
-        index_kwargs: A dict with any of the keys ``index_type``, ``metric_type``, ``params`` (to build the index
-            with), ``search_params`` and ``embed_key``; or a list of them, each with another ``embed_key``. The default
-            is exact: ``FLAT``, and ``SPARSE_INVERTED_INDEX`` for sparse vectors.
+        index_kwargs: A dict with any of the keys ``index_type``, ``metric_type``, ``params`` (to
+            build the index with), ``search_params`` and ``embed_key``; or a list of them, each with
+            another ``embed_key``. The default is exact: ``FLAT``, and ``SPARSE_INVERTED_INDEX`` for
+            sparse vectors.
 
     Raises:
         ConfigError: If a key or an index is unknown, or a value is of the wrong type.
@@ -328,9 +377,14 @@ class IndexSettings:
             _check_entry(entry)
             embed_key = entry.get("embed_key")
             if is_list and embed_key is None:
-                raise ConfigError(f"Each entry of a list in index_kwargs needs an 'embed_key'; got {entry!r}.")
+                raise ConfigError(
+                    f"Each entry of a list in index_kwargs needs an 'embed_key'; got {entry!r}."
+                )
             if embed_key in self._by_embed_key:
-                raise ConfigError(f"index_kwargs has two entries for the embed key {embed_key!r}. Remove one of them.")
+                raise ConfigError(
+                    f"index_kwargs has two entries for the embed key {embed_key!r}. Remove one of"
+                    " them."
+                )
             self._by_embed_key[embed_key] = entry
 
     @property
@@ -345,18 +399,26 @@ class IndexSettings:
             ConfigError: If the index is for other vectors or for another metric.
         """
         entry = self._by_embed_key.get(schema.embed_key, self._by_embed_key.get(None, {}))
-        default, allowed = ("SPARSE_INVERTED_INDEX", (*_SPARSE, "AUTOINDEX")) if schema.is_sparse else ("FLAT", _DENSE)
+        default, allowed = (
+            ("SPARSE_INVERTED_INDEX", (*_SPARSE, "AUTOINDEX"))
+            if schema.is_sparse
+            else ("FLAT", _DENSE)
+        )
         found = _choice(entry, default)
         if found.type not in allowed:
             kind = "sparse" if schema.is_sparse else "dense"
             msg = (
-                f"index_type must be one of {', '.join(allowed)} for {kind} vectors; got {found.type!r}. For vectors "
-                "of both kinds pass a list of dicts, each with its 'embed_key'."
+                f"index_type must be one of {', '.join(allowed)} for {kind} vectors; got"
+                f" {found.type!r}. For vectors of both kinds pass a list of dicts, each with its"
+                " 'embed_key'."
             )
             raise ConfigError(msg)
         metric = entry.get("metric_type")
         if metric is not None and metric.lower() != schema.metric:
-            msg = f"metric_type must be {schema.metric.upper()!r} for this collection; got {metric!r}. Leave it out."
+            msg = (
+                f"metric_type must be {schema.metric.upper()!r} for this collection; got"
+                f" {metric!r}. Leave it out."
+            )
             raise ConfigError(msg)
         return found
 
@@ -370,7 +432,11 @@ def _check_entry(entry: Any) -> None:
     validate_mapping("index_kwargs", entry, _KEYS)
     for name in ("params", "search_params"):
         validate_mapping(f"index_kwargs[{name!r}]", entry.get(name, {}))
-    for name, choices in (("embed_key", None), ("index_type", (*_DENSE, *_SPARSE)), ("metric_type", _METRICS)):
+    for name, choices in (
+        ("embed_key", None),
+        ("index_type", (*_DENSE, *_SPARSE)),
+        ("metric_type", _METRICS),
+    ):
         value = entry.get(name, "")
         require(isinstance(value, str), f"index_kwargs[{name!r}]", value, "a text")
         if choices and name in entry:
@@ -382,13 +448,19 @@ def _check_entry(entry: Any) -> None:
 _TIMEOUT_S = 30.0
 _DEFAULT_DATABASE = "default"  # every server has it; it is neither looked for nor created
 
-# A server loads collections after it answers, and after a pause considers its own nodes lost until they report again;
-# of programs that start Milvus Lite 2.5 at once, one creates their folder.
-_TRANSIENT = ("collection not loaded", "channel not available", "node offline", "Mmap manager has not been init")
+# A server loads collections after it answers, and after a pause considers its own nodes lost until
+# they report again; of programs that start Milvus Lite 2.5 at once, one creates their folder.
+_TRANSIENT = (
+    "collection not loaded",
+    "channel not available",
+    "node offline",
+    "Mmap manager has not been init",
+)
 _PROPERTY = "lazyrag"  # beside the description, which Milvus Lite 3 loses; 2.5 loses properties
 _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\\:\s]+):\d+/?")
 _NO_COLLECTION = 100  # Milvus's code
-_UNREACHED = 2  # pymilvus's code for a connection that failed, Milvus's for a service that is missing
+# pymilvus's code for a connection that failed, Milvus's for a service that is missing
+_UNREACHED = 2
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0  # before a retry, doubling
 _STRONG: Mapping[str, Any] = {"consistency_level": "Strong"}  # of every read
 
@@ -426,14 +498,20 @@ class MilvusConnection:
         'http://localhost:19530'
     """
 
-    def __init__(self, uri: str | os.PathLike[str], db_name: str, client_kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, uri: str | os.PathLike[str], db_name: str, client_kwargs: Mapping[str, Any]
+    ) -> None:
         self.path, self.address = _parse_uri(uri)
         is_name = isinstance(db_name, str) and _NAME.fullmatch(db_name) is not None
         require(is_name, "db_name", db_name, "up to 255 letters, digits and '_', no digit first")
         for name in ("uri", "db_name"):
             if name in client_kwargs:
-                raise ConfigError(f"client_kwargs must not have {name!r}: it is an argument of the store itself.")
-        self._timeout_s = validate_seconds("client_kwargs['timeout']", client_kwargs.get("timeout", _TIMEOUT_S))
+                raise ConfigError(
+                    f"client_kwargs must not have {name!r}: it is an argument of the store itself."
+                )
+        self._timeout_s = validate_seconds(
+            "client_kwargs['timeout']", client_kwargs.get("timeout", _TIMEOUT_S)
+        )
         self._db_name = db_name
         self._kwargs = {**client_kwargs, "timeout": self._timeout_s}
         self._client: Any = None
@@ -465,7 +543,9 @@ class MilvusConnection:
                     self._client = self._server_client()
                     self.version = str(self._client.get_server_version(timeout=self._timeout_s))
                 else:
-                    self._client = _pymilvus().MilvusClient(str(self.path), dedicated=True, **self._kwargs)
+                    self._client = _pymilvus().MilvusClient(
+                        str(self.path), dedicated=True, **self._kwargs
+                    )
             if self.path is not None:
                 self._file = _files.setdefault(str(self.path), _File())
                 self._file.users += 1
@@ -483,7 +563,8 @@ class MilvusConnection:
                 file.users -= 1
                 if not file.users:
                     del _files[str(self.path)]
-                    from milvus_lite.server_manager import server_manager_instance  # of the extra, as pymilvus
+                    # of the extra, as pymilvus
+                    from milvus_lite.server_manager import server_manager_instance
 
                     server_manager_instance.release_server(str(self.path))
 
@@ -497,13 +578,17 @@ class MilvusConnection:
         def describe(client: Any) -> Mapping[str, Any] | None:
             if not client.has_collection(collection, timeout=self._timeout_s):
                 return None
-            described: Mapping[str, Any] = client.describe_collection(collection, timeout=self._timeout_s)
+            described: Mapping[str, Any] = client.describe_collection(
+                collection, timeout=self._timeout_s
+            )
             return described
 
         described = self._run("a description", collection, describe)
         if described is None:
             return None
-        text = described.get("description") or dict(described.get("properties") or {}).get(_PROPERTY, "")
+        text = described.get("description") or dict(described.get("properties") or {}).get(
+            _PROPERTY, ""
+        )
         found = Layout.parse(text, collection)
         if found is None:
             raise foreign_collection(collection, f"Milvus at {self.address}", "milvus")
@@ -533,7 +618,12 @@ class MilvusConnection:
         def load(client: Any) -> None:
             if not client.list_indexes(collection, field_name=VECTOR):
                 params = client.prepare_index_params()
-                params.add_index(VECTOR, index_type=index.type, metric_type=metric.upper(), params=dict(index.params))
+                params.add_index(
+                    VECTOR,
+                    index_type=index.type,
+                    metric_type=metric.upper(),
+                    params=dict(index.params),
+                )
                 client.create_index(collection, params, timeout=self._timeout_s)
             client.load_collection(collection, timeout=self._timeout_s)
 
@@ -547,19 +637,32 @@ class MilvusConnection:
                     try:
                         first.create_database(self._db_name, timeout=self._timeout_s)
                     except _pymilvus().MilvusException:
-                        if self._db_name not in first.list_databases(timeout=self._timeout_s):  # nobody else made it
+                        # nobody else made it
+                        if self._db_name not in first.list_databases(timeout=self._timeout_s):
                             raise
         return client(self.address, db_name=self._db_name, dedicated=True, **self._kwargs)
 
-    def call(self, what: str, method: str, collection: str, *args: Any, writes: bool = False, **options: Any) -> Any:
-        """Call an idempotent method of the client on a collection, with retries until the timeout."""
+    def call(
+        self,
+        what: str,
+        method: str,
+        collection: str,
+        *args: Any,
+        writes: bool = False,
+        **options: Any,
+    ) -> Any:
+        """Call an idempotent method of the client on a collection, with retries until the
+        timeout.
+        """
 
         def call(client: Any) -> Any:
             return getattr(client, method)(collection, *args, timeout=self._timeout_s, **options)
 
         return self._run(what, collection, call, writes=writes)
 
-    def _run(self, what: str, collection: str, request: Callable[[Any], T], *, writes: bool = False) -> T:
+    def _run(
+        self, what: str, collection: str, request: Callable[[Any], T], *, writes: bool = False
+    ) -> T:
         """Run an idempotent request, with retries until the timeout while Milvus cannot be reached.
 
         pymilvus retries some requests itself, but not while a server is starting.
@@ -581,7 +684,9 @@ class MilvusConnection:
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     @contextmanager
-    def _translate_errors(self, what: str, collection: str = "", *, is_opening: bool = False) -> Iterator[None]:
+    def _translate_errors(
+        self, what: str, collection: str = "", *, is_opening: bool = False
+    ) -> Iterator[None]:
         """Turn the errors of pymilvus and of the libraries below it into ours."""
         errors = (_pymilvus().MilvusException, _grpc().RpcError, ValueError, RuntimeError, OSError)
         try:
@@ -592,7 +697,9 @@ class MilvusConnection:
     def no_collection(self, collection: str) -> StoreError:
         """The error for a collection that does not exist; a file may have lost it."""
         msg = f"Milvus at {self.address} has no collection {collection!r}. Create it first."
-        return (StoreError if self.path is None else StoreDamagedError)(msg, store="milvus", collection=collection)
+        return (StoreError if self.path is None else StoreDamagedError)(
+            msg, store="milvus", collection=collection
+        )
 
     def _error(self, what: str, collection: str, exc: Exception, *, is_opening: bool) -> StoreError:
         code = getattr(exc, "code", None)
@@ -606,12 +713,19 @@ class MilvusConnection:
         lost = (_UNREACHED, kinds.UNAVAILABLE, kinds.DEADLINE_EXCEEDED, kinds.CANCELLED)
         if not is_opening and code not in lost and not any(text in cause for text in _TRANSIENT):
             error = StoreDamagedError if self.path is not None and is_damage(cause) else StoreError
-            return error(f"Milvus at {self.address} refused {what}: {cause}", store="milvus", collection=collection)
+            return error(
+                f"Milvus at {self.address} refused {what}: {cause}",
+                store="milvus",
+                collection=collection,
+            )
         advice = (
-            "Start Milvus there, or give the path of a file that ends in '.db' as the uri, for Milvus Lite."
+            "Start Milvus there, or give the path of a file that ends in '.db' as the uri, for"
+            " Milvus Lite."
             if self.path is None
-            else "Only one program can have such a file open; its folder must be there. If neither is the cause, the "
-            "file is damaged: move it away, and the next sync rebuilds it."
+            else (
+                "Only one program can have such a file open; its folder must be there. If neither"
+                " is the cause, the file is damaged: move it away, and the next sync rebuilds it."
+            )
         )
         tried = "Cannot connect to" if is_opening else f"Cannot reach, for {what},"
         msg = f"{tried} Milvus at {self.address} (timeout {self._timeout_s:g} s): {cause} {advice}"
@@ -629,16 +743,20 @@ def _parse_uri(uri: str | os.PathLike[str]) -> tuple[Path | None, str]:
         path = Path(os.path.realpath(Path(text).expanduser()))
         return path, str(path)
     msg = (
-        "uri must be the address of a Milvus server, such as 'localhost:19530', or the path of a file that ends in "
-        f"'.db'; got {uri!r}."
+        "uri must be the address of a Milvus server, such as 'localhost:19530', or the path of a"
+        f" file that ends in '.db'; got {uri!r}."
     )
     raise ConfigError(msg)
 
 
 def _pymilvus_schema(layout: Layout) -> Any:
-    """The schema of a collection for pymilvus; the layout is stored in its description and in a property."""
+    """The schema of a collection for pymilvus; the layout is stored in its description and in a
+    property.
+    """
     kinds = _pymilvus().DataType
-    schema = _pymilvus().MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=layout.text)
+    schema = _pymilvus().MilvusClient.create_schema(
+        auto_id=False, enable_dynamic_field=False, description=layout.text
+    )
     schema.add_field(KEY, kinds.VARCHAR, is_primary=True, max_length=MAX_BYTES)
     if layout.schema.is_sparse:
         schema.add_field(VECTOR, kinds.SPARSE_FLOAT_VECTOR)
@@ -697,7 +815,9 @@ class _Collection:
         return window_of(self.schema)
 
     def count(self) -> int:
-        [found] = self.connection.call("a count", "query", self.name, "", output_fields=["count(*)"], **_STRONG)
+        [found] = self.connection.call(
+            "a count", "query", self.name, "", output_fields=["count(*)"], **_STRONG
+        )
         return int(found["count(*)"])
 
     def upsert(self, rows: Sequence[VectorRow]) -> None:
@@ -707,13 +827,16 @@ class _Collection:
         for batch in batches(encoded, len(encoded), _UPSERT_BYTES, row_bytes):
             self.connection.call("rows", "upsert", self.name, batch, writes=True)
         if self.connection.path is not None:
-            # Milvus Lite 2.5 stamps rows and reads by the millisecond and a counter of each of them: within one
-            # millisecond a read may not see what was just written, and a deletion may not delete it.
+            # Milvus Lite 2.5 stamps rows and reads by the millisecond and a counter of each of
+            # them: within one millisecond a read may not see what was just written, and a deletion
+            # may not delete it.
             time.sleep(0.001)
 
     def delete(self, keys: Sequence[str]) -> None:
         for some in batches(keys, _KEYS_PER_CALL):
-            self.connection.call("a deletion", "delete", self.name, filter=key_in(some), writes=True)
+            self.connection.call(
+                "a deletion", "delete", self.name, filter=key_in(some), writes=True
+            )
 
     def get(self, keys: Sequence[str]) -> list[VectorRow]:
         found: dict[str, VectorRow] = {}
@@ -752,12 +875,15 @@ class _Collection:
 
         @functools.cache
         def aside() -> list[VectorRow]:
-            return [row for page in self._read(all_of(expression, IS_UNRANKABLE), rest) for row in page]
+            return [
+                row for page in self._read(all_of(expression, IS_UNRANKABLE), rest) for row in page
+            ]
 
         def rank(number: int, query: Embedding) -> Ranking:
             def fetch(depth: int) -> list[Candidate]:
                 return [
-                    Candidate(decode_row(values, self.schema), raw_score) for values, raw_score in hits(number, depth)
+                    Candidate(decode_row(values, self.schema), raw_score)
+                    for values, raw_score in hits(number, depth)
                 ]
 
             if hits.queries[number] is None:
@@ -766,7 +892,8 @@ class _Collection:
                 ranking = exact_ranking(query, topk, self.schema, fetch, rest=rest)
             except _TooDeepError:
                 return self._rank_all(query, topk, expression, rest)
-            # Of dense rows only those of length 0 are aside, under the cosine, by which they score 0.
+            # Of dense rows only those of length 0 are aside, under the cosine, by which they score
+            # 0.
             if not self.schema.is_sparse and (
                 self.schema.metric != "cosine" or (len(ranking) == topk and ranking[-1][1] > 0)
             ):
@@ -775,7 +902,9 @@ class _Collection:
 
         return [rank(number, query) for number, query in enumerate(vectors)]
 
-    def search_natively(self, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:
+    def search_natively(
+        self, vectors: Embeddings, topk: int, filter: Filter | None
+    ) -> list[Ranking]:
         """See `NativeVectors.search_natively`."""
         check_queries(self.schema, vectors, topk)
         expression, rest = split_filter(filter, self.schema.fields)
@@ -785,9 +914,11 @@ class _Collection:
         def rank(number: int) -> Ranking:
             def fetch(depth: int) -> list[Match]:
                 return [
-                    (decode_text(values[KEY]), raw_score)
-                    if rest is None or matches(rest, decode_fields(values, self.schema.fields))
-                    else None
+                    (
+                        (decode_text(values[KEY]), raw_score)
+                        if rest is None or matches(rest, decode_fields(values, self.schema.fields))
+                        else None
+                    )
                     for values, raw_score in hits(number, depth)
                 ]
 
@@ -798,7 +929,9 @@ class _Collection:
     def nearest(
         self, queries: Sequence[Embedding], depth: int, expression: str, columns: Sequence[str]
     ) -> list[list[Hit]]:
-        """The nearest rows to some queries as Milvus ranks them, of those for which an expression holds."""
+        """The nearest rows to some queries as Milvus ranks them, of those for which an expression
+        holds.
+        """
         found: list[list[Hit]] = []
         sign = -1.0 if self.schema.metric == "l2" else 1.0
         for some in batches(queries, max(1, self.window // depth)):
@@ -810,23 +943,31 @@ class _Collection:
                 filter=all_of(expression, IS_RANKED),
                 limit=depth,
                 output_fields=list(columns),
-                search_params={"metric_type": self.schema.metric.upper(), "params": self.index.params_for(depth)},
+                search_params={
+                    "metric_type": self.schema.metric.upper(),
+                    "params": self.index.params_for(depth),
+                },
                 anns_field=VECTOR,
                 **_STRONG,
             )
             found += [
-                [({**hit["entity"], KEY: hit.id}, sign * float(hit["distance"])) for hit in hits] for hits in answer
+                [({**hit["entity"], KEY: hit.id}, sign * float(hit["distance"])) for hit in hits]
+                for hits in answer
             ]
         return found
 
-    def _rank_all(self, query: Embedding, topk: int, expression: str, rest: Filter | None) -> Ranking:
+    def _rank_all(
+        self, query: Embedding, topk: int, expression: str, rest: Filter | None
+    ) -> Ranking:
         """The best of all rows that meet both parts of a filter."""
         best: Ranking = []
         for rows in self._read(expression, rest):
             best = self._merge(best, query, topk, rows)
         return best
 
-    def _merge(self, ranking: Ranking, query: Embedding, topk: int, rows: Sequence[VectorRow]) -> Ranking:
+    def _merge(
+        self, ranking: Ranking, query: Embedding, topk: int, rows: Sequence[VectorRow]
+    ) -> Ranking:
         """The best of a ranking and of other rows."""
         ranked = ranking + rank_rows(query, topk, self.schema, rows)
         return sorted(ranked, key=lambda pair: (-pair[1], pair[0]))[:topk]
@@ -840,29 +981,46 @@ class _Collection:
     def _pages(
         self, expression: str, columns: Sequence[str], *, after: str = "", limit: int | None = None
     ) -> Iterator[list[dict[str, Any]]]:
-        """Rows in the order of their keys, in answers that are not too long; at most ``limit`` in all."""
+        """Rows in the order of their keys, in answers that are not too long; at most ``limit`` in
+        all.
+        """
         while limit is None or limit > 0:
             size = self.window if limit is None else min(limit, self.window)
-            page = self._rows(all_of(key_after(after) if after else ALWAYS, expression), columns, size)
+            page = self._rows(
+                all_of(key_after(after) if after else ALWAYS, expression), columns, size
+            )
             if not page:  # a page may be short though there is more behind it
                 return
             yield page
             after = decode_text(page[-1][KEY])
             limit = None if limit is None else limit - len(page)
 
-    def _rows(self, expression: str, columns: Sequence[str], limit: int | None = None) -> list[dict[str, Any]]:
-        """The first rows, by key, for which an expression holds; ``key`` is always among the columns.
+    def _rows(
+        self, expression: str, columns: Sequence[str], limit: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The first rows, by key, for which an expression holds; ``key`` is always among the
+        columns.
 
-        Without a limit all of them, in no order: for expressions that name keys, which Milvus looks up.
+        Without a limit all of them, in no order: for expressions that name keys, which Milvus looks
+        up.
         """
         # Milvus Lite 2.5 fails to read sparse vectors from a collection that never had a row.
-        is_at_risk = self.schema.is_sparse and VECTOR in columns and self.connection.path is not None
+        is_at_risk = (
+            self.schema.is_sparse and VECTOR in columns and self.connection.path is not None
+        )
         if is_at_risk and not self._rows(expression, (KEY,), 1):
             return []
-        # As an iterator: else Milvus Lite 3 cuts rows off in the order in which they were written. So it sorts all.
+        # As an iterator: else Milvus Lite 3 cuts rows off in the order in which they were written.
+        # So it sorts all.
         page: dict[str, Any] = {} if limit is None else {"limit": limit, "iterator": "True"}
         found = self.connection.call(
-            "a query", "query", self.name, expression, output_fields=list(columns), **_STRONG, **page
+            "a query",
+            "query",
+            self.name,
+            expression,
+            output_fields=list(columns),
+            **_STRONG,
+            **page,
         )
         return [dict(row) for row in found]
 
@@ -879,8 +1037,11 @@ class _Hits:
         columns: Of the rows.
     """
 
-    def __init__(self, collection: _Collection, vectors: Embeddings, expression: str, columns: Sequence[str]) -> None:
-        self.queries = [milvus_query(vector, collection.schema) for vector in vectors]  # None: Milvus cannot rank rows
+    def __init__(
+        self, collection: _Collection, vectors: Embeddings, expression: str, columns: Sequence[str]
+    ) -> None:
+        # None: Milvus cannot rank rows
+        self.queries = [milvus_query(vector, collection.schema) for vector in vectors]
         self._collection = collection
         self._expression = expression
         self._columns = columns
@@ -896,8 +1057,12 @@ class _Hits:
         return found[number] if depth == first else self._fetch([number], depth)[number]
 
     def _fetch(self, numbers: Iterable[int], depth: int) -> dict[int, list[Hit]]:
-        queries = {number: query for number in numbers if (query := self.queries[number]) is not None}
-        found = self._collection.nearest([*queries.values()], depth, self._expression, self._columns)
+        queries = {
+            number: query for number in numbers if (query := self.queries[number]) is not None
+        }
+        found = self._collection.nearest(
+            [*queries.values()], depth, self._expression, self._columns
+        )
         return dict(zip(queries, found, strict=True))
 
 

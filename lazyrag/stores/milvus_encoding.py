@@ -51,7 +51,9 @@ _FLOATS = (DataType.FLOAT, DataType.DOUBLE)
 
 
 def _code(byte: int) -> str:
-    """The code of a byte: itself, or two characters. Codes are ordered, and none is a prefix of another."""
+    """The code of a byte: itself, or two characters. Codes are ordered, and none is a prefix of
+    another.
+    """
     if chr(byte) in "0123456789abcdefghijklmnopqrstuvw":
         return chr(byte)
     if byte < ord("0"):
@@ -89,7 +91,8 @@ def decode_text(encoded: str) -> str:
 
 
 def encode_field(field: DocField, value: FieldValue) -> str:
-    """Encode a field's value: "" for a missing one; equal values give equal texts, in the order of values.
+    """Encode a field's value: "" for a missing one; equal values give equal texts, in the order of
+    values.
 
     Example:
         >>> encode_field(DocField(DataType.INT32), -1) < encode_field(DocField(DataType.INT32), 1)
@@ -111,14 +114,17 @@ def _encode_scalar(data_type: DataType, value: Scalar) -> str:
     if data_type in _INTEGERS:
         return _encode_integer(int(value))
     if data_type in _FLOATS:
-        # The bits of positive numbers ascend with them, those of negative ones descend; adding 0.0 turns -0.0 into 0.0.
+        # The bits of positive numbers ascend with them, those of negative ones descend; adding 0.0
+        # turns -0.0 into 0.0.
         [bits] = struct.unpack(">Q", struct.pack(">d", float(value) + 0.0))
         return f"{bits ^ _ALL_BITS if bits & _SIGN else bits | _SIGN:016x}"
     return "s" + encode_text(str(value))
 
 
 def _encode_integer(value: int) -> str:
-    """A letter for the sign and the number of digits, and hexadecimal digits, which count down below 0."""
+    """A letter for the sign and the number of digits, and hexadecimal digits, which count down
+    below 0.
+    """
     digits = f"{abs(value):x}"
     size = len(digits)
     if value >= 0:
@@ -134,7 +140,11 @@ def is_decodable(field: DocField, value: FieldValue, text: str) -> bool:
         value: Not None.
         text: From `encode_field`.
     """
-    return value == () if field.data_type is DataType.ARRAY else has_type(field, value) and len(text) < CUT
+    return (
+        value == ()
+        if field.data_type is DataType.ARRAY
+        else has_type(field, value) and len(text) < CUT
+    )
 
 
 def decode_field(field: DocField, text: str) -> FieldValue:
@@ -165,7 +175,8 @@ KEY, VECTOR, ROW = "key", "vector", "row"
 MAX_BYTES = 65_535
 """Length of a text in Milvus."""
 MAX_COLUMNS = 48
-"""Fields with a column of their own, of the 64 columns that Milvus allows; conditions on others are evaluated here."""
+"""Fields with a column of their own, of the 64 columns that Milvus allows; conditions on others are
+evaluated here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +221,9 @@ class Layout:
         try:
             values = json.loads(text)["lazyrag"]
             version = values.get("layout", 1)
-            schema = VectorSchema(values["dimension"], values["metric"], read_schema(json.dumps(values["fields"])))
+            schema = VectorSchema(
+                values["dimension"], values["metric"], read_schema(json.dumps(values["fields"]))
+            )
             found = cls(schema, values["index_type"], values["index_params"])
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
@@ -241,7 +254,8 @@ def row_columns(fields: Schema) -> tuple[str, ...]:
 _RANKED, _ASIDE = "0", "1"  # first character of a row's own column
 
 
-_SMALLEST, _LARGEST = 2.0**-60, 2.0**60  # squares and products of such numbers are normal float32 numbers
+# squares and products of such numbers are normal float32 numbers
+_SMALLEST, _LARGEST = 2.0**-60, 2.0**60
 _MAX_SPARSE = 2**32 - 2  # the largest dimension of a sparse vector in Milvus
 _STAND_IN: SparseVector = {0: 1.0}  # Milvus Lite refuses empty vectors and weights below 0
 _WINDOW = 16_384  # rows of one answer: Milvus's own limit
@@ -253,14 +267,18 @@ _TYPICAL_ROW = 1024
 def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[str, Any]]:
     """Encode rows, whose vectors have the kind and the dimension of the schema.
 
-    Vectors that Milvus cannot rank as we do are stored in the row's own column, aside from the index.
+    Vectors that Milvus cannot rank as we do are stored in the row's own column, aside from the
+    index.
 
     Raises:
         StoreError: If a key or fields are longer than Milvus's texts.
         UnsupportedError: If a vector is so long or short that float32 numbers cannot rank it.
     """
-    columns = [(name, column, schema.fields[name]) for name, column in columns_of(schema.fields).items()]
-    encoded: dict[int, tuple[dict[str, str], Fields]] = {}  # the rows of one file share their fields
+    columns = [
+        (name, column, schema.fields[name]) for name, column in columns_of(schema.fields).items()
+    ]
+    # the rows of one file share their fields
+    encoded: dict[int, tuple[dict[str, str], Fields]] = {}
     found = []
     for row, is_unrankable in zip(rows, _are_unrankable(rows, schema), strict=True):
         shared = encoded.get(id(row.fields))
@@ -276,15 +294,18 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[st
         for what, text in (("a key", key), ("fields", rest)):
             if 4 * len(text) > MAX_BYTES and (size := len(text.encode())) > MAX_BYTES:
                 msg = (
-                    f"Row {row.key[:80]!r} has {what} of {size} bytes as Milvus stores them; it takes at most "
-                    f"{MAX_BYTES}. Shorten what the fields hold, or keep the vectors in another store."
+                    f"Row {row.key[:80]!r} has {what} of {size} bytes as Milvus stores them; it"
+                    f" takes at most {MAX_BYTES}. Shorten what the fields hold, or keep the vectors"
+                    " in another store."
                 )
                 raise StoreError(msg, store="milvus")
         found.append({KEY: key, VECTOR: vector, ROW: rest, **texts})
     return found
 
 
-def _encode_fields(fields: Fields, columns: Sequence[tuple[str, str, DocField]]) -> tuple[dict[str, str], Fields]:
+def _encode_fields(
+    fields: Fields, columns: Sequence[tuple[str, str, DocField]]
+) -> tuple[dict[str, str], Fields]:
     """The columns of fields, and the fields that cannot be decoded from them."""
     texts, others, seen = dict[str, str](), dict[str, FieldValue](), 0
     for name, column, doc_field in columns:
@@ -360,13 +381,17 @@ def window_of(schema: VectorSchema) -> int:
 
 
 def milvus_query(query: Embedding, schema: VectorSchema) -> Embedding | None:
-    """The vector to search for, by which Milvus ranks all rows that are not aside as we do. None if there is none."""
+    """The vector to search for, by which Milvus ranks all rows that are not aside as we do. None if
+    there is none.
+    """
     if isinstance(query, dict):
         # Rows with other dimensions are aside.
         representable = {at: weight for at, weight in query.items() if at <= _MAX_SPARSE}
         return representable if all(map(_is_in_range, representable.values())) else None
     length = math.sqrt(float(np.square(query, dtype=np.float64).sum()))
-    return query if _is_in_range(length) or (schema.metric != "cosine" and not query.any()) else None
+    return (
+        query if _is_in_range(length) or (schema.metric != "cosine" and not query.any()) else None
+    )
 
 
 def _are_unrankable(rows: Sequence[VectorRow], schema: VectorSchema) -> list[bool]:
@@ -378,8 +403,9 @@ def _are_unrankable(rows: Sequence[VectorRow], schema: VectorSchema) -> list[boo
     for row, length in zip(rows, lengths, strict=True):
         if length and not _is_in_range(length):
             msg = (
-                f"Row {row.key[:80]!r} has a vector of length {length:g}; Milvus computes with float32 numbers, which "
-                "rank lengths from 2**-60 to 2**60 (and 0). Scale the vectors, or keep them in the map store."
+                f"Row {row.key[:80]!r} has a vector of length {length:g}; Milvus computes with"
+                " float32 numbers, which rank lengths from 2**-60 to 2**60 (and 0). Scale the"
+                " vectors, or keep them in the map store."
             )
             raise UnsupportedError(msg, store="milvus")
     # Milvus 2.3 never finds a vector of length 0 by the cosine, which is not a number there.
@@ -409,8 +435,8 @@ _MAX_VALUES = 10_000  # in one list: longer ones make messages too long
 class Expression:
     """A condition in Milvus's language, and its negation.
 
-    Milvus Lite 2.5 cannot negate every expression; both are written side by side, and no expression begins with
-    ``not``.
+    Milvus Lite 2.5 cannot negate every expression; both are written side by side, and no expression
+    begins with ``not``.
 
     Args:
         text: The condition.
@@ -437,7 +463,10 @@ def literal(text: str) -> str:
     """
     if not text or (text.isascii() and text.replace(".", "").isalnum()):
         return f'"{text}"'
-    msg = f"{text!r:.80} cannot be part of an expression of Milvus: it must be encoded before. This is a bug."
+    msg = (
+        f"{text!r:.80} cannot be part of an expression of Milvus: it must be encoded before. This"
+        " is a bug."
+    )
     raise StoreError(msg, store="milvus")
 
 
@@ -473,7 +502,8 @@ def all_of(*texts: str) -> str:
 
 
 def split_filter(filter: Filter | None, fields: Schema) -> tuple[str, Filter | None]:
-    """Split a bound filter into an expression for Milvus, "" for none, and the rest, which is evaluated here.
+    """Split a bound filter into an expression for Milvus, "" for none, and the rest, which is
+    evaluated here.
 
     Example:
         >>> split_filter(Condition("year", "exists"), {"year": DocField(DataType.INT32)})
@@ -486,9 +516,9 @@ def split_filter(filter: Filter | None, fields: Schema) -> tuple[str, Filter | N
 class MilvusDialect:
     """Milvus's filter language as a `lazyrag.stores.protocol.Dialect`.
 
-    A column holds the first `CUT` characters of a field's text. A literal that is shorter compares with the cut text as
-    with the complete one: they differ, if at all, within its length or right behind it. Longer literals, substrings and
-    elements of arrays are not supported.
+    A column holds the first `CUT` characters of a field's text. A literal that is shorter compares
+    with the cut text as with the complete one: they differ, if at all, within its length or right
+    behind it. Longer literals, substrings and elements of arrays are not supported.
 
     Args:
         fields: Of the collection.
@@ -520,14 +550,16 @@ class MilvusDialect:
         sign, inverse = _OPERATORS[op]
         if op in ("lt", "le"):  # the "" of a missing value comes before all others
             return Expression(
-                f'{column} {sign} {text} and {column} != ""', f'{column} {inverse} {text} or {column} == ""'
+                f'{column} {sign} {text} and {column} != ""',
+                f'{column} {inverse} {text} or {column} == ""',
             )
         return Expression(f"{column} {sign} {text}", f"{column} {inverse} {text}")
 
     def all_of(self, parts: Sequence[Expression]) -> Expression:
         """See `Dialect.all_of`."""
         return Expression(
-            _join(" and ", [part.text for part in parts]), _join(" or ", [part.negation for part in parts])
+            _join(" and ", [part.text for part in parts]),
+            _join(" or ", [part.negation for part in parts]),
         )
 
     def any_of(self, parts: Sequence[Expression]) -> Expression:

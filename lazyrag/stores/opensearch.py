@@ -16,7 +16,16 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter, matches
-from lazyrag.data.segment import EMPTY, Location, ReadOnly, Segment, content_text, digest, key_build, key_uid
+from lazyrag.data.segment import (
+    EMPTY,
+    Location,
+    ReadOnly,
+    Segment,
+    content_text,
+    digest,
+    key_build,
+    key_uid,
+)
 from lazyrag.errors import (
     ConfigError,
     SchemaMismatchError,
@@ -42,7 +51,14 @@ from lazyrag.stores.protocol import (
 )
 from lazyrag.text.analyzers import analysers, term_function
 from lazyrag.types import Fields, FieldValue, Ranking, Scalar
-from lazyrag.validation import is_list_of, require, validate_choice, validate_integer, validate_mapping, validate_texts
+from lazyrag.validation import (
+    is_list_of,
+    require,
+    validate_choice,
+    validate_integer,
+    validate_mapping,
+    validate_texts,
+)
 
 T = TypeVar("T")
 
@@ -64,17 +80,20 @@ Action: TypeAlias = "tuple[str, str]"
 class OpenSearchSegmentStore:
     """Segment store on an OpenSearch cluster, with an index for each collection.
 
-    `upsert` and `delete` return after a refresh: every other program sees the change. Beside the complete rows an index
-    has the fields for filters and, for ``index="native"``, the terms of our analysers.
+    `upsert` and `delete` return after a refresh: every other program sees the change. Beside the
+    complete rows an index has the fields for filters and, for ``index="native"``, the terms of our
+    analysers.
 
     Args:
-        uris: Address of a node, or several: ``"localhost:9200"``, ``["https://a:9200", "https://b:9200"]``.
-        client_kwargs: Arguments of opensearch-py's client (``use_ssl``, ``ca_certs``, ``timeout`` ...), and ``user``
-            with ``password``; ``max_retries`` is how often a request is retried after a transient failure.
-        index_kwargs: For new indexes: ``settings`` and ``mappings`` as OpenSearch takes them, the latter
-            beside our own properties (``key``, ``segment``, ``present``, ``field``, ``whole``, ``terms``);
-            ``analysers``, the names of those whose terms are indexed (``["en", "zh"]``; [] makes upserting
-            faster and disables ``index="native"``).
+        uris: Address of a node, or several: ``"localhost:9200"``,
+            ``["https://a:9200", "https://b:9200"]``.
+        client_kwargs: Arguments of opensearch-py's client (``use_ssl``, ``ca_certs``, ``timeout``
+            ...), and ``user`` with ``password``; ``max_retries`` is how often a
+            request is retried after a transient failure.
+        index_kwargs: For new indexes: ``settings`` and ``mappings`` as OpenSearch takes them, the
+            latter beside our own properties (``key``, ``segment``, ``present``, ``field``,
+            ``whole``, ``terms``); ``analysers``, the names of those whose terms are indexed
+            (``["en", "zh"]``; [] makes upserting faster and disables ``index="native"``).
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -139,17 +158,23 @@ class OpenSearchSegmentStore:
         """See `SegmentStore.create`.
 
         Raises:
-            SchemaMismatchError: Also if the index lacks the terms of an analyser, or was not made by this store.
+            SchemaMismatchError: Also if the index lacks the terms of an analyser, or was not made
+                by this store.
         """
         wanted = Shape(schema, self._analysers)
         shape = self._read_shape(collection)
         if shape is None:
-            body = wanted.body(self._settings, self._mappings) | {"aliases": {_alias(collection, wanted): {}}}
+            body = wanted.body(self._settings, self._mappings) | {
+                "aliases": {_alias(collection, wanted): {}}
+            }
             try:
-                self._run(collection, lambda client: client.indices.create(index=collection, body=body))
+                self._run(
+                    collection, lambda client: client.indices.create(index=collection, body=body)
+                )
                 shape = wanted
             except StoreError:
-                shape = self._read_shape(collection)  # another program may have created it meanwhile
+                # another program may have created it meanwhile
+                shape = self._read_shape(collection)
                 if shape is None:
                     raise
         _check_shape(collection, shape, wanted)
@@ -157,13 +182,17 @@ class OpenSearchSegmentStore:
 
     def collections(self, prefix: str) -> list[str]:
         """Names of the indexes that begin with a prefix, sorted."""
-        answer = self._opened().run(lambda client: client.indices.get_alias(index=f"{prefix}*", params=_IF_PRESENT))
+        answer = self._opened().run(
+            lambda client: client.indices.get_alias(index=f"{prefix}*", params=_IF_PRESENT)
+        )
         return sorted(answer)
 
     def drop(self, collection: str) -> None:
         """See `Store.drop`."""
         self._shapes.pop(collection, None)
-        self._run(collection, lambda client: client.indices.delete(index=collection, params=_IF_PRESENT))
+        self._run(
+            collection, lambda client: client.indices.delete(index=collection, params=_IF_PRESENT)
+        )
 
     def count(self, collection: str) -> int:
         """See `Store.count`."""
@@ -180,14 +209,19 @@ class OpenSearchSegmentStore:
         shape = self._shape(collection)
         encode = segment_encoder(shape)
         last = {row.key: row for row in rows}  # the last row of a repeated key counts
-        self._write(collection, shape, (_index_action(key, encode(row)) for key, row in last.items()))
+        self._write(
+            collection, shape, (_index_action(key, encode(row)) for key, row in last.items())
+        )
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
         found: dict[str, Segment] = {}
         for some in batches(dict.fromkeys(keys), _PAGE):
             # Complete documents: leaving a part out takes OpenSearch longer than sending it.
-            answer = self._run(collection, lambda client: client.mget(index=collection, body={"ids": some}))  # noqa: B023
+            answer = self._run(
+                collection,
+                lambda client: client.mget(index=collection, body={"ids": some}),  # noqa: B023
+            )
             for document in answer["docs"]:
                 if "error" in document:
                     raise _row_error(collection, document["_id"], document["error"])
@@ -200,11 +234,14 @@ class OpenSearchSegmentStore:
         hits = self._hits(collection, {}, after, min(_PAGE, limit))
         return [decode_segment(hit["_source"]) for hit in islice(hits, limit)]
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
         """See `SegmentStore.delete`.
 
-        A row that another program changes between the search and the deletion is checked again. Where a request is
-        retried after a broken connection, rows that the first try has deleted are not counted.
+        A row that another program changes between the search and the deletion is checked again.
+        Where a request is retried after a broken connection, rows that the first try has deleted
+        are not counted.
         """
         check_deletion(keys, filter)
         shape = self._shape(collection)
@@ -218,22 +255,29 @@ class OpenSearchSegmentStore:
             if not conflicts:
                 return total
         msg = (
-            f"{conflicts} rows of collection {collection!r} were changed by others in each of {_PASSES} attempts to "
-            "delete them. Let one program write at a time."
+            f"{conflicts} rows of collection {collection!r} were changed by others in each of"
+            f" {_PASSES} attempts to delete them. Let one program write at a time."
         )
         raise StoreError(msg, store=_STORE, collection=collection)
 
     def search_text(
-        self, collection: str, analyser: str, terms: Sequence[str], topk: int, filter: Filter | None = None
+        self,
+        collection: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filter: Filter | None = None,
     ) -> Ranking:
-        """See `NativeText.search_text`. Its statistics are those of all shards, with deleted rows until a merge."""
+        """See `NativeText.search_text`. Its statistics are those of all shards, with deleted rows
+        until a merge.
+        """
         topk = validate_integer("topk", topk, 1)
         shape = self._shape(collection)
         if analyser not in shape.analysers:
             msg = (
-                f"Collection {collection!r} indexes no terms of the analyser {analyser!r}. "
-                f"{known_names(analyser, shape.analysers)} Name it in index_kwargs['analysers'] and build the group "
-                "anew, or use index='default'."
+                f"Collection {collection!r} indexes no terms of the analyser {analyser!r}."
+                f" {known_names(analyser, shape.analysers)} Name it in index_kwargs['analysers']"
+                " and build the group anew, or use index='default'."
             )
             raise UnsupportedError(msg, store=_STORE, collection=collection)
         if not terms:
@@ -241,7 +285,9 @@ class OpenSearchSegmentStore:
         wanted = push_down(filter, FilterDialect(shape.schema))
         query: Query = {"must": [{"match": {f"{_TERMS}.{analyser}": {"query": join_terms(terms)}}}]}
         body = {
-            "query": {"bool": query | ({} if wanted.native is None else {"filter": [wanted.native]})},
+            "query": {
+                "bool": query | ({} if wanted.native is None else {"filter": [wanted.native]})
+            },
             "sort": [{"_score": "desc"}, {_KEY: "asc"}],
             "_source": wanted.rest is not None,
         }
@@ -252,7 +298,8 @@ class OpenSearchSegmentStore:
         """Run actions on different keys, and refresh the index.
 
         Returns:
-            The numbers of deleted rows, and of conflicts: rows that others have changed since they were read.
+            The numbers of deleted rows, and of conflicts: rows that others have changed since they
+            were read.
 
         Raises:
             StoreError: If an action fails; others of the call may have been run.
@@ -260,12 +307,15 @@ class OpenSearchSegmentStore:
         alias = _alias(collection, shape)
         deleted = conflicts = 0
         try:
-            for batch in batches(actions, _BULK_ROWS, _BULK_CHARACTERS, lambda action: len(action[1])):
+            for batch in batches(
+                actions, _BULK_ROWS, _BULK_CHARACTERS, lambda action: len(action[1])
+            ):
                 results = self._bulk(collection, alias, batch)
                 deleted += results.count("deleted")
                 conflicts += results.count("conflict")
             _raise_for_shards(
-                collection, self._run(collection, lambda client: client.indices.refresh(index=collection))
+                collection,
+                self._run(collection, lambda client: client.indices.refresh(index=collection)),
             )
         except StoreError:
             self._shapes.pop(collection, None)  # the index may be another one by now
@@ -277,11 +327,17 @@ class OpenSearchSegmentStore:
 
         The alias is required: else OpenSearch would create a missing index.
         """
-        retries, params = self._opened().retries, {"require_alias": "true", "filter_path": _BULK_RESULTS}
+        retries, params = (
+            self._opened().retries,
+            {"require_alias": "true", "filter_path": _BULK_RESULTS},
+        )
         results: list[str] = []
         for tries in range(retries + 1):
             body = "".join(lines for _, lines in actions)
-            answer = self._run(collection, lambda client: client.bulk(index=alias, body=body, params=params))  # noqa: B023
+            answer = self._run(
+                collection,
+                lambda client: client.bulk(index=alias, body=body, params=params),  # noqa: B023
+            )
             rejected = []
             for action, item in zip(actions, answer["items"], strict=True):
                 [result] = item.values()
@@ -308,18 +364,23 @@ class OpenSearchSegmentStore:
             "seq_no_primary_term": True,
         }
         for hit in _matching(self._hits(collection, body), wanted.rest):
-            yield _delete_action(hit["_id"], {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]})
+            yield _delete_action(
+                hit["_id"], {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+            )
 
     def _hits(
         self, collection: str, body: Mapping[str, Any], after: str = "", page: int = _PAGE
     ) -> Iterator[dict[str, Any]]:
-        """The hits of a search, in the order of keys or of the body's own; fetched lazily, page by page."""
+        """The hits of a search, in the order of keys or of the body's own; fetched lazily, page by
+        page.
+        """
         request = {"sort": [{_KEY: "asc"}], "size": page, "track_total_hits": False, **body}
         if after:
             request["search_after"] = [after]
         while page > 0:
             answer = self._run(
-                collection, lambda client: client.search(index=collection, body=request, params=_COMPLETE)
+                collection,
+                lambda client: client.search(index=collection, body=request, params=_COMPLETE),
             )
             _raise_for_shards(collection, answer)
             hits = answer["hits"]["hits"]
@@ -339,7 +400,10 @@ class OpenSearchSegmentStore:
 
     def _read_shape(self, collection: str) -> Shape | None:
         """The shape of a collection as the server has it; None if it does not exist."""
-        answer = self._run(collection, lambda client: client.indices.get_mapping(index=collection, params=_IF_PRESENT))
+        answer = self._run(
+            collection,
+            lambda client: client.indices.get_mapping(index=collection, params=_IF_PRESENT),
+        )
         for index in answer.values():
             shape = read_shape(index["mappings"], collection)
             if shape is None:
@@ -350,7 +414,12 @@ class OpenSearchSegmentStore:
     def _run(self, collection: str, request: Callable[[Any], T]) -> T:
         # Other names would be several indexes for OpenSearch, or none.
         is_name = isinstance(collection, str) and _NAME.fullmatch(collection) is not None
-        require(is_name, "Collection", collection, "a name of up to 60 characters of a-z, 0-9 and _, no _ first")
+        require(
+            is_name,
+            "Collection",
+            collection,
+            "a name of up to 60 characters of a-z, 0-9 and _, no _ first",
+        )
         return self._opened().run(request, collection=collection)
 
     def _opened(self) -> _Connection:
@@ -373,17 +442,30 @@ def parse_addresses(uris: Any) -> tuple[str, ...]:
     return tuple(uri if "://" in uri else f"http://{uri}" for uri in listed)
 
 
-def _parse_index_kwargs(index_kwargs: Any) -> tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]:
+def _parse_index_kwargs(
+    index_kwargs: Any,
+) -> tuple[tuple[str, ...], dict[str, Any], dict[str, Any]]:
     """The analysers, the settings and the additional mappings for new indexes."""
-    index_kwargs = validate_mapping("index_kwargs", index_kwargs, ("analysers", "mappings", "settings"))
-    mappings = dict(validate_mapping("index_kwargs['mappings']", index_kwargs.get("mappings") or {}))
-    properties = validate_mapping("index_kwargs['mappings']['properties']", mappings.get("properties") or {})
+    index_kwargs = validate_mapping(
+        "index_kwargs", index_kwargs, ("analysers", "mappings", "settings")
+    )
+    mappings = dict(
+        validate_mapping("index_kwargs['mappings']", index_kwargs.get("mappings") or {})
+    )
+    properties = validate_mapping(
+        "index_kwargs['mappings']['properties']", mappings.get("properties") or {}
+    )
     for name in (*mappings.get("_meta", {}), *properties):
         if name in _OWN_NAMES:
-            msg = f"index_kwargs['mappings'] has {name!r}, a name of the store's own. Choose another name."
+            msg = (
+                f"index_kwargs['mappings'] has {name!r}, a name of the store's own. Choose another"
+                " name."
+            )
             raise ConfigError(f"{msg} Declare fields for filters with Document(doc_fields=...).")
     settings = validate_mapping("index_kwargs['settings']", index_kwargs.get("settings") or {})
-    names = validate_texts("index_kwargs['analysers']", index_kwargs.get("analysers", _DEFAULT_ANALYSERS))
+    names = validate_texts(
+        "index_kwargs['analysers']", index_kwargs.get("analysers", _DEFAULT_ANALYSERS)
+    )
     for name in names:
         validate_choice("analyser in index_kwargs['analysers']", name, analysers)
     return tuple(sorted({*names})), dict(settings), mappings
@@ -391,19 +473,24 @@ def _parse_index_kwargs(index_kwargs: Any) -> tuple[tuple[str, ...], dict[str, A
 
 def _check_shape(collection: str, present: Shape, wanted: Shape) -> None:
     if schema_text(present.schema) != schema_text(wanted.schema):
-        msg = f"Collection {collection!r} has other fields than requested: {', '.join(sorted(present.schema))}."
+        msg = (
+            f"Collection {collection!r} has other fields than requested:"
+            f" {', '.join(sorted(present.schema))}."
+        )
         raise SchemaMismatchError(msg, store=_STORE, collection=collection)
     lacking = sorted({*wanted.analysers} - {*present.analysers})
     if lacking:
         msg = (
-            f"Collection {collection!r} indexes no terms of the analysers {', '.join(lacking)}, which "
-            "index_kwargs['analysers'] names. Leave them out, or build the group anew."
+            f"Collection {collection!r} indexes no terms of the analysers {', '.join(lacking)},"
+            " which index_kwargs['analysers'] names. Leave them out, or build the group anew."
         )
         raise SchemaMismatchError(msg, store=_STORE, collection=collection)
 
 
 def _alias(collection: str, shape: Shape) -> str:
-    """The alias for writing: no index has that name, and no index of another shape has that alias."""
+    """The alias for writing: no index has that name, and no index of another shape has that
+    alias.
+    """
     return f"{collection}.{digest([schema_text(shape.schema), *shape.analysers])}"
 
 
@@ -413,7 +500,9 @@ def _index_action(key: str, document: str) -> Action:
 
 
 def _delete_action(key: str, version: dict[str, int] | None = None) -> Action:
-    """Delete a row, if it is there; and only in that version (``if_seq_no`` and ``if_primary_term``), if given."""
+    """Delete a row, if it is there; and only in that version (``if_seq_no`` and
+    ``if_primary_term``), if given.
+    """
     return key, json.dumps({"delete": {"_id": key, **(version or {})}}) + "\n"
 
 
@@ -430,7 +519,8 @@ FIRST_PAUSE_S = 0.2  # before the second try, doubling
 _RETRIES = 5
 _TIMEOUT_S = 30.0
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror, TimeoutError)
-_CONNECTIONS = 16  # open ones; opensearch-py's 10 are fewer than the threads that a Document may have
+# open ones; opensearch-py's 10 are fewer than the threads that a Document may have
+_CONNECTIONS = 16
 _WHERE = "store_conf['segment_store']['kwargs']"
 
 
@@ -453,27 +543,37 @@ class _Connection:
             raise missing_package("The store 'opensearch'", exc, "opensearch") from exc
         self._library: Any = opensearchpy
         options = {"timeout": _TIMEOUT_S, "pool_maxsize": _CONNECTIONS, **client_kwargs}
-        self.retries = validate_integer("client_kwargs['max_retries']", options.pop("max_retries", _RETRIES), 0)
+        self.retries = validate_integer(
+            "client_kwargs['max_retries']", options.pop("max_retries", _RETRIES), 0
+        )
         self._timeout_s = options["timeout"]
         options = _with_credentials(options)
-        validate_mapping(f"{_WHERE}['client_kwargs']", options, _client_keywords(opensearchpy, options))
+        validate_mapping(
+            f"{_WHERE}['client_kwargs']", options, _client_keywords(opensearchpy, options)
+        )
         try:
             # Its own retries do not pause.
             self._client = self._library.OpenSearch(hosts=list(uris), max_retries=0, **options)
         except (self._library.ImproperlyConfigured, ValueError, TypeError, OSError) as exc:
-            msg = f"opensearch-py does not accept {_WHERE}: {sentence(exc)} Correct its uris and client_kwargs."
+            msg = (
+                f"opensearch-py does not accept {_WHERE}: {sentence(exc)} Correct its uris and"
+                " client_kwargs."
+            )
             raise ConfigError(msg) from exc
         self._nodes = len(uris)
-        self.name = ", ".join(dict.fromkeys(connection.host for connection in self._client.transport.seed_connections))
+        self.name = ", ".join(
+            dict.fromkeys(connection.host for connection in self._client.transport.seed_connections)
+        )
 
     def run(self, request: Callable[[Any], T], *, collection: str = "") -> T:
         """Run an idempotent request on the client, with retries.
 
-        It is retried after a transient status and a broken connection, and on another node where one is not reached;
-        not after a timeout: a slow server still has the request.
+        It is retried after a transient status and a broken connection, and on another node where
+        one is not reached; not after a timeout: a slow server still has the request.
 
         Raises:
-            StoreConnectionError: If the server is not reached, refuses the user, or does not answer in time.
+            StoreConnectionError: If the server is not reached, refuses the user, or does not answer
+                in time.
             StoreError: If it answers with an error.
         """
         library, tries = self._library, 0
@@ -481,7 +581,10 @@ class _Connection:
             try:
                 return request(self._client)
             except library.SerializationError as exc:
-                msg = f"The server at {self.name} is not OpenSearch: {sentence(exc)} Correct {_WHERE}['uris']."
+                msg = (
+                    f"The server at {self.name} is not OpenSearch: {sentence(exc)} Correct"
+                    f" {_WHERE}['uris']."
+                )
                 raise StoreConnectionError(msg, store=_STORE, collection=collection) from exc
             except library.TransportError as exc:
                 if tries == self.retries or not self._is_transient(exc, tries):
@@ -505,23 +608,25 @@ class _Connection:
         library = self._library
         if isinstance(fault, library.ConnectionTimeout):
             msg = (
-                f"OpenSearch at {self.name} did not answer within timeout={self._timeout_s} s. Check its load, or "
-                f"raise {_WHERE}['client_kwargs']['timeout']."
+                f"OpenSearch at {self.name} did not answer within timeout={self._timeout_s} s."
+                f" Check its load, or raise {_WHERE}['client_kwargs']['timeout']."
             )
         elif isinstance(fault, library.ConnectionError):
             msg = (
-                f"Cannot reach OpenSearch at {self.name}: {sentence(_first_cause(fault.info))} Start it, or correct "
-                f"{_WHERE}['uris']."
+                f"Cannot reach OpenSearch at {self.name}: {sentence(_first_cause(fault.info))}"
+                f" Start it, or correct {_WHERE}['uris']."
             )
         elif fault.status_code in (401, 403):
             msg = (
-                f"OpenSearch at {self.name} refuses this user ({fault.status_code}: {_reason(fault.info)}) Give 'user' "
-                f"and 'password' of one with the rights for it in {_WHERE}['client_kwargs']."
+                f"OpenSearch at {self.name} refuses this user ({fault.status_code}:"
+                f" {_reason(fault.info)}) Give 'user' and 'password' of one with the rights for it"
+                f" in {_WHERE}['client_kwargs']."
             )
         elif fault.status_code in TRANSIENT_STATUSES:
             msg = (
-                f"OpenSearch at {self.name} is overloaded or starting: it failed at {self.retries + 1} tries "
-                f"({fault.status_code}: {_reason(fault.info)}) Try again later."
+                f"OpenSearch at {self.name} is overloaded or starting: it failed at"
+                f" {self.retries + 1} tries ({fault.status_code}: {_reason(fault.info)}) Try again"
+                " later."
             )
         elif fault.status_code == 404 and fault.error == "index_not_found_exception":
             raise _no_collection(collection) from fault
@@ -532,14 +637,20 @@ class _Connection:
 
 
 def _no_collection(collection: str) -> StoreError:
-    return StoreError(f"There is no collection {collection!r}. Create it first.", store=_STORE, collection=collection)
+    return StoreError(
+        f"There is no collection {collection!r}. Create it first.",
+        store=_STORE,
+        collection=collection,
+    )
 
 
 def _row_error(collection: str, key: str, error: Mapping[str, Any]) -> StoreError:
     """The error for one row of a request of many."""
     if error.get("type") == "index_not_found_exception":
         return _no_collection(collection)
-    msg = f"OpenSearch refuses row {key!r} of collection {collection!r}: {_reason({'error': error})}"
+    msg = (
+        f"OpenSearch refuses row {key!r} of collection {collection!r}: {_reason({'error': error})}"
+    )
     return StoreError(msg, store=_STORE, collection=collection)
 
 
@@ -547,8 +658,13 @@ def _raise_for_shards(collection: str, answer: Mapping[str, Any]) -> None:
     """Raise a StoreError if a shard has failed: the answer is incomplete."""
     shards = answer["_shards"]
     if shards["failed"]:
-        reason = "; ".join(_reason(failure.get("reason")) for failure in shards.get("failures", ())[:1])
-        msg = f"{shards['failed']} of {shards['total']} shards of collection {collection!r} failed. {reason}"
+        reason = "; ".join(
+            _reason(failure.get("reason")) for failure in shards.get("failures", ())[:1]
+        )
+        msg = (
+            f"{shards['failed']} of {shards['total']} shards of collection {collection!r} failed."
+            f" {reason}"
+        )
         raise StoreError(msg.strip(), store=_STORE, collection=collection)
 
 
@@ -559,13 +675,18 @@ def _with_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
         return rest
     user, password = options.get("user"), options.get("password")
     if not isinstance(user, str) or not isinstance(password, str) or "http_auth" in options:
-        msg = f"{_WHERE}['client_kwargs'] takes 'user' and 'password', both of them texts, or 'http_auth' instead."
+        msg = (
+            f"{_WHERE}['client_kwargs'] takes 'user' and 'password', both of them texts, or"
+            " 'http_auth' instead."
+        )
         raise ConfigError(msg)
     return {**rest, "http_auth": (user, password)}
 
 
 def _client_keywords(library: Any, options: Mapping[str, Any]) -> set[str]:
-    """The keywords that opensearch-py uses; it ignores others, such as a misspelt ``verify_certs``."""
+    """The keywords that opensearch-py uses; it ignores others, such as a misspelt
+    ``verify_certs``.
+    """
     transport = options.get("transport_class", library.Transport)
     connection = options.get("connection_class", library.Urllib3HttpConnection)
     pool = options.get("connection_pool_class", library.ConnectionPool)
@@ -584,7 +705,9 @@ def _reason(info: Any) -> str:
 
 
 def _first_cause(fault: BaseException) -> BaseException:
-    """The first error of a chain: urllib3 wraps the operating system's in errors that name objects by their address."""
+    """The first error of a chain: urllib3 wraps the operating system's in errors that name objects
+    by their address.
+    """
     while (inner := fault.__cause__ or fault.__context__) is not None:
         fault = inner
     return fault
@@ -629,10 +752,21 @@ class Shape:
     analysers: tuple[str, ...]
 
     def body(self, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> dict[str, Any]:
-        """The request that creates the index: of settings the user's take precedence, of mappings ours."""
-        terms = {"type": "text", "analyzer": "whitespace", "index_options": "freqs", "similarity": _SIMILARITY}
+        """The request that creates the index: of settings the user's take precedence, of mappings
+        ours.
+        """
+        terms = {
+            "type": "text",
+            "analyzer": "whitespace",
+            "index_options": "freqs",
+            "similarity": _SIMILARITY,
+        }
         arrays = [name for name, field in self.schema.items() if field.element_type]
-        meta = {"layout": LAYOUT, "schema": schema_text(self.schema), "analysers": [*self.analysers]}
+        meta = {
+            "layout": LAYOUT,
+            "schema": schema_text(self.schema),
+            "analysers": [*self.analysers],
+        }
         mapping = {
             "dynamic": False,
             **mappings,
@@ -642,13 +776,17 @@ class Shape:
                 _KEY: {"type": "keyword"},
                 _SEGMENT: {"type": "keyword", "index": False, "doc_values": False},
                 _PRESENT: {"type": "keyword"},
-                _FIELD: _object({name: {"type": _index_type(field)} for name, field in self.schema.items()}),
+                _FIELD: _object(
+                    {name: {"type": _index_type(field)} for name, field in self.schema.items()}
+                ),
                 _WHOLE: _object({name: {"type": "keyword"} for name in arrays}),
                 _TERMS: _object(dict.fromkeys(self.analysers, terms)),
             },
         }
         similarity = {"type": "BM25", "k1": 1.5, "b": 0.75}  # as our own BM25
-        ours = {f"index.similarity.{_SIMILARITY}.{name}": value for name, value in similarity.items()}
+        ours = {
+            f"index.similarity.{_SIMILARITY}.{name}": value for name, value in similarity.items()
+        }
         return {"settings": {**ours, **settings}, "mappings": mapping}
 
 
@@ -686,7 +824,9 @@ def segment_encoder(shape: Shape) -> Callable[[Segment], str]:
         document = {_KEY: segment.key, _SEGMENT: _segment_text(segment, indexed[_FIELD]), **indexed}
         if term_functions:
             text = content_text(segment.content)
-            document[_TERMS] = {name: join_terms(terms_of(text)) for name, terms_of in term_functions.items()}
+            document[_TERMS] = {
+                name: join_terms(terms_of(text)) for name, terms_of in term_functions.items()
+            }
         return _DOCUMENT_ENCODER.encode(document)
 
     return encode
@@ -701,9 +841,9 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
         True
     """
     parts = json.loads(source[_SEGMENT])
-    group, document_id, path, parent, number, content, metadata, others, span, locations = parts + [None] * (
-        10 - len(parts)
-    )
+    group, document_id, path, parent, number, content, metadata, others, span, locations = parts + [
+        None
+    ] * (10 - len(parts))
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in {**source[_FIELD], **(others or {})}.items()
@@ -725,17 +865,26 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
 
 
 def _segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
-    """The rest of a segment, beside its key and its indexed fields, as JSON: a list without empty parts at its end.
+    """The rest of a segment, beside its key and its indexed fields, as JSON: a list without empty
+    parts at its end.
 
-    Its parts are group, document_id, path, parent, number, content, metadata, other fields, span and places.
+    Its parts are group, document_id, path, parent, number, content, metadata, other fields, span
+    and places.
 
     Raises:
         ConfigError: If the segment holds a value that JSON does not have.
     """
-    _, _, group, document_id, path, parent, number, content, metadata, fields, span, locations = segment
+    _, _, group, document_id, path, parent, number, content, metadata, fields, span, locations = (
+        segment
+    )
     parts: list[Any] = [group, document_id, path, parent, number, content]
     others = fields_beside_index(fields, indexed)
-    more: list[Any] = [metadata, others, span, [dataclasses.astuple(location) for location in locations]]
+    more: list[Any] = [
+        metadata,
+        others,
+        span,
+        [dataclasses.astuple(location) for location in locations],
+    ]
     while more and not more[-1]:
         more.pop()
     parts += [part or None for part in more]
@@ -748,14 +897,19 @@ def _segment_text(segment: Segment, indexed: Mapping[str, Any]) -> str:
 
 
 def join_terms(terms: Sequence[str]) -> str:
-    """Join terms into a text that OpenSearch's whitespace tokenizer splits again; unusual ones as digests.
+    """Join terms into a text that OpenSearch's whitespace tokenizer splits again; unusual ones as
+    digests.
 
     Example:
         >>> join_terms(["绿茶", "tea"])
         '绿茶 tea'
     """
     joined = " ".join(terms)
-    if joined.split() == [*terms] and _is_utf8(joined) and len(max(terms, key=len, default="")) <= _MAX_TERM_LENGTH:
+    if (
+        joined.split() == [*terms]
+        and _is_utf8(joined)
+        and len(max(terms, key=len, default="")) <= _MAX_TERM_LENGTH
+    ):
         return joined
     return " ".join(term if _is_plain(term) else digest([term]) for term in terms)
 
@@ -777,7 +931,8 @@ def _as_dict(value: Any) -> dict[Any, Any]:
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_as_dict)
 _DOCUMENT_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_as_dict)  # escapes half surrogate pairs
+# escapes half surrogate pairs
+_ASCII_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_as_dict)
 
 
 def index_fields(fields: Mapping[str, FieldValue]) -> dict[str, Any]:
@@ -790,7 +945,9 @@ def index_fields(fields: Mapping[str, FieldValue]) -> dict[str, Any]:
             for name, value in present.items()
         },
     }
-    arrays = {name: _index_array(value) for name, value in present.items() if isinstance(value, tuple)}
+    arrays = {
+        name: _index_array(value) for name, value in present.items() if isinstance(value, tuple)
+    }
     return {**indexed, _WHOLE: arrays} if arrays else indexed
 
 
@@ -806,7 +963,9 @@ def fields_beside_index(fields: Fields, indexed: Mapping[str, Any]) -> dict[str,
         >>> fields_beside_index(fields, index_fields(fields)["field"])
         {'size': -0.0, 'pages': None}
     """
-    return {name: value for name, value in fields.items() if not _is_unchanged(value, indexed.get(name))}
+    return {
+        name: value for name, value in fields.items() if not _is_unchanged(value, indexed.get(name))
+    }
 
 
 def _is_unchanged(value: FieldValue, indexed: Any) -> bool:
@@ -820,9 +979,10 @@ def _is_unchanged(value: FieldValue, indexed: Any) -> bool:
 def index_text(text: str) -> str:
     """A text as it is indexed: different texts differently.
 
-    A long text, or one with half a surrogate pair, which UTF-8 does not have, is cut and followed by a digest of all of
-    it (128 bits). Compared with every text that is indexed unchanged, the order stays that of code points: the cut mark
-    sorts as the surrogates do, and a text is greater than its beginning.
+    A long text, or one with half a surrogate pair, which UTF-8 does not have, is cut and followed
+    by a digest of all of it (128 bits). Compared with every text that is indexed unchanged, the
+    order stays that of code points: the cut mark sorts as the surrogates do, and a text is greater
+    than its beginning.
 
     Example:
         >>> index_text("绿茶"), len(index_text("茶" * 10_000))
@@ -842,7 +1002,9 @@ def _index_scalar(value: Scalar) -> Scalar:
 
 def _index_array(value: Sequence[Scalar]) -> str:
     """An array as one value."""
-    return digest([json.dumps([value + 0.0 if isinstance(value, float) else value for value in value])])
+    return digest(
+        [json.dumps([value + 0.0 if isinstance(value, float) else value for value in value])]
+    )
 
 
 # --- Filters
@@ -870,7 +1032,9 @@ class FilterDialect:
         self._schema = schema
 
     def condition(self, condition: Condition) -> Query | None:
-        """See `Dialect.condition`; None for ``contains`` on text, and for orderings by a text that is cut."""
+        """See `Dialect.condition`; None for ``contains`` on text, and for orderings by a text that
+        is cut.
+        """
         name, op, value = condition.field, condition.op, condition.value
         if op == "exists":
             return _exists(name) if value else self.negated(_exists(name))
@@ -909,9 +1073,13 @@ class FilterDialect:
         return _term(f"{_FIELD}.{name}", _index_scalar(value))
 
     def _in(self, name: str, values: Sequence[Scalar | None]) -> Query:
-        """One of the values, or, with None among them, a missing field; of an array, any element."""
+        """One of the values, or, with None among them, a missing field; of an array, any
+        element.
+        """
         scalars = dict.fromkeys(_index_scalar(value) for value in values if value is not None)
-        parts: list[Query] = [{"terms": {f"{_FIELD}.{name}": some}} for some in batches(scalars, _MAX_TERMS)]
+        parts: list[Query] = [
+            {"terms": {f"{_FIELD}.{name}": some}} for some in batches(scalars, _MAX_TERMS)
+        ]
         if None in values:
             parts.append(self.negated(_exists(name)))
         if not parts:

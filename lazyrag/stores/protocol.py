@@ -1,7 +1,7 @@
 """The protocols of segment stores and vector stores, and helpers to write one.
 
-Both store rows in collections and do not depend on trees, files or query texts. The contract suites in
-`lazyrag.testing` check every store against the sentences here.
+Both store rows in collections and do not depend on trees, files or query texts. The contract suites
+in `lazyrag.testing` check every store against the sentences here.
 """
 
 from __future__ import annotations
@@ -27,18 +27,30 @@ from lazyrag.indexes.postings import Mask
 from lazyrag.indexes.sparse import SparseIndex, SparsePart, SparseState
 from lazyrag.registry import Registry
 from lazyrag.storage.arrays import Arrays
-from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, FieldValue, Matrix, Metric, Ranking, SparseVector
+from lazyrag.types import (
+    SPARSE,
+    Embedding,
+    Embeddings,
+    Fields,
+    FieldValue,
+    Matrix,
+    Metric,
+    Ranking,
+    SparseVector,
+)
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _READABLE = 11  # "lr", two readable parts and 32 digits, joined by "_", stay within 60
 
 
-def collection_name(document: str, group: str, fingerprint: str, embed_key: str | None = None) -> str:
+def collection_name(
+    document: str, group: str, fingerprint: str, embed_key: str | None = None
+) -> str:
     """The name of the collection of a group's segments, or of its vectors under an embed key.
 
-    At most 60 characters of a-z, 0-9 and ``_``, a letter first: valid in Milvus, Chroma, OpenSearch and SQL. Different
-    arguments give different names, whatever characters they contain: beside readable parts there is a digest of all
-    four (128 bits).
+    At most 60 characters of a-z, 0-9 and ``_``, a letter first: valid in Milvus, Chroma, OpenSearch
+    and SQL. Different arguments give different names, whatever characters they contain: beside
+    readable parts there is a digest of all four (128 bits).
 
     Args:
         document: Name of the Document.
@@ -71,9 +83,17 @@ def _readable(text: str) -> str:
 
 
 Feature: TypeAlias = Literal[
-    "persistent", "shared", "exact", "exact when small", "sparse", "approximate", "native vectors", "native text"
+    "persistent",
+    "shared",
+    "exact",
+    "exact when small",
+    "sparse",
+    "approximate",
+    "native vectors",
+    "native text",
 ]
-"""Features beyond the contract; the suites in `lazyrag.testing` fail a store that declares one they cannot test.
+"""Features beyond the contract; the suites in `lazyrag.testing` fail a store that declares one they
+cannot test.
 
 - ``persistent``: acknowledged writes are there after close and open.
 - ``shared``: other processes can read acknowledged writes.
@@ -81,7 +101,8 @@ Feature: TypeAlias = Literal[
 - ``exact when small``: the same in collections of at most `ExactWhenSmall.exact_rows` rows.
 - ``sparse``: there can be collections of sparse vectors; without it, their schema is refused.
 - ``approximate``: the vector store is also `Approximate`.
-- ``native vectors``: the vector store is also `NativeVectors`: its own search gives other answers than ``search``.
+- ``native vectors``: the vector store is also `NativeVectors`: its own search gives other answers
+  than ``search``.
 - ``native text``: the segment store is also `NativeText`.
 """
 
@@ -91,10 +112,13 @@ class VectorSchema:
     """The schema of a vector collection.
 
     Args:
-        dimension: Length of every vector, at least 1; `lazyrag.types.SPARSE` where vectors are sparse.
-        metric: The metric of `VectorStore.search`; higher scores are always closer. Sparse vectors need ``"ip"``.
+        dimension: Length of every vector, at least 1; `lazyrag.types.SPARSE` where vectors are
+            sparse.
+        metric: The metric of `VectorStore.search`; higher scores are always closer. Sparse vectors
+            need ``"ip"``.
         fields: The fields that filters may read.
-        embed_key: The embed key of the vectors, for stores whose settings depend on it. Equality ignores it.
+        embed_key: The embed key of the vectors, for stores whose settings depend on it. Equality
+            ignores it.
     """
 
     dimension: int
@@ -126,8 +150,8 @@ class VectorRow:
 class Store(Protocol):
     """The common part of both kinds of store.
 
-    Several threads may call every method at once. A store raises only `StoreError` and its subclasses, and ConfigError
-    for arguments that are invalid in every store.
+    Several threads may call every method at once. A store raises only `StoreError` and its
+    subclasses, and ConfigError for arguments that are invalid in every store.
     """
 
     @property
@@ -144,7 +168,9 @@ class Store(Protocol):
         """Remove a collection and its rows, if it exists."""
 
     def count(self, collection: str) -> int:
-        """Number of rows; 0 for a collection without rows. StoreError for one that was never created."""
+        """Number of rows; 0 for a collection without rows. StoreError for one that was never
+        created.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +187,8 @@ class StoreLocation:
 
 
 class Located(Protocol):
-    """A store whose location is known before it is opened: the ledger of a Document lies beside a file or folder.
+    """A store whose location is known before it is opened: the ledger of a Document lies beside a
+    file or folder.
 
     A Document on a server must have a name, and its ledger a path in ``store_conf``.
     """
@@ -186,7 +213,8 @@ _TRANSIENT = (
 
 
 def is_damage(message: str) -> bool:
-    """Whether the failure of a store on this machine means damaged data: not a lock, a full disk, or missing rights.
+    """Whether the failure of a store on this machine means damaged data: not a lock, a full disk,
+    or missing rights.
 
     Example:
         >>> is_damage("database disk image is malformed"), is_damage("database is locked")
@@ -196,18 +224,25 @@ def is_damage(message: str) -> bool:
 
 
 def local_path(store: object) -> str | None:
-    """The file or folder of a store on this machine that is not a store file of lazyrag; None for any other."""
+    """The file or folder of a store on this machine that is not a store file of lazyrag; None for
+    any other.
+    """
     location: StoreLocation | None = getattr(store, "location", None)
     return None if location is None or location.is_server else location.address
 
 
 def set_aside(store: Store, why: str) -> None:
-    """Rename the unreadable file or folder of a store on this machine, and open an empty one in its place."""
+    """Rename the unreadable file or folder of a store on this machine, and open an empty one in its
+    place.
+    """
     path = Path(local_path(store) or "")
     store.close()
     renamed = path.rename(f"{path}.damaged-{time.time_ns()}")
     store.open()
-    warn_user(f"{path} is unreadable and is rebuilt; the old one is {renamed.name}. {sentence(why)}", IngestionWarning)
+    warn_user(
+        f"{path} is unreadable and is rebuilt; the old one is {renamed.name}. {sentence(why)}",
+        IngestionWarning,
+    )
 
 
 @runtime_checkable
@@ -230,23 +265,31 @@ class SegmentStore(Store, Protocol):
     """Stores segments by key, in collections (spec 001's ``segment_store``)."""
 
     def create(self, collection: str, schema: Schema) -> None:
-        """Create a collection, unless it exists. SchemaMismatchError if it exists with another schema."""
+        """Create a collection, unless it exists. SchemaMismatchError if it exists with another
+        schema.
+        """
 
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
-        """Write rows by key: a present row is replaced, never merged. On return they are readable by all."""
+        """Write rows by key: a present row is replaced, never merged. On return they are readable
+        by all.
+        """
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """The present rows of some keys, in the order of the keys."""
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
-        """The next ``limit`` rows behind the one with the key ``after``, or the first ones. Pages cover all rows once.
+        """The next ``limit`` rows behind the one with the key ``after``, or the first ones. Pages
+        cover all rows once.
 
-        Their order is the store's own and depends on the keys alone (that of the texts, or that of the builds), so a
-        page can begin behind a deleted row.
+        Their order is the store's own and depends on the keys alone (that of the texts, or that of
+        the builds), so a page can begin behind a deleted row.
         """
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted rows.
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
+        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted
+        rows.
 
         Unknown keys are ignored. An empty list of keys deletes nothing.
         """
@@ -256,54 +299,69 @@ class VectorStore(Store, Protocol):
     """Stores vectors by key, in collections, and searches them (spec 001's ``vector_store``)."""
 
     def create(self, collection: str, schema: VectorSchema) -> None:
-        """Create a collection, unless it exists. SchemaMismatchError if it exists with another schema.
+        """Create a collection, unless it exists. SchemaMismatchError if it exists with another
+        schema.
 
-        UnsupportedError for a sparse one, if the store does not declare ``"sparse"``; ConfigError for a metric that
-        does not suit the vectors.
+        UnsupportedError for a sparse one, if the store does not declare ``"sparse"``; ConfigError
+        for a metric that does not suit the vectors.
         """
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """Write rows by key: a present row is replaced.
 
-        SchemaMismatchError, and nothing written, if a vector has another dimension or is of the other kind.
+        SchemaMismatchError, and nothing written, if a vector has another dimension or is of the
+        other kind.
         """
 
     def get(self, collection: str, keys: Sequence[str]) -> list[VectorRow]:
         """The present rows of some keys, in the order of the keys."""
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[VectorRow]:
-        """The next ``limit`` rows in key order whose key is greater than ``after``. Pages cover all rows once."""
+        """The next ``limit`` rows in key order whose key is greater than ``after``. Pages cover all
+        rows once.
+        """
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
-        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted rows."""
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
+        """Delete by keys or by a bound filter, exactly one of them; returns the number of deleted
+        rows.
+        """
 
-    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
+    def search(
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
+    ) -> list[Ranking]:
         """For each of n vectors a ranking of at most topk (key, score): best first, ties by key.
 
-        The vectors are the rows of an array (n, dimension), or a list of dicts where the collection is sparse. Higher
-        scores are closer under every metric: cosine in [-1, 1], inner product, 1 / (1 + distance) for L2. Only rows
-        that meet the bound filter are ranked, and sparse ones only if they share a dimension with the query, whatever
-        their score. ConfigError if topk is below 1, or a vector does not fit the collection.
+        The vectors are the rows of an array (n, dimension), or a list of dicts where the collection
+        is sparse. Higher scores are closer under every metric: cosine in [-1, 1], inner product, 1
+        / (1 + distance) for L2. Only rows that meet the bound filter are ranked, and sparse ones
+        only if they share a dimension with the query, whatever their score. ConfigError if topk is
+        below 1, or a vector does not fit the collection.
         """
 
 
 @runtime_checkable
 class Approximate(Protocol):
-    """A vector store that can also search faster than exactly. It declares the feature ``approximate``."""
+    """A vector store that can also search faster than exactly. It declares the feature
+    ``approximate``.
+    """
 
     def search_approximately(
         self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
     ) -> list[Ranking]:
         """As `VectorStore.search`, but other rows may take the places of some of the nearest ones.
 
-        The number of rows is that of an exact ranking, and their scores are exact: best first, ties by key. The first
-        search may build an index. ConfigError for sparse vectors.
+        The number of rows is that of an exact ranking, and their scores are exact: best first, ties
+        by key. The first search may build an index. ConfigError for sparse vectors.
         """
 
 
 @runtime_checkable
 class NativeVectors(Protocol):
-    """A vector store that also offers its backend's own search. It declares the feature ``native vectors``."""
+    """A vector store that also offers its backend's own search. It declares the feature
+    ``native vectors``.
+    """
 
     def search_natively(
         self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
@@ -330,22 +388,32 @@ class ExactInScope(ExactWhenSmall, Protocol):
     def is_exact(self, collection: str, filter: Filter | None = None) -> bool:  # noqa: A002
         """Whether searches within a filter are exact: at most `exact_rows` rows satisfy it.
 
-        They are those with the filter, or with a conjunction of it and another one, until rows change.
+        They are those with the filter, or with a conjunction of it and another one, until rows
+        change.
         """
 
 
 @runtime_checkable
 class NativeText(Protocol):
-    """A segment store with its own keyword search, for ``index="native"``. It declares the feature ``native text``."""
+    """A segment store with its own keyword search, for ``index="native"``. It declares the feature
+    ``native text``.
+    """
 
     def search_text(
-        self, collection: str, analyser: str, terms: Sequence[str], topk: int, filter: Filter | None = None
+        self,
+        collection: str,
+        analyser: str,
+        terms: Sequence[str],
+        topk: int,
+        filter: Filter | None = None,
     ) -> Ranking:
-        """At most topk pairs (key, score) of rows that share a term with the query: best first, ties by key.
+        """At most topk pairs (key, score) of rows that share a term with the query: best first,
+        ties by key.
 
-        By the store's own BM25 over the terms that the named analyser makes of a row's content; `upsert` indexes them.
-        The query's terms come from the same analyser. The filter is exact; scores are the store's, higher ones better.
-        UnsupportedError where the collection does not index that analyser's terms, ConfigError if topk is below 1.
+        By the store's own BM25 over the terms that the named analyser makes of a row's content;
+        `upsert` indexes them. The query's terms come from the same analyser. The filter is exact;
+        scores are the store's, higher ones better. UnsupportedError where the collection does not
+        index that analyser's terms, ConfigError if topk is below 1.
         """
 
 
@@ -359,14 +427,23 @@ def check_deletion(keys: Sequence[str] | None, filter: Filter | None) -> None:
         >>> check_deletion([], None)
     """
     if (keys is None) == (filter is None):
-        msg = "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop the collection."
+        msg = (
+            "delete() takes keys= or filter=: give exactly one of them. To remove everything, drop"
+            " the collection."
+        )
         raise ConfigError(msg)
 
 
-segment_stores: Registry[type[SegmentStore]] = Registry("segment store", entry_point_group="lazyrag.segment_stores")
-vector_stores: Registry[type[VectorStore]] = Registry("vector store", entry_point_group="lazyrag.vector_stores")
+segment_stores: Registry[type[SegmentStore]] = Registry(
+    "segment store", entry_point_group="lazyrag.segment_stores"
+)
+vector_stores: Registry[type[VectorStore]] = Registry(
+    "vector store", entry_point_group="lazyrag.vector_stores"
+)
 segment_stores.declare("map", "lazyrag.stores.memory:MapSegmentStore")
-segment_stores.declare("opensearch", "lazyrag.stores.opensearch:OpenSearchSegmentStore", extra="opensearch")
+segment_stores.declare(
+    "opensearch", "lazyrag.stores.opensearch:OpenSearchSegmentStore", extra="opensearch"
+)
 vector_stores.declare("chromadb", "lazyrag.stores.chroma:ChromaVectorStore", extra="chroma")
 vector_stores.declare("map", "lazyrag.stores.memory:MapVectorStore")
 vector_stores.declare("milvus", "lazyrag.stores.milvus:MilvusVectorStore", extra="milvus")
@@ -376,7 +453,8 @@ T = TypeVar("T")
 
 
 class Dialect(Protocol[T]):
-    """A backend's filter language. A translated filter means exactly the same as `matches`, or is None.
+    """A backend's filter language. A translated filter means exactly the same as `matches`, or is
+    None.
 
     Values reach the backend through `condition` alone, which escapes them.
     """
@@ -439,7 +517,9 @@ def push_down(filter: Filter | None, dialect: Dialect[T]) -> Pushed[T]:
     parts = [push_down(part, dialect) for part in filter.filters]
     if isinstance(filter, And):
         rest = functools.reduce(both, (part.rest for part in parts), None)
-        return Pushed(_join([part.native for part in parts if part.native is not None], dialect.all_of), rest)
+        return Pushed(
+            _join([part.native for part in parts if part.native is not None], dialect.all_of), rest
+        )
     return _push_down_or(filter, parts, dialect)
 
 
@@ -451,7 +531,8 @@ def _push_down_or(filter: Filter, parts: Sequence[Pushed[T]], dialect: Dialect[T
     natives = [part.native for part in parts if part.native is not None]
     if len(natives) < len(parts):
         return Pushed(rest=filter)
-    # Where an alternative has a rest, the backend lets too many rows through: all of them are checked again.
+    # Where an alternative has a rest, the backend lets too many rows through: all of them are
+    # checked again.
     is_complete = all(part.rest is None for part in parts)
     return Pushed(_join(natives, dialect.any_of), None if is_complete else filter)
 
@@ -486,7 +567,8 @@ def check_schema(schema: VectorSchema) -> None:
     """Check a schema.
 
     Raises:
-        ConfigError: If the dimension is out of range, or the metric is unknown or not for that kind of vectors.
+        ConfigError: If the dimension is out of range, or the metric is unknown or not for that kind
+            of vectors.
 
     Example:
         >>> check_schema(VectorSchema(SPARSE, "ip", {}))
@@ -499,18 +581,22 @@ def other_schema(
 ) -> SchemaMismatchError:
     """The error for a collection that exists with another schema."""
     msg = (
-        f"Collection {collection!r} has {_describe(dimension)} under the metric {metric!r}; got a schema with "
-        f"{_describe(wanted.dimension)} under {wanted.metric!r}, or with other fields."
+        f"Collection {collection!r} has {_describe(dimension)} under the metric {metric!r}; got a"
+        f" schema with {_describe(wanted.dimension)} under {wanted.metric!r}, or with other fields."
     )
     return SchemaMismatchError(msg, store=store, collection=collection)
 
 
-def state_of(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, metric: Metric) -> State:
+def state_of(
+    parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, metric: Metric
+) -> State:
     """The input of a search over some parts of a collection; see `DenseState` and `SparseState`."""
     if dimension != SPARSE:
         return DenseState(cast("Sequence[DenseBlock]", parts), alive, dimension, metric)
     if metric != "ip":
-        raise ConfigError(f"The metric of sparse vectors must be 'ip', the inner product; got {metric!r}.")
+        raise ConfigError(
+            f"The metric of sparse vectors must be 'ip', the inner product; got {metric!r}."
+        )
     return SparseState(cast("Sequence[SparsePart]", parts), alive)
 
 
@@ -533,7 +619,11 @@ def part_of_rows(rows: Sequence[VectorRow], dimension: int) -> Part:
 def _columns(rows: Sequence[VectorRow], *, is_sparse: bool) -> tuple[list[str], Any, list[Fields]]:
     """The keys, the vectors and the fields of rows."""
     vectors: Any = [row.vector for row in rows]
-    return [row.key for row in rows], vectors if is_sparse else np.stack(vectors), [row.fields for row in rows]
+    return (
+        [row.key for row in rows],
+        vectors if is_sparse else np.stack(vectors),
+        [row.fields for row in rows],
+    )
 
 
 def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
@@ -545,8 +635,12 @@ def part_of_arrays(arrays: Arrays, dimension: int) -> Part:
     return SparsePart.from_arrays(arrays) if dimension == SPARSE else DenseBlock.from_arrays(arrays)
 
 
-def joined_parts(parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, allocate: Allocate) -> Part:
-    """Join several parts; see `SparsePart.joined` and, also for ``allocate``, `DenseBlock.joined`."""
+def joined_parts(
+    parts: Sequence[Part], alive: Sequence[Mask | None], dimension: int, allocate: Allocate
+) -> Part:
+    """Join several parts; see `SparsePart.joined` and, also for ``allocate``,
+    `DenseBlock.joined`.
+    """
     if dimension == SPARSE:
         return SparsePart.joined(cast("Sequence[SparsePart]", parts), alive)
     return DenseBlock.joined(cast("Sequence[DenseBlock]", parts), alive, allocate)
@@ -560,7 +654,10 @@ def searched(state: State, vectors: Embeddings, topk: int, filter: Filter | None
     """
     _check_kind(vectors, is_sparse=isinstance(state, SparseState))
     if isinstance(state, SparseState):
-        return [state.search(vector, topk, filter=filter) for vector in cast("Sequence[SparseVector]", vectors)]
+        return [
+            state.search(vector, topk, filter=filter)
+            for vector in cast("Sequence[SparseVector]", vectors)
+        ]
     return state.search_many(cast("Matrix", vectors), topk, filter=filter)
 
 
@@ -591,7 +688,9 @@ def only_dense(state: State, vectors: Embeddings) -> tuple[DenseState, Matrix]:
     return state, vectors
 
 
-def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *, store: str = "map") -> None:
+def check_vectors(
+    collection: str, dimension: int, rows: Iterable[VectorRow], *, store: str = "map"
+) -> None:
     """Check that rows fit a collection.
 
     Raises:
@@ -603,7 +702,10 @@ def check_vectors(collection: str, dimension: int, rows: Iterable[VectorRow], *,
         else:
             is_right, found = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
         if not is_right:
-            msg = f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has {found}."
+            msg = (
+                f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has"
+                f" {found}."
+            )
             raise SchemaMismatchError(msg, store=store, collection=collection)
 
 
@@ -611,7 +713,9 @@ def _check_kind(vectors: Embeddings, *, is_sparse: bool) -> None:
     wrong = [vector for vector in vectors if isinstance(vector, dict) != is_sparse]
     if wrong:
         kind = "sparse" if is_sparse else "dense"
-        raise ConfigError(f"Vectors to search this collection must be {kind}; got {wrong[0]!r:.60}.")
+        raise ConfigError(
+            f"Vectors to search this collection must be {kind}; got {wrong[0]!r:.60}."
+        )
 
 
 def _describe(dimension: int) -> str:
@@ -630,9 +734,9 @@ def check_layout(found: int, backend: str, store: str, collection: str) -> None:
     """
     if found != LAYOUT:
         msg = (
-            f"Collection {collection!r} in {backend} has rows of layout {found}, written by another version of "
-            f"lazyrag; this one reads {LAYOUT}. Drop it and read the files again, or use the version that "
-            "wrote it."
+            f"Collection {collection!r} in {backend} has rows of layout {found}, written by another"
+            f" version of lazyrag; this one reads {LAYOUT}. Drop it and read the files again, or"
+            " use the version that wrote it."
         )
         raise SchemaMismatchError(msg, store=store, collection=collection)
 
@@ -649,7 +753,8 @@ _PYTHON_TYPES = {
 
 
 def has_type(field: DocField, value: FieldValue) -> bool:
-    """Whether the type of a field tells that of its value; a backend that orders numbers loses the sign of -0.0.
+    """Whether the type of a field tells that of its value; a backend that orders numbers loses the
+    sign of -0.0.
 
     Example:
         >>> [has_type(DocField(DataType.DOUBLE), value) for value in (1.0, 1, -0.0)]
@@ -660,7 +765,10 @@ def has_type(field: DocField, value: FieldValue) -> bool:
 
 def foreign_collection(collection: str, where: str, store: str) -> SchemaMismatchError:
     """The error for a collection that lazyrag did not create."""
-    msg = f"Collection {collection!r} in {where} was not made by lazyrag. Drop it, or give the Document another name."
+    msg = (
+        f"Collection {collection!r} in {where} was not made by lazyrag. Drop it, or give the"
+        " Document another name."
+    )
     return SchemaMismatchError(msg, store=store, collection=collection)
 
 
@@ -672,7 +780,8 @@ def batches(
     Args:
         items: The items.
         most: Their number in a batch.
-        most_bytes: Their size in a batch, if ``size_of`` is given; a batch of one item may exceed it.
+        most_bytes: Their size in a batch, if ``size_of`` is given; a batch of one item may exceed
+            it.
         size_of: The size of an item.
 
     Example:
@@ -697,7 +806,9 @@ TRANSIENT_STATUSES = frozenset([429, 502, 503, 504])
 
 
 def backoff_s(tries: int, first_s: float = 0.2, longest_s: float = 10.0) -> float:
-    """Seconds to wait after the first, second ... try (0, 1 ...): doubling, and of each wait a random half."""
+    """Seconds to wait after the first, second ... try (0, 1 ...): doubling, and of each wait a
+    random half.
+    """
     return min(first_s * 2.0**tries, longest_s) * random.uniform(0.5, 1.0)  # noqa: S311  no secret
 
 
@@ -714,13 +825,15 @@ def score_of(raw_score: float, metric: Metric) -> float:
 
 
 Match: TypeAlias = "tuple[str, float] | None"
-"""The key of a row and its raw score, see `Candidate`; None for one that does not meet our part of a filter."""
+"""The key of a row and its raw score, see `Candidate`; None for one that does not meet our part of
+a filter."""
 
 
 def native_ranking(
     topk: int, metric: Metric, fetch: Callable[[int], Sequence[Match]], most: int | None = None
 ) -> Ranking:
-    """A backend's own ranking of the rows that meet our part of a filter too, fetching more where it leaves too few.
+    """A backend's own ranking of the rows that meet our part of a filter too, fetching more where
+    it leaves too few.
 
     Args:
         topk: At least 1.
@@ -741,7 +854,8 @@ def native_ranking(
 _SPARE = 16  # more rows than needed, so that the first fetch shows a boundary without ties
 _WIDER = 4  # times as many candidates after a fetch that does not settle the ranking
 _ROUNDING = 2.0**-24  # of one float32 operation
-_OPERATIONS = 64.0  # largest difference seen of two float32 products of some hundred numbers, in roundings
+# largest difference seen of two float32 products of some hundred numbers, in roundings
+_OPERATIONS = 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -750,8 +864,8 @@ class Candidate:
 
     Args:
         row: The row, with its stored vector and all its fields.
-        raw_score: The backend's measure, higher being nearer: the cosine, the inner product, or for L2 the negative
-            square of the distance.
+        raw_score: The backend's measure, higher being nearer: the cosine, the inner product, or for
+            L2 the negative square of the distance.
     """
 
     row: VectorRow
@@ -759,7 +873,8 @@ class Candidate:
 
 
 Fetch: TypeAlias = Callable[[int], Sequence[Candidate]]
-"""Fetches the n nearest rows as a backend ranks them, best first: fewer only where there are no more."""
+"""Fetches the n nearest rows as a backend ranks them, best first: fewer only where there are no
+more."""
 
 
 def exact_ranking(
@@ -771,10 +886,12 @@ def exact_ranking(
     rest: Filter | None = None,
     rounding: float = 0.0,
 ) -> Ranking:
-    """The ranking of the ``map`` store, from a backend's that is correct but for rounding and the order of ties.
+    """The ranking of the ``map`` store, from a backend's that is correct but for rounding and the
+    order of ties.
 
-    Candidates are fetched until the raw score of the last one is below that of the topk-th by more than their rounding
-    errors; then they are scored in float64 from the stored vectors, and ordered by score and key.
+    Candidates are fetched until the raw score of the last one is below that of the topk-th by more
+    than their rounding errors; then they are scored in float64 from the stored vectors, and ordered
+    by score and key.
 
     Args:
         query: (dimension,) finite, or a dict where the collection is sparse; checked.
@@ -782,8 +899,8 @@ def exact_ranking(
         schema: Of the collection.
         fetch: The backend's search.
         rest: Our part of a bound filter.
-        rounding: The error of a raw score beside that of float32 products: where a backend returns one minus the
-            product, that of the difference.
+        rounding: The error of a raw score beside that of float32 products: where a backend returns
+            one minus the product, that of the difference.
 
     Returns:
         See `VectorStore.search`.
@@ -791,17 +908,23 @@ def exact_ranking(
     depth = topk + _SPARE
     while True:
         found = fetch(depth)
-        matching = [candidate for candidate in found if rest is None or matches(rest, candidate.row.fields)]
+        matching = [
+            candidate for candidate in found if rest is None or matches(rest, candidate.row.fields)
+        ]
         if len(found) < depth or _is_settled(query, topk, schema, found, matching, rounding):
             return rank_rows(query, topk, schema, [candidate.row for candidate in matching])
         depth *= _WIDER
 
 
-def rank_rows(query: Embedding, topk: int, schema: VectorSchema, rows: Sequence[VectorRow]) -> Ranking:
+def rank_rows(
+    query: Embedding, topk: int, schema: VectorSchema, rows: Sequence[VectorRow]
+) -> Ranking:
     """Rank some rows here; see `VectorStore.search`."""
     if not rows:
         return []
-    state = state_of([part_of_rows(rows, schema.dimension)], [None], schema.dimension, schema.metric)
+    state = state_of(
+        [part_of_rows(rows, schema.dimension)], [None], schema.dimension, schema.metric
+    )
     [ranking] = searched(state, [query] if isinstance(query, dict) else query[None], topk, None)
     return ranking
 
@@ -820,9 +943,15 @@ def _is_settled(
     largest = max(_length(candidate.row.vector) for candidate in found)
     length = _length(query)
     scale = {"cosine": 1.0, "ip": length * largest, "l2": (length + largest) ** 2}[schema.metric]
-    return matching[topk - 1].raw_score - found[-1].raw_score > 2.0 * (_OPERATIONS * _ROUNDING * scale + rounding)
+    return matching[topk - 1].raw_score - found[-1].raw_score > 2.0 * (
+        _OPERATIONS * _ROUNDING * scale + rounding
+    )
 
 
 def _length(vector: Embedding) -> float:
-    numbers = np.fromiter(vector.values(), np.float64) if isinstance(vector, dict) else vector.astype(np.float64)
+    numbers = (
+        np.fromiter(vector.values(), np.float64)
+        if isinstance(vector, dict)
+        else vector.astype(np.float64)
+    )
     return float(np.linalg.norm(numbers))

@@ -242,7 +242,8 @@ SegmentRow: TypeAlias = tuple[Any, ...]
 """One segment as a row holds it, by `SEGMENT_COLUMNS`; a plain tuple, as there are many."""
 
 OriginKey: TypeAlias = tuple[str, str, str, int]
-"""Group, document and path of a segment, and the id of its fields: the segments keep these alive."""
+"""Group, document and path of a segment, and the id of its fields: the segments keep these
+alive."""
 
 
 class Origin(NamedTuple):
@@ -277,7 +278,9 @@ def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
             fields = _json(segment, "fields", segment.fields)
             group, document_id, path, _ = shared
             key = bytes.fromhex(digest([group, document_id, path, read_text(fields)]))
-            found[shared] = OriginRow(key, stored_text(group), stored_text(document_id), stored_text(path), fields)
+            found[shared] = OriginRow(
+                key, stored_text(group), stored_text(document_id), stored_text(path), fields
+            )
     return found
 
 
@@ -305,7 +308,10 @@ def segment_rows(
         content, parent, metadata = segment.content, segment.parent, texts.get(id(segment.metadata))
         if metadata is None:
             metadata = texts[id(segment.metadata)] = _json(segment, "metadata", segment.metadata)
-        locations = [(location.start, location.end, location.kind, location.label) for location in segment.locations]
+        locations = [
+            (location.start, location.end, location.kind, location.label)
+            for location in segment.locations
+        ]
         rows.append(
             (
                 collection,
@@ -315,7 +321,11 @@ def segment_rows(
                 None if parent is None else stored_text(parent),
                 segment.number,
                 not isinstance(content, str),
-                stored_text(content) if isinstance(content, str) else _json(segment, "content", content),
+                (
+                    stored_text(content)
+                    if isinstance(content, str)
+                    else _json(segment, "content", content)
+                ),
                 metadata,
                 *(segment.span or (None, None)),
                 _json(segment, "places", locations) if locations else "[]",
@@ -348,7 +358,11 @@ def decoded(row: Iterable[Any], origins: Mapping[int, Origin]) -> Segment:
         EMPTY if metadata == "{}" else ReadOnly(json.loads(read_text(metadata))),
         origin.fields,
         None if start is None else (start, end),
-        () if locations == "[]" else tuple(Location(*location) for location in json.loads(read_text(locations))),
+        (
+            ()
+            if locations == "[]"
+            else tuple(Location(*location) for location in json.loads(read_text(locations)))
+        ),
     )
 
 
@@ -359,7 +373,8 @@ def read_fields(text: StoredText) -> Fields:
         >>> read_fields('{"year": 2024, "tags": ["a"]}')
         {'year': 2024, 'tags': ('a',)}
     """
-    # Names are the same for every document, and json makes new ones each time: half of the memory of fields.
+    # Names are the same for every document, and json makes new ones each time: half of the memory
+    # of fields.
     return ReadOnly(
         (sys.intern(name), tuple(value) if isinstance(value, list) else value)
         for name, value in json.loads(read_text(text)).items()
@@ -467,9 +482,16 @@ def alive_mask(dead: bytes | None, size: int) -> Mask | None:
 
 
 def insert_part(
-    connection: sqlite3.Connection, collection: int, size: int, name: str, content: bytes | None, alive: Mask | None
+    connection: sqlite3.Connection,
+    collection: int,
+    size: int,
+    name: str,
+    content: bytes | None,
+    alive: Mask | None,
 ) -> None:
-    """Enter a part: its size, the name of its bundle, its content if that is not an array file, its live rows."""
+    """Enter a part: its size, the name of its bundle, its content if that is not an array file, its
+    live rows.
+    """
     connection.execute(
         "INSERT INTO vector_part (collection, size, arrays, content, dead) VALUES (?, ?, ?, ?, ?)",
         (collection, size, name, content, dead_bits(alive)),
@@ -511,16 +533,16 @@ CREATE TABLE segment (
 );
 CREATE INDEX segment_by_origin ON segment (origin);
 """
-"""Texts that are no valid UTF-8 (half a surrogate pair, as broken files have them) lie as BLOBs, in UTF-8 that has them
-nevertheless."""
+"""Texts that are no valid UTF-8 (half a surrogate pair, as broken files have them) lie as BLOBs, in
+UTF-8 that has them nevertheless."""
 
 STORE_FORMAT = FileFormat(
     name="store",
     application_id=int.from_bytes(b"lzST", "big"),
     migrations=(SEGMENT_TABLES + VECTOR_TABLES + LEDGER_TABLES, LEDGER_ADDITIONS, JOB_TABLE),
     when_damaged=(
-        "Restore a backup; or delete it and the files beside it whose names begin with its own, except .selection, "
-        "and ingest the dataset again."
+        "Restore a backup; or delete it and the files beside it whose names begin with its own,"
+        " except .selection, and ingest the dataset again."
     ),
     reads_from=2,  # nobody has submitted a job, or switched an embed key
 )
@@ -532,21 +554,24 @@ _YOUNG_S = 3600.0  # a temporary file of that age belongs to a program that has 
 class StoreFile:
     """One open store file, or a store in this process's memory.
 
-    Readers do not wait for writers: each has a connection. In memory there is only one, and they do. A thread must not
-    begin to write within a read, and reads within a write with `reading_own`.
+    Readers do not wait for writers: each has a connection. In memory there is only one, and they
+    do. A thread must not begin to write within a read, and reads within a write with `reading_own`.
 
-    Any number of threads and processes may have the file open; after a fork each process opens it for itself.
+    Any number of threads and processes may have the file open; after a fork each process opens it
+    for itself.
 
     Args:
-        path: The file; its folder must exist. Array files are in ``<path>.d``. None: in memory, for this object alone.
-            Or the URL of a PostgreSQL database; then ``path`` is where this machine keeps copies, and no file.
+        path: The file; its folder must exist. Array files are in ``<path>.d``. None: in memory, for
+            this object alone. Or the URL of a PostgreSQL database; then ``path`` is where this
+            machine keeps copies, and no file.
         read_only: Write nothing, and neither create nor migrate the file.
         timeout_s: How long to wait for another connection that writes.
 
     Raises:
-        ConfigError: If the path is invalid, a store in memory is read-only, or the timeout is out of range.
-        StoreError: If the file is missing (``read_only``), may not be opened, is of another kind or a newer format, is
-            damaged, or locked for longer than the timeout.
+        ConfigError: If the path is invalid, a store in memory is read-only, or the timeout is out
+            of range.
+        StoreError: If the file is missing (``read_only``), may not be opened, is of another kind or
+            a newer format, is damaged, or locked for longer than the timeout.
 
     Example:
         >>> with StoreFile(None) as file:
@@ -558,7 +583,11 @@ class StoreFile:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, *, read_only: bool = False, timeout_s: float = 30.0
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        read_only: bool = False,
+        timeout_s: float = 30.0,
     ) -> None:
         self.read_only = read_only
         self._others: tuple[StoreFile, ...] = ()
@@ -571,7 +600,9 @@ class StoreFile:
                 from lazyrag.storage import postgres
 
                 database = cast("type[Database]", postgres.PostgresDatabase)
-            self._writer = undo.enter_context(database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s))
+            self._writer = undo.enter_context(
+                database(path, STORE_FORMAT, read_only=read_only, timeout_s=timeout_s)
+            )
             self._reader = self._writer
             self.path: Path | None = None if self._writer.in_memory else self._writer.path
             self.is_server = is_server(path)
@@ -582,15 +613,21 @@ class StoreFile:
             place = self._writer.array_place()
             undo.pop_all()
         self._identity = self._file_identity()
-        self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = self._reader.reading
-        """A transaction that reads: all its statements see the same state, the last that was committed by anybody."""
-        # In memory nobody else commits. A connection's counter changes with commits of others: the reader's with those
-        # of the writer.
+        self.reading: Callable[[], AbstractContextManager[sqlite3.Connection]] = (
+            self._reader.reading
+        )
+        """A transaction that reads: all its statements see the same state, the last that was
+        committed by anybody."""
+        # In memory nobody else commits. A connection's counter changes with commits of others: the
+        # reader's with those of the writer.
         self.commit_counter: Callable[[], int] = self._reader.data_version
         if self.path is None:  # each query calls it: no frame of ours
             self.commit_counter = functools.partial(getattr, self._writer, "commits")
-        """Counter that changes with every commit of any process. Compare values of the same object only."""
-        self.arrays = ArrayFiles(self.path and Path(f"{self.path}.d"), read_only=read_only, place=place)
+        """Counter that changes with every commit of any process. Compare values of the same object
+        only."""
+        self.arrays = ArrayFiles(
+            self.path and Path(f"{self.path}.d"), read_only=read_only, place=place
+        )
         self.now = self._writer.now
         self.fetch_each = self._writer.fetch_each
 
@@ -604,7 +641,9 @@ class StoreFile:
         self.close()
 
     @contextmanager
-    def writing(self, *, durable: bool = False, checked: bool = True) -> Iterator[sqlite3.Connection]:
+    def writing(
+        self, *, durable: bool = False, checked: bool = True
+    ) -> Iterator[sqlite3.Connection]:
         """A transaction that writes: committed at its end, rolled back after an error.
 
         Args:
@@ -612,7 +651,8 @@ class StoreFile:
             checked: Check foreign keys, see `Database.writing`.
 
         Raises:
-            StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is closed or read-only.
+            StoreError: If SQLite fails in it, the file stays locked, was deleted or replaced, is
+                closed or read-only.
         """
         for other in self._others:
             other.flush(again=durable)
@@ -623,11 +663,13 @@ class StoreFile:
                     yield connection
                 finally:
                     self._writing_thread = before
-                if not self.is_in_place:  # SQLite would write into a file that nobody finds any more
+                # SQLite would write into a file that nobody finds any more
+                if not self.is_in_place:
                     path = os.fspath(self.path or "")
                     msg = (
-                        f"The store {path!r} was deleted or replaced while it was open. This change was not written. "
-                        "Close the Document, put the file back, and open it again."
+                        f"The store {path!r} was deleted or replaced while it was open. This change"
+                        " was not written. Close the Document, put the file back, and open it"
+                        " again."
                     )
                     raise StoreError(msg, store=path)
         finally:  # it may be committed, and interrupted then
@@ -639,7 +681,9 @@ class StoreFile:
 
     def reading_own(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `reading`; within a transaction that this thread writes, a part of it."""
-        return (self._writer if self._writing_thread == threading.get_ident() else self._reader).reading()
+        return (
+            self._writer if self._writing_thread == threading.get_ident() else self._reader
+        ).reading()
 
     def _file_identity(self) -> tuple[int, int] | None:
         try:
@@ -650,14 +694,17 @@ class StoreFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the path still leads to the open file, which may have been deleted or replaced."""
+        """Whether the path still leads to the open file, which may have been deleted or
+        replaced.
+        """
         return self._file_identity() == self._identity
 
     def flush(self, *, again: bool = True) -> None:
         """Wait until the disk has every finished transaction.
 
         Args:
-            again: Also if this object has committed nothing since the last time: another program may have.
+            again: Also if this object has committed nothing since the last time: another program
+                may have.
 
         Raises:
             StoreError: If the disk fails, or the file is closed.
@@ -666,7 +713,8 @@ class StoreFile:
         with self._flushing:  # whoever relies on the flag waits for the flush
             if self._is_flushed and not again:
                 return
-            self._is_flushed = True  # now already: what another thread commits meanwhile may come too late
+            # now already: what another thread commits meanwhile may come too late
+            self._is_flushed = True
             try:
                 self._writer.flush()
             except BaseException:
@@ -677,8 +725,9 @@ class StoreFile:
     def keep_in_order(files: Sequence[StoreFile]) -> None:
         """Flush the other files before a transaction in one of them.
 
-        Each file survives a power cut up to some transaction; after this, all of them up to the same one. So no build
-        is live in one file whose vectors are lost in another, and no number of a build is given out twice.
+        Each file survives a power cut up to some transaction; after this, all of them up to the
+        same one. So no build is live in one file whose vectors are lost in another, and no number
+        of a build is given out twice.
 
         Args:
             files: The files of one Document.
@@ -691,7 +740,9 @@ class StoreFile:
         for file in (self, *self._others):
             try:
                 with file.reading() as connection:
-                    found = "; ".join(str(line) for (line,) in connection.execute("PRAGMA quick_check(5)"))
+                    found = "; ".join(
+                        str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")
+                    )
             except StoreError as exc:
                 found = str(exc)
             if found != "ok":
@@ -699,15 +750,19 @@ class StoreFile:
         return ""
 
     def check_there(self, name: str) -> None:
-        """Check, in the transaction that refers to an array file, that it was not deleted as a stray one meanwhile.
+        """Check, in the transaction that refers to an array file, that it was not deleted as a
+        stray one meanwhile.
 
         Raises:
-            StoreError: If it is gone: the program was suspended for long. Repeating the operation helps.
+            StoreError: If it is gone: the program was suspended for long. Repeating the operation
+                helps.
         """
         self.arrays.age_s(name)
 
     def stray_array_files(self, *, older_than_s: float) -> list[str]:
-        """Names of array files that no row refers to, and that are at least so old; of all files of the Document."""
+        """Names of array files that no row refers to, and that are at least so old; of all files of
+        the Document.
+        """
         stray = []
         for file in (self, *self._others):
             with file.reading() as connection:
@@ -720,12 +775,17 @@ class StoreFile:
             with file._writer.writing() as connection:
                 stray = file._stray(connection, older_than_s)
                 if stray:
-                    file.flush()  # otherwise a power cut could bring the rows back that refer to them
+                    # otherwise a power cut could bring the rows back that refer to them
+                    file.flush()
                     file.arrays.delete(stray)
             file.arrays.sweep(older_than_s=max(older_than_s, _YOUNG_S))
 
     def _stray(self, connection: sqlite3.Connection, older_than_s: float) -> list[str]:
-        named = {name for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES) for (name,) in connection.execute(query)}
+        named = {
+            name
+            for query in (TERM_ARRAY_FILES, VECTOR_ARRAY_FILES)
+            for (name,) in connection.execute(query)
+        }
         stray = [name for name in self.arrays.names() if name not in named]
         return [name for name in stray if self._age_s(name) >= older_than_s]
 
@@ -767,12 +827,18 @@ _GOT_AT_ONCE = 64  # rows of one statement, which takes half the time of one for
 
 @functools.cache
 def _get(count: int) -> str:
-    """The statement that reads rows by builds and keys, in this order: CROSS JOIN makes these the outer loop."""
+    """The statement that reads rows by builds and keys, in this order: CROSS JOIN makes these the
+    outer loop.
+    """
     wanted = f"(VALUES {', '.join(['(?, ?)'] * count)}) AS wanted"
     number = "(SELECT id FROM segment_collection WHERE name = ?)"
-    return _SELECT.replace(
-        "FROM segment WHERE collection = ?", f"FROM {wanted} CROSS JOIN segment ON collection = {number}"
-    ) + (" AND build = wanted.column1 AND key = wanted.column2")
+    return (
+        _SELECT.replace(
+            "FROM segment WHERE collection = ?",
+            f"FROM {wanted} CROSS JOIN segment ON collection = {number}",
+        )
+        + " AND build = wanted.column1 AND key = wanted.column2"
+    )
 
 
 _SCAN = f"{_SELECT} AND (build, key) > (?, ?) ORDER BY build, key LIMIT ?"
@@ -791,15 +857,16 @@ _ADD_ORIGIN = (
 )
 _ORIGIN = "SELECT id FROM segment_origin WHERE collection = ? AND digest = ?"
 _FORGET_ORIGIN = (
-    "DELETE FROM segment_origin WHERE id = ? AND NOT EXISTS (SELECT 1 FROM segment WHERE origin = segment_origin.id)"
+    "DELETE FROM segment_origin WHERE id = ? AND NOT EXISTS (SELECT 1 FROM segment WHERE origin ="
+    " segment_origin.id)"
 )
 
 
 class MapFileSegmentStore:
     """Segments in a store file (spec 001's ``map`` with a ``uri``).
 
-    Values that the segments of one build share are stored once, and are one object when read. Commits of other
-    processes are visible to the next call.
+    Values that the segments of one build share are stored once, and are one object when read.
+    Commits of other processes are visible to the next call.
 
     Args:
         file: The open store file. The caller closes it; other stores may share it.
@@ -836,10 +903,12 @@ class MapFileSegmentStore:
         if present is None:
             with self.file.writing() as connection:
                 connection.execute(
-                    "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name) DO NOTHING",
+                    "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name)"
+                    " DO NOTHING",
                     (collection, wanted),
                 )
-                _, present = _collection(connection, collection)  # another process may have been faster
+                # another process may have been faster
+                _, present = _collection(connection, collection)
         if present != wanted:
             fields = ", ".join(sorted(json.loads(present or "{}")))
             msg = f"Collection {collection!r} has other fields than requested: {fields}."
@@ -856,7 +925,9 @@ class MapFileSegmentStore:
     def count(self, collection: str) -> int:
         """See `Store.count`."""
         with self._reading(collection) as (connection, number):
-            [rows] = connection.execute("SELECT count(*) FROM segment WHERE collection = ?", (number,)).fetchone()
+            [rows] = connection.execute(
+                "SELECT count(*) FROM segment WHERE collection = ?", (number,)
+            ).fetchone()
         return int(rows)
 
     def upsert(self, collection: str, rows: Sequence[Segment]) -> None:
@@ -864,8 +935,15 @@ class MapFileSegmentStore:
         by_key = {row.key: row for row in rows}  # of a key's rows the last one counts
         origins = origin_rows(by_key.values())
         with self._writing(collection) as (connection, number):
-            ids = dict(zip(origins, self._origin_ids(connection, number, list(origins.values())), strict=True))
-            in_order = sorted(by_key.items(), key=lambda row: (row[1].build, row[0]))  # in which the index grows faster
+            ids = dict(
+                zip(
+                    origins,
+                    self._origin_ids(connection, number, list(origins.values())),
+                    strict=True,
+                )
+            )
+            # in which the index grows faster
+            in_order = sorted(by_key.items(), key=lambda row: (row[1].build, row[0]))
             values = segment_rows(in_order, number, ids)
             before = connection.total_changes
             connection.executemany(_INSERT, values)
@@ -874,7 +952,11 @@ class MapFileSegmentStore:
             keys = [(number, *_placed(key)) for key in by_key]
             left = _origins_of(connection, keys)
             connection.executemany(
-                _REPLACE, ((*row[1:], number, *_placed(key)) for (key, _), row in zip(in_order, values, strict=True))
+                _REPLACE,
+                (
+                    (*row[1:], number, *_placed(key))
+                    for (key, _), row in zip(in_order, values, strict=True)
+                ),
             )
             connection.executemany(_FORGET_ORIGIN, left)
 
@@ -883,10 +965,14 @@ class MapFileSegmentStore:
         with self.file.reading() as connection:
             rows: list[Any] = []
             if self.file.is_server:  # promises no order of joins
-                rows = self.file.fetch_each(connection, _get(1), ((*_placed(key), collection) for key in keys))
+                rows = self.file.fetch_each(
+                    connection, _get(1), ((*_placed(key), collection) for key in keys)
+                )
             else:
                 for at in range(0, len(keys), _GOT_AT_ONCE):
-                    placed = [value for key in keys[at : at + _GOT_AT_ONCE] for value in _placed(key)]
+                    placed = [
+                        value for key in keys[at : at + _GOT_AT_ONCE] for value in _placed(key)
+                    ]
                     rows += connection.execute(_get(len(placed) // 2), [*placed, collection])
             if not rows:
                 _number(connection, collection)  # raises where there is no collection
@@ -900,7 +986,9 @@ class MapFileSegmentStore:
             origins = self._origins.read(connection, rows)
         return [decoded(row, origins) for row in rows]
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
         """See `SegmentStore.delete`."""
         check_deletion(keys, filter)
         with self._writing(collection) as (connection, number):
@@ -925,12 +1013,16 @@ class MapFileSegmentStore:
             connection.executemany("DELETE FROM segment WHERE collection = ? AND build = ?", rows)
             connection.executemany(_FORGET_ORIGIN, origins)
 
-    def _origin_ids(self, connection: sqlite3.Connection, collection: int, origins: Sequence[OriginRow]) -> list[int]:
+    def _origin_ids(
+        self, connection: sqlite3.Connection, collection: int, origins: Sequence[OriginRow]
+    ) -> list[int]:
         """The numbers of origins, entered if they are new."""
         if not self.file.is_server:
             return [_origin_id(connection, collection, origin) for origin in origins]
         connection.executemany(_ADD_ORIGIN, [(collection, *origin) for origin in origins])
-        found = self.file.fetch_each(connection, _ORIGIN, [(collection, origin.digest) for origin in origins])
+        found = self.file.fetch_each(
+            connection, _ORIGIN, [(collection, origin.digest) for origin in origins]
+        )
         return [number for (number,) in found]
 
     @contextmanager
@@ -945,7 +1037,8 @@ class MapFileSegmentStore:
 
 
 class _Origins:
-    """Cache of origins, so that segments share one object: indexes and filters evaluate each object once.
+    """Cache of origins, so that segments share one object: indexes and filters evaluate each object
+    once.
 
     It is bounded; an origin that is read again after it was evicted is another object.
     """
@@ -955,7 +1048,9 @@ class _Origins:
         self._cached: dict[int, Origin] = {}
         self._lock = threading.Lock()
 
-    def read(self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]) -> dict[int, Origin]:
+    def read(
+        self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]
+    ) -> dict[int, Origin]:
         """The origins of rows by their numbers, which are never reused."""
         found: dict[int, Origin] = {}
         missing: dict[int, None] = {}
@@ -971,18 +1066,25 @@ class _Origins:
             self._read(connection, missing, found)
         return found
 
-    def _read(self, connection: sqlite3.Connection, missing: Iterable[int], found: dict[int, Origin]) -> None:
+    def _read(
+        self, connection: sqlite3.Connection, missing: Iterable[int], found: dict[int, Origin]
+    ) -> None:
         query = "SELECT id, node_group, document_id, path, fields FROM segment_origin WHERE id = ?"
         rows = self._file.fetch_each(connection, query, ((number,) for number in missing))
         with self._lock:
             for number, group, document_id, path, fields in rows:
-                origin = Origin(read_text(group), read_text(document_id), read_text(path), read_fields(fields))
+                origin = Origin(
+                    read_text(group), read_text(document_id), read_text(path), read_fields(fields)
+                )
                 while len(self._cached) >= _REMEMBERED:
                     del self._cached[next(iter(self._cached))]
-                found[number] = self._cached.setdefault(number, origin)  # another thread may have been faster
+                # another thread may have been faster
+                found[number] = self._cached.setdefault(number, origin)
         for number in missing:
             if number not in found:
-                raise StoreError(f"The store lacks the origin {number} of a segment. Run verify().", store="map")
+                raise StoreError(
+                    f"The store lacks the origin {number} of a segment. Run verify().", store="map"
+                )
 
 
 def _placed(key: str) -> tuple[int, StoredText]:
@@ -993,8 +1095,12 @@ def _placed(key: str) -> tuple[int, StoredText]:
 
 
 def _collection(connection: sqlite3.Connection, collection: str) -> tuple[int | None, str | None]:
-    """The number and the schema (JSON) of a collection of segments; two None if it does not exist."""
-    row = connection.execute("SELECT id, schema FROM segment_collection WHERE name = ?", (collection,)).fetchone()
+    """The number and the schema (JSON) of a collection of segments; two None if it does not
+    exist.
+    """
+    row = connection.execute(
+        "SELECT id, schema FROM segment_collection WHERE name = ?", (collection,)
+    ).fetchone()
     return row or (None, None)
 
 
@@ -1002,7 +1108,10 @@ def _number(connection: sqlite3.Connection, collection: str) -> int:
     number, _ = _collection(connection, collection)
     if number is None:
         present = [name for (name,) in connection.execute("SELECT name FROM segment_collection")]
-        msg = f"There is no collection {collection!r}. {known_names(collection, present)} Create it first."
+        msg = (
+            f"There is no collection {collection!r}. {known_names(collection, present)} Create it"
+            " first."
+        )
         raise StoreDamagedError(msg, store="map", collection=collection)
     return number
 
@@ -1015,17 +1124,23 @@ def _origin_id(connection: sqlite3.Connection, collection: int, origin: OriginRo
     return row[0]
 
 
-def _origins_of(connection: sqlite3.Connection, keys: Iterable[Sequence[object]]) -> list[tuple[int]]:
+def _origins_of(
+    connection: sqlite3.Connection, keys: Iterable[Sequence[object]]
+) -> list[tuple[int]]:
     """The distinct origins of the rows that exist."""
     found: set[tuple[int]] = set()
     for key in keys:
         found.update(
-            connection.execute("SELECT origin FROM segment WHERE collection = ? AND build = ? AND key = ?", key)
+            connection.execute(
+                "SELECT origin FROM segment WHERE collection = ? AND build = ? AND key = ?", key
+            )
         )
     return list(found)
 
 
-def _matching_origins(connection: sqlite3.Connection, collection: int, filter: Filter) -> list[tuple[int]]:
+def _matching_origins(
+    connection: sqlite3.Connection, collection: int, filter: Filter
+) -> list[tuple[int]]:
     """The origins whose fields match a filter."""
     decided: dict[str | bytes, bool] = {}
     found: list[tuple[int]] = []
@@ -1043,10 +1158,11 @@ _GRAPH_FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")
 
 
 class Graphs:
-    """The graphs over a vector store's large blocks: built when first needed, and kept as long as the blocks are.
+    """The graphs over a vector store's large blocks: built when first needed, and kept as long as
+    the blocks are.
 
-    Those of a store file are kept in files for the next program: in ``<path>.graphs``, each under the name of the array
-    file of its rows.
+    Those of a store file are kept in files for the next program: in ``<path>.graphs``, each under
+    the name of the array file of its rows.
 
     Args:
         file: The store file; None for a store in memory.
@@ -1054,11 +1170,18 @@ class Graphs:
 
     def __init__(self, file: StoreFile | None = None) -> None:
         self._file = file
-        self._folder = Path(f"{file.path}.graphs") if file is not None and file.path is not None else None
+        self._folder = (
+            Path(f"{file.path}.graphs") if file is not None and file.path is not None else None
+        )
         self._making = threading.Lock()
 
     def search(
-        self, state: DenseState, names: Sequence[str], vectors: Matrix, topk: int, filter: Filter | None
+        self,
+        state: DenseState,
+        names: Sequence[str],
+        vectors: Matrix,
+        topk: int,
+        filter: Filter | None,
     ) -> list[Ranking]:
         """See `Approximate.search_approximately`.
 
@@ -1092,10 +1215,13 @@ class Graphs:
             self._write(self._folder, self._file, graph, name)
         except OSError as exc:
             warn_user(
-                f"A graph of vectors is not stored, and will have to be built again: {sentence(exc)}", CacheWarning
+                "A graph of vectors is not stored, and will have to be built again:"
+                f" {sentence(exc)}",
+                CacheWarning,
             )
             return graph
-        return self._read(self._folder, block, name) or graph  # mapped, it needs no memory of its own
+        # mapped, it needs no memory of its own
+        return self._read(self._folder, block, name) or graph
 
     def _read(self, folder: Path, block: DenseBlock, name: str) -> Graph | None:
         """Read a graph; None if there is none, or it cannot be used."""
@@ -1109,7 +1235,9 @@ class Graphs:
             return None
 
     def _write(self, folder: Path, file: StoreFile, graph: Graph, name: str) -> None:
-        """Write a graph, all of it or nothing, and remove graphs of rows that are gone and what killed writers left."""
+        """Write a graph, all of it or nothing, and remove graphs of rows that are gone and what
+        killed writers left.
+        """
         path = _graph_path(folder, name)
         temporary = folder / f"{path.stem}.{os.urandom(8).hex()}.tmp"
         folder.mkdir(exist_ok=True)
@@ -1118,7 +1246,11 @@ class Graphs:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        found = {entry: match for entry in folder.iterdir() if (match := _GRAPH_FILE.fullmatch(entry.name))}
+        found = {
+            entry: match
+            for entry in folder.iterdir()
+            if (match := _GRAPH_FILE.fullmatch(entry.name))
+        }
         with file.reading() as connection:  # after the files: what is new is in use
             stems = {bundle.partition(".")[0] for (bundle,) in connection.execute(VECTOR_PARTS)}
         for entry, match in found.items():
@@ -1141,7 +1273,8 @@ def _remove(path: Path) -> None:
 
 
 _MAX_PARTS = 16
-_FULL_ROWS = 1 << 20  # of a part that is joined with no other: a write moves twice as many vectors at most
+# of a part that is joined with no other: a write moves twice as many vectors at most
+_FULL_ROWS = 1 << 20
 _SMALL_BYTES = 256 * 1024  # a part below that lies in its row: a file of its own would cost more
 _MAX_READS = 5  # of a collection whose array files go while they are being opened
 
@@ -1189,10 +1322,11 @@ class _UnknownCollectionError(StoreDamagedError):
 
 
 class MapFileVectorStore:
-    """Vectors in a store file (spec 001's ``map`` with a ``uri``), searched exactly, or by graphs on request.
+    """Vectors in a store file (spec 001's ``map`` with a ``uri``), searched exactly, or by graphs
+    on request.
 
-    Commits of other programs are visible to the next call. Vectors are read from disk when a search needs them. The
-    caller closes the file.
+    Commits of other programs are visible to the next call. Vectors are read from disk when a search
+    needs them. The caller closes the file.
 
     Args:
         file: The store file.
@@ -1207,7 +1341,8 @@ class MapFileVectorStore:
 
     def __init__(self, file: StoreFile) -> None:
         self.file = file
-        self._cached: dict[str, tuple[int, _Collection]] = {}  # with the number of the file's changes
+        # with the number of the file's changes
+        self._cached: dict[str, tuple[int, _Collection]] = {}
         self._merging = threading.Lock()
         self._graphs = Graphs(file)
 
@@ -1233,8 +1368,8 @@ class MapFileVectorStore:
         if present is None:
             with self.file.writing() as connection:
                 connection.execute(
-                    "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?, ?, ?) "
-                    "ON CONFLICT (name) DO NOTHING",
+                    "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?,"
+                    " ?, ?) ON CONFLICT (name) DO NOTHING",
                     (collection, *wanted),
                 )
                 present = cast("CollectionRow", collection_row(connection, collection))
@@ -1263,7 +1398,8 @@ class MapFileVectorStore:
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`."""
         known = self._cached.get(collection)
-        present = self._now(collection) if known is None else known[1]  # what may have changed is checked again below
+        # what may have changed is checked again below
+        present = self._now(collection) if known is None else known[1]
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
         check_vectors(collection, present.schema[0], last.values())
         if not last:
@@ -1273,7 +1409,8 @@ class MapFileVectorStore:
         name, content = self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
         with self.file.writing() as connection:
             present = self._read(connection, collection)
-            check_vectors(collection, present.schema[0], last.values())  # it may have been made anew meanwhile
+            # it may have been made anew meanwhile
+            check_vectors(collection, present.schema[0], last.values())
             retired, _ = mark_rows_dead(connection, present.parts, block.keys)
             if content is None:
                 self.file.check_there(name)
@@ -1294,7 +1431,9 @@ class MapFileVectorStore:
         """See `VectorStore.scan`."""
         return [VectorRow(*row) for row in self._now(collection).state.page(after, limit)]
 
-    def delete(self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None) -> int:
+    def delete(
+        self, collection: str, *, keys: Sequence[str] | None = None, filter: Filter | None = None
+    ) -> int:
         """See `VectorStore.delete`."""
         self._now(collection)
         check_deletion(keys, filter)
@@ -1302,14 +1441,20 @@ class MapFileVectorStore:
             return 0
         with self.file.writing() as connection:
             present = self._read(connection, collection)
-            deleted = present.state.matching(filter) if filter is not None else list(dict.fromkeys(keys or ()))
+            deleted = (
+                present.state.matching(filter)
+                if filter is not None
+                else list(dict.fromkeys(keys or ()))
+            )
             retired, count = mark_rows_dead(connection, present.parts, encoded_keys(deleted))
         self.file.arrays.postpone_deletion(retired)
         if count:
             self._merge(collection)
         return count
 
-    def search(self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None) -> list[Ranking]:
+    def search(
+        self, collection: str, vectors: Embeddings, topk: int, filter: Filter | None = None
+    ) -> list[Ranking]:
         """See `VectorStore.search`."""
         return searched(self._now(collection).state, vectors, topk, filter)
 
@@ -1325,7 +1470,8 @@ class MapFileVectorStore:
         """The present collection, cached until the next commit to the file."""
         reads = 0
         while True:
-            changes = self.file.commit_counter()  # before the reading: what comes between is read again
+            # before the reading: what comes between is read again
+            changes = self.file.commit_counter()
             cached = self._cached.get(collection)
             if cached is not None and cached[0] == changes:
                 return cached[1]
@@ -1334,7 +1480,8 @@ class MapFileVectorStore:
                 with self.file.reading() as connection:
                     found = self._read(connection, collection)
             except StoreError:
-                # Parts may be merged, and their files removed, between the reading of their names and the opening.
+                # Parts may be merged, and their files removed, between the reading of their names
+                # and the opening.
                 if reads == _MAX_READS or self.file.commit_counter() == changes:
                     raise
             else:
@@ -1347,13 +1494,17 @@ class MapFileVectorStore:
         if row is None:
             self._cached.pop(collection, None)
             names = [name for (name,) in connection.execute("SELECT name FROM vector_collection")]
-            msg = f"There is no collection {collection!r}. {known_names(collection, names)} Create it first."
+            msg = (
+                f"There is no collection {collection!r}. {known_names(collection, names)} Create it"
+                " first."
+            )
             raise _UnknownCollectionError(msg, store="map", collection=collection)
         number, dimension, metric, fields = row
         before = self._cached.get(collection)
         opened = {part.id: part for part in before[1].parts} if before is not None else {}
         found = connection.execute(
-            "SELECT id, arrays, content IS NULL, size, dead FROM vector_part WHERE collection = ? ORDER BY id",
+            "SELECT id, arrays, content IS NULL, size, dead FROM vector_part WHERE collection = ?"
+            " ORDER BY id",
             (number,),
         ).fetchall()
         parts = []
@@ -1367,17 +1518,21 @@ class MapFileVectorStore:
                 )
                 part = _Part(part_id, name, bool(in_file), dead, block, alive_mask(dead, size))
             parts.append(part)
-        if before is not None and before[1].id == number and before[1].parts == tuple(parts):  # the same objects
+        # the same objects
+        if before is not None and before[1].id == number and before[1].parts == tuple(parts):
             return before[1]
-        state = state_of([part.block for part in parts], [part.alive for part in parts], dimension, metric)
+        state = state_of(
+            [part.block for part in parts], [part.alive for part in parts], dimension, metric
+        )
         return _Collection(number, (dimension, metric, fields), tuple(parts), state)
 
     def damage(self, collection: str) -> str:
         """See `Checkable.damage`."""
         with self.file.reading() as connection:
             parts = connection.execute(
-                "SELECT arrays, content FROM vector_part JOIN vector_collection "
-                "ON vector_collection.id = vector_part.collection WHERE name = ? ORDER BY vector_part.id",
+                "SELECT arrays, content FROM vector_part JOIN vector_collection ON"
+                " vector_collection.id = vector_part.collection WHERE name = ? ORDER BY"
+                " vector_part.id",
                 (collection,),
             ).fetchall()
         for name, content in parts:
@@ -1386,10 +1541,14 @@ class MapFileVectorStore:
                 return f"the array file {name} {damage}"
         return ""
 
-    def _opened(self, connection: sqlite3.Connection, part: int, name: str, dimension: int, *, in_file: bool) -> Part:
+    def _opened(
+        self, connection: sqlite3.Connection, part: int, name: str, dimension: int, *, in_file: bool
+    ) -> Part:
         if in_file:
             return part_of_arrays(self.file.arrays.open(name), dimension)
-        [content] = connection.execute("SELECT content FROM vector_part WHERE id = ?", (part,)).fetchone()
+        [content] = connection.execute(
+            "SELECT content FROM vector_part WHERE id = ?", (part,)
+        ).fetchone()
         try:
             return part_of_arrays(decoded_arrays(joined([memoryview(content)]), name), dimension)
         except DamagedError as exc:
@@ -1400,15 +1559,20 @@ class MapFileVectorStore:
         """See `Compactable.compact`."""
         self._merge(collection, whole=True)
 
-    def _merge(self, collection: str, present: _Collection | None = None, *, whole: bool = False) -> None:
-        """Merge the last parts if they are many or small, or all if some of their rows are dead and ``whole`` is set.
+    def _merge(
+        self, collection: str, present: _Collection | None = None, *, whole: bool = False
+    ) -> None:
+        """Merge the last parts if they are many or small, or all if some of their rows are dead and
+        ``whole`` is set.
 
-        Other writers do not wait for it, unless the caller writes; then it passes the present collection.
+        Other writers do not wait for it, unless the caller writes; then it passes the present
+        collection.
 
-        Before the merged part is entered, its sources are checked: rows that have died meanwhile stay dead, and if
-        another program has merged some of the same parts, its result stays.
+        Before the merged part is entered, its sources are checked: rows that have died meanwhile
+        stay dead, and if another program has merged some of the same parts, its result stays.
         """
-        with acquired(self._merging, 0) as is_free, suppress(_UnknownCollectionError):  # dropped meanwhile
+        # dropped meanwhile
+        with acquired(self._merging, 0) as is_free, suppress(_UnknownCollectionError):
             if not is_free:
                 return  # another thread merges; the next writer continues
             present = present or self._now(collection)
@@ -1423,12 +1587,16 @@ class MapFileVectorStore:
                 if any(part.id not in now for part in old):
                     return
                 left = _since_died(block, old, [now[part.id] for part in old])
-                connection.executemany("DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old])
+                connection.executemany(
+                    "DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old]
+                )
                 if left is None or left.any():
                     if content is None:
                         self.file.check_there(name)
                     insert_part(connection, present.id, len(block), name, content, left)
-            self.file.arrays.postpone_deletion(part.name for part in old if part.in_file and part.name != name)
+            self.file.arrays.postpone_deletion(
+                part.name for part in old if part.in_file and part.name != name
+            )
 
 
 def _parts_to_merge(present: _Collection, *, whole: bool = False) -> Sequence[_Part]:
@@ -1453,7 +1621,9 @@ def mark_rows_dead(
         if mask is None or mask is part.alive:
             continue
         if mask.any():
-            connection.execute("UPDATE vector_part SET dead = ? WHERE id = ?", (dead_bits(mask), part.id))
+            connection.execute(
+                "UPDATE vector_part SET dead = ? WHERE id = ?", (dead_bits(mask), part.id)
+            )
         else:
             connection.execute("DELETE FROM vector_part WHERE id = ?", (part.id,))
             if part.in_file:

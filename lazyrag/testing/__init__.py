@@ -13,7 +13,8 @@ A test module of a store subclasses a contract::
 
 Or the command line names the store (`lazyrag.testing.plugin`)::
 
-    pytest -p lazyrag.testing.plugin --pyargs lazyrag.testing.suites --lazyrag-segment-store my_package.store:make_store
+    pytest -p lazyrag.testing.plugin --pyargs lazyrag.testing.suites --lazyrag-segment-store
+    my_package.store:make_store
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ import pytest
 
 pytest.register_assert_rewrite("lazyrag.testing.suites")
 
-from lazyrag.testing.suites import SegmentStoreContract, VectorStoreContract  # noqa: E402  after the line above
+from lazyrag.testing.suites import (  # noqa: E402  after the line above
+    SegmentStoreContract,
+    VectorStoreContract,
+)
 
 __all__ = ["SegmentStoreContract", "VectorStoreContract"]

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import pytest
 
 MakeStore: TypeAlias = Callable[[Path], Any]
-"""Create a closed store. Use the path, or its last component as a name on a server. Must be empty for a new path."""
+"""Create a closed store. Use the path, or its last component as a name on a server. Must be empty
+for a new path."""
 
 
 KINDS = ("segment", "vector")
@@ -35,5 +36,8 @@ FACTORIES = pytest.StashKey[dict[str, StoreFactory]]()
 def factory_of(config: pytest.Config, kind: str) -> StoreFactory:
     """The factory that the command line names; the test fails if the plug-in is not loaded."""
     if FACTORIES not in config.stash:
-        pytest.fail("lazyrag.testing.suites needs a plug-in. Run pytest with -p lazyrag.testing.plugin.", pytrace=False)
+        pytest.fail(
+            "lazyrag.testing.suites needs a plug-in. Run pytest with -p lazyrag.testing.plugin.",
+            pytrace=False,
+        )
     return config.stash[FACTORIES][kind]

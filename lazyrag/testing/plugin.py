@@ -1,6 +1,7 @@
 """A plug-in of pytest that tests a store named on the command line::
 
-pytest -p lazyrag.testing.plugin --pyargs lazyrag.testing.suites --lazyrag-vector-store my_package.store:make_store
+pytest -p lazyrag.testing.plugin --pyargs lazyrag.testing.suites --lazyrag-vector-store
+my_package.store:make_store
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         group.addoption(
             f"--lazyrag-reopen-{kind}-store",
             metavar="MODULE:CALLABLE",
-            help="makes another such store over the rows of the first; by default the same callable",
+            help=(
+                "makes another such store over the rows of the first; by default the same callable"
+            ),
         )
 
 
@@ -42,9 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
         make, reopen = f"--lazyrag-{kind}-store", f"--lazyrag-reopen-{kind}-store"
         if name := config.getoption(make):
             found, reopen_name = _import(make, name), config.getoption(reopen)
-            factories[kind] = StoreFactory(found, _import(reopen, reopen_name) if reopen_name else found)
+            factories[kind] = StoreFactory(
+                found, _import(reopen, reopen_name) if reopen_name else found
+            )
         elif config.getoption(reopen):
-            raise pytest.UsageError(f"{reopen} needs {make}: it reopens the stores of that one. Give both.")
+            raise pytest.UsageError(
+                f"{reopen} needs {make}: it reopens the stores of that one. Give both."
+            )
     config.stash[FACTORIES] = factories
 
 
@@ -59,10 +66,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     collected = [item for item in items if getattr(item, "cls", None) in kinds]
     if collected and not config.stash[FACTORIES]:
         options = " or ".join(f"--lazyrag-{kind}-store" for kind in KINDS)
-        usage = f"pytest -p {__name__} --pyargs {SUITES} --lazyrag-segment-store my_package.store:make_store"
+        usage = (
+            f"pytest -p {__name__} --pyargs {SUITES} --lazyrag-segment-store"
+            " my_package.store:make_store"
+        )
         msg = f"{SUITES} tests a store, and none is named. Pass {options} MODULE:CALLABLE: {usage}"
         raise pytest.UsageError(msg)
-    left_out = {item for item in collected if kinds[getattr(item, "cls", None)] not in config.stash[FACTORIES]}
+    left_out = {
+        item
+        for item in collected
+        if kinds[getattr(item, "cls", None)] not in config.stash[FACTORIES]
+    }
     if left_out:
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
@@ -72,15 +86,28 @@ def _import(option: str, name: str) -> MakeStore:
     """Import the callable that an option names."""
     module, _, attribute = name.partition(":")
     if not (module and attribute):
-        msg = f"{option} must be MODULE:CALLABLE, such as my_package.store:make_store; got {name!r}."
+        msg = (
+            f"{option} must be MODULE:CALLABLE, such as my_package.store:make_store; got {name!r}."
+        )
         raise pytest.UsageError(msg)
     try:
         loaded = importlib.import_module(module)
     except ModuleNotFoundError as exc:
-        hint = "Install its project, run python -m pytest in its folder, or set pythonpath in pytest's settings."
-        raise pytest.UsageError(f"{option} is {name!r}: {exc}. Python must be able to import it. {hint}") from exc
+        hint = (
+            "Install its project, run python -m pytest in its folder, or set pythonpath in pytest's"
+            " settings."
+        )
+        raise pytest.UsageError(
+            f"{option} is {name!r}: {exc}. Python must be able to import it. {hint}"
+        ) from exc
     found: MakeStore | None = getattr(loaded, attribute, None)
     if not callable(found):
-        problem = f"it is {found!r}" if hasattr(loaded, attribute) else f"{loaded.__file__} does not have it"
-        raise pytest.UsageError(f"{option} is {name!r}: {attribute} must be a function or class; {problem}.")
+        problem = (
+            f"it is {found!r}"
+            if hasattr(loaded, attribute)
+            else f"{loaded.__file__} does not have it"
+        )
+        raise pytest.UsageError(
+            f"{option} is {name!r}: {attribute} must be a function or class; {problem}."
+        )
     return found

@@ -1,4 +1,6 @@
-"""The contracts of stores, as base classes for tests and as tests of a store named on pytest's command line."""
+"""The contracts of stores, as base classes for tests and as tests of a store named on pytest's
+command line.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,17 @@ from lazyrag.stores.protocol import (
 )
 from lazyrag.testing.factories import factory_of
 from lazyrag.text.analyzers import analysers
-from lazyrag.types import SPARSE, Embedding, Embeddings, Fields, Matrix, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import (
+    SPARSE,
+    Embedding,
+    Embeddings,
+    Fields,
+    Matrix,
+    Metric,
+    Ranking,
+    SparseVector,
+    Vector,
+)
 
 SCHEMA: Schema = make_schema(
     {
@@ -123,7 +135,11 @@ def make_segments() -> list[Segment]:
             parent=f"{number % 4:032x}",
             number=number + 1,
             content=contents[number % len(contents)],
-            metadata={} if number % 2 else {"note": HARD_TEXTS[number % len(HARD_TEXTS)], "nothing": None},
+            metadata=(
+                {}
+                if number % 2
+                else {"note": HARD_TEXTS[number % len(HARD_TEXTS)], "nothing": None}
+            ),
             fields=fields,
             span=(number, number + 5) if number % 2 else None,
         )
@@ -137,9 +153,13 @@ def all_rows(store: Any, collection: str) -> list[Any]:
 
 
 def met(filter: Filter) -> set[int]:
-    """Positions of the `FIELDS` that a filter lets through, by the reference evaluator; never none, never all."""
+    """Positions of the `FIELDS` that a filter lets through, by the reference evaluator; never none,
+    never all.
+    """
     found = {number for number, fields in enumerate(FIELDS) if matches(filter, fields)}
-    assert 0 < len(found) < len(FIELDS), f"The filter {filter!r} tests nothing: {len(found)} rows meet it."
+    assert 0 < len(found) < len(FIELDS), (
+        f"The filter {filter!r} tests nothing: {len(found)} rows meet it."
+    )
     return found
 
 
@@ -156,7 +176,9 @@ def make_rows() -> list[VectorRow]:
 
 
 def make_sparse_rows() -> list[VectorRow]:
-    """A seeded sparse vector for each of `FIELDS`: two of them equal, one empty, weights of either sign."""
+    """A seeded sparse vector for each of `FIELDS`: two of them equal, one empty, weights of either
+    sign.
+    """
     chance = np.random.default_rng(17)
     vectors: list[SparseVector] = []
     for _ in FIELDS:
@@ -184,12 +206,17 @@ def queries(n: int) -> Matrix:
 def sparse_queries(n: int) -> list[SparseVector]:
     """N seeded sparse queries."""
     chance = np.random.default_rng(19)
-    return [dict.fromkeys(chance.choice(12, 3, replace=False).tolist(), 1.0) | {2**63 + 5: -2.0} for _ in range(n)]
+    return [
+        dict.fromkeys(chance.choice(12, 3, replace=False).tolist(), 1.0) | {2**63 + 5: -2.0}
+        for _ in range(n)
+    ]
 
 
 def reference(query: Embedding, metric: Metric, rows: Sequence[VectorRow] | None = None) -> Ranking:
     """The ranking of `make_rows`, or of other rows, by a plain computation in float64."""
-    scores = [(row.key, _score(query, row, metric)) for row in (make_rows() if rows is None else rows)]
+    scores = [
+        (row.key, _score(query, row, metric)) for row in (make_rows() if rows is None else rows)
+    ]
     ranking = [(key, score) for key, score in scores if score is not None]
     return sorted(ranking, key=lambda pair: (-round(pair[1], 9), pair[0]))
 
@@ -209,7 +236,9 @@ def _score(query: Embedding, row: VectorRow, metric: Metric) -> float | None:
 
 def dense(row: VectorRow) -> Vector:
     """The vector of a row, which must be dense."""
-    assert isinstance(row.vector, np.ndarray), f"row {row.key!r} has {row.vector!r:.60} instead of an array"
+    assert isinstance(row.vector, np.ndarray), (
+        f"row {row.key!r} has {row.vector!r:.60} instead of an array"
+    )
     return row.vector
 
 
@@ -243,7 +272,9 @@ def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) 
 def assert_same_ranking(found: Ranking, expected: Ranking) -> None:
     """Assert that the keys are the same, in the same order, and scores equal to 1e-6."""
     assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [score for _, score in found] == pytest.approx([score for _, score in expected], rel=1e-6, abs=1e-6)
+    assert [score for _, score in found] == pytest.approx(
+        [score for _, score in expected], rel=1e-6, abs=1e-6
+    )
 
 
 C = "lr_contract_block_0"
@@ -278,18 +309,26 @@ class _StoreContract:
 
     def make_store(self) -> Any:
         """A new, empty, closed store."""
-        msg = f"{type(self).__name__} must override make_store(self): return a new, empty, closed store."
+        msg = (
+            f"{type(self).__name__} must override make_store(self): return a new, empty, closed"
+            " store."
+        )
         raise NotImplementedError(msg)
 
     def reopen_store(self, store: Any) -> Any:
-        """A new, closed store over the rows of a closed one, as a later program makes it. For persistent stores."""
+        """A new, closed store over the rows of a closed one, as a later program makes it. For
+        persistent stores.
+        """
         pytest.fail(
-            f"{type(store).__name__} declares the feature 'persistent', but its test does not override "
-            "reopen_store(store): return a new, closed store over the rows of the given one."
+            f"{type(store).__name__} declares the feature 'persistent', but its test does not"
+            " override reopen_store(store): return a new, closed store over the rows of the given"
+            " one."
         )
 
     def share_store(self, store: Any) -> Any:
-        """A new, closed store over the rows of an open one, as another program makes it. For shared stores."""
+        """A new, closed store over the rows of an open one, as another program makes it. For shared
+        stores.
+        """
         raise NotImplementedError
 
     def assert_holds(self, store: Any, expected: Iterable[Any]) -> None:
@@ -319,7 +358,9 @@ class _StoreContract:
         assert store.get(self.collection, ["x"]) == store.scan(self.collection) == []
 
     def test_what_is_upserted_is_read_back_equal(self, filled: Any) -> None:
-        """Upsert then get gives equal rows: Chinese, emoji, numbers, JSON, None, empty metadata included."""
+        """Upsert then get gives equal rows: Chinese, emoji, numbers, JSON, None, empty metadata
+        included.
+        """
         rows = self.make_rows()
         self.assert_same(filled.get(self.collection, [row.key for row in rows]), rows)
 
@@ -343,7 +384,9 @@ class _StoreContract:
         self.assert_holds(filled, self.make_rows())
 
     def test_of_rows_with_one_key_in_an_upsert_the_last_counts(self, store: Any) -> None:
-        """A list that names a key twice is written as if its rows were written one after the other."""
+        """A list that names a key twice is written as if its rows were written one after the
+        other.
+        """
         row = self.make_rows()[0]
         store.upsert(self.collection, [row, self.changed(row), row, self.changed(row)])
         self.assert_holds(store, [self.changed(row)])
@@ -365,11 +408,15 @@ class _StoreContract:
     def test_scan_pages_cover_all_rows_once(self, filled: Any, limit: int) -> None:
         """Pages of any size give every row once, complete, and in the same order."""
         pages = scan_pages(filled, self.collection, limit)
-        self.assert_same(sorted(pages, key=attrgetter("key")), sorted(self.make_rows(), key=attrgetter("key")))
+        self.assert_same(
+            sorted(pages, key=attrgetter("key")), sorted(self.make_rows(), key=attrgetter("key"))
+        )
         self.assert_same(pages, filled.scan(self.collection))
 
     def test_scan_begins_behind_a_row_that_need_not_be_there(self, filled: Any) -> None:
-        """The page behind a deleted row begins with the next one, and behind the last row there is nothing."""
+        """The page behind a deleted row begins with the next one, and behind the last row there is
+        nothing.
+        """
         rows = filled.scan(self.collection)
         filled.delete(self.collection, keys=[rows[4].key])
         self.assert_same(filled.scan(self.collection, after=rows[4].key, limit=3), rows[5:8])
@@ -388,11 +435,15 @@ class _StoreContract:
         assert filled.count(self.collection) == len(self.make_rows())
 
     @FILTERED
-    def test_delete_by_filter_takes_exactly_the_rows_that_meet_it(self, filled: Any, filter: Filter) -> None:
+    def test_delete_by_filter_takes_exactly_the_rows_that_meet_it(
+        self, filled: Any, filter: Filter
+    ) -> None:
         """A filter deletes what the reference evaluator says, no more and no less."""
         deleted = met(filter)
         assert filled.delete(self.collection, filter=filter) == len(deleted)
-        self.assert_holds(filled, [row for number, row in enumerate(self.make_rows()) if number not in deleted])
+        self.assert_holds(
+            filled, [row for number, row in enumerate(self.make_rows()) if number not in deleted]
+        )
 
     def test_delete_needs_keys_or_a_filter(self, filled: Any) -> None:
         """Neither or both is a ConfigError: nothing is ever deleted by omission."""
@@ -422,7 +473,12 @@ class _StoreContract:
 
     def test_a_collection_that_was_never_created_is_an_error(self, store: Any) -> None:
         """Reading or writing an unknown collection raises StoreError, dropping one does not."""
-        for use in (store.count, store.scan, lambda name: store.get(name, ["x"]), lambda name: store.upsert(name, [])):
+        for use in (
+            store.count,
+            store.scan,
+            lambda name: store.get(name, ["x"]),
+            lambda name: store.upsert(name, []),
+        ):
             with pytest.raises(StoreError):
                 use("lr_unknown")
         store.drop("lr_unknown")
@@ -465,24 +521,33 @@ class _StoreContract:
         store.close()
 
     def test_what_is_declared_is_kept(self, filled: Any) -> None:
-        """Every feature that the store declares passes its test; one without a test fails, so that none is skipped."""
-        checks = {"persistent": lambda: self._assert_persistent(filled), **self.feature_checks(filled)}
+        """Every feature that the store declares passes its test; one without a test fails, so that
+        none is skipped.
+        """
+        checks = {
+            "persistent": lambda: self._assert_persistent(filled),
+            **self.feature_checks(filled),
+        }
         if type(self).share_store is not _StoreContract.share_store:
             checks["shared"] = lambda: self._assert_shared(filled)
         for feature in sorted(filled.features):
             if feature not in checks:
                 pytest.fail(
-                    f"The store declares the feature {feature!r}, for which this suite has no test. "
-                    f"It has tests for: {', '.join(sorted(checks))}. Remove the feature until it has one."
+                    f"The store declares the feature {feature!r}, for which this suite has no test."
+                    f" It has tests for: {', '.join(sorted(checks))}. Remove the feature until it"
+                    " has one."
                 )
-            filled.open()  # the check of another feature may have closed the store and left other rows
+            # the check of another feature may have closed the store and left other rows
+            filled.open()
             filled.drop(self.collection)
             filled.create(self.collection, self.schema)
             filled.upsert(self.collection, self.make_rows())
             checks[feature]()
 
     def _assert_persistent(self, filled: Any) -> None:
-        """Acknowledged writes and deletions are there after close and open, in this object and in another."""
+        """Acknowledged writes and deletions are there after close and open, in this object and in
+        another.
+        """
         first, second, *others = self.make_rows()
         filled.delete(self.collection, keys=[first.key])
         filled.upsert(self.collection, [self.changed(second)])
@@ -497,7 +562,9 @@ class _StoreContract:
                 again.create(self.collection, self.other_schemas[0])
 
     def _assert_shared(self, filled: Any) -> None:
-        """Acknowledged writes and deletions of either of two programs are seen by the other's next call."""
+        """Acknowledged writes and deletions of either of two programs are seen by the other's next
+        call.
+        """
         first, second, *others = self.make_rows()
         with self._opened(self.share_store, filled) as other:
             other.create(self.collection, self.schema)
@@ -505,7 +572,9 @@ class _StoreContract:
             filled.delete(self.collection, keys=[first.key])
             filled.upsert(self.collection, [self.changed(second)])
             self.assert_holds(other, [self.changed(second), *others])
-            self.assert_same(other.get(self.collection, [first.key, second.key]), [self.changed(second)])
+            self.assert_same(
+                other.get(self.collection, [first.key, second.key]), [self.changed(second)]
+            )
             other.upsert(self.collection, [first])
             other.delete(self.collection, keys=[second.key])
             self.assert_holds(filled, [first, *others])
@@ -517,7 +586,9 @@ class _StoreContract:
     def _opened(self, make: Callable[[Any], Any], store: Any) -> Iterator[Any]:
         """Another store over the rows of a store, open."""
         other = make(store)
-        assert other is not store, f"{make.__name__}() returned its argument; it must make another store."
+        assert other is not store, (
+            f"{make.__name__}() returned its argument; it must make another store."
+        )
         other.open()
         try:
             yield other
@@ -526,8 +597,8 @@ class _StoreContract:
 
 
 class SegmentStoreContract(_StoreContract):
-    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store also `reopen_store`, for a
-    shared one also `share_store`.
+    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store also
+    `reopen_store`, for a shared one also `share_store`.
     """
 
     collection = C
@@ -555,7 +626,9 @@ class SegmentStoreContract(_StoreContract):
         return {"native text": lambda: self._assert_native_text(store)}
 
     def test_a_root_keeps_its_places(self, store: SegmentStore) -> None:
-        """A node without a parent comes back without one; its pages and headings come back in their order."""
+        """A node without a parent comes back without one; its pages and headings come back in their
+        order.
+        """
         locations = (
             Location(0, 9, "page", "1"),
             Location(4, 9, "heading", "安装 > Setup 🍵"),
@@ -566,13 +639,21 @@ class SegmentStoreContract(_StoreContract):
         assert store.get(C, [root.key]) == [root]
 
     def _assert_native_text(self, filled: SegmentStore) -> None:
-        """The store's own search finds the rows that share a term with the query and meet a filter."""
-        assert isinstance(filled, NativeText), "A store that declares 'native text' has the method search_text."
+        """The store's own search finds the rows that share a term with the query and meet a
+        filter.
+        """
+        assert isinstance(filled, NativeText), (
+            "A store that declares 'native text' has the method search_text."
+        )
         rows = make_segments()
         for analyser, query in (("zh", "红茶与🍵"), ("en", "a line of emoji")):
             terms_of = analysers[analyser].terms
             terms = terms_of(query)
-            found = {row.key for row in rows if not {*terms}.isdisjoint(terms_of(content_text(row.content)))}
+            found = {
+                row.key
+                for row in rows
+                if not {*terms}.isdisjoint(terms_of(content_text(row.content)))
+            }
             assert 0 < len(found) < len(rows), f"The query {query!r} tests nothing."
             ranking = filled.search_text(C, analyser, terms, len(rows))
             assert {key for key, _ in ranking} == found
@@ -580,7 +661,9 @@ class SegmentStoreContract(_StoreContract):
             assert filled.search_text(C, analyser, terms, 1) == ranking[:1]
             for condition in FILTERS:
                 expected = {rows[number].key for number in met(condition)} & found
-                assert {key for key, _ in filled.search_text(C, analyser, terms, len(rows), condition)} == expected
+                assert {
+                    key for key, _ in filled.search_text(C, analyser, terms, len(rows), condition)
+                } == expected
         assert filled.search_text(C, "zh", [], 5) == []
         assert filled.search_text(C, "zh", ["nowhere"], 5) == []
         filled.delete(C, keys=[ranking[0][0]])
@@ -599,7 +682,8 @@ SPARSE_SCHEMA = VectorSchema(SPARSE, "ip", SCHEMA)
 def assert_sparse(store: VectorStore, collection: str) -> None:
     """Sparse vectors are written, read back, ranked, filtered and deleted like dense ones.
 
-    A vector of the other kind is refused in collections of either, and nothing of such a call is written.
+    A vector of the other kind is refused in collections of either, and nothing of such a call is
+    written.
 
     Args:
         store: An open store.
@@ -621,7 +705,9 @@ def assert_sparse(store: VectorStore, collection: str) -> None:
     store.delete(collection, filter=FILTERS[0])
     changed = VectorRow(rows[0].key, {1: 9.0}, FIELDS[1])
     store.upsert(collection, [changed])
-    left = sorted([*(row for row in rows if row.key not in deleted), changed], key=attrgetter("key"))
+    left = sorted(
+        [*(row for row in rows if row.key not in deleted), changed], key=attrgetter("key")
+    )
     _assert_read(store, collection, left)
     _assert_rankings(store, collection, "ip", left, near, topk=3)
     store.drop(collection)
@@ -635,7 +721,9 @@ def _assert_read(store: VectorStore, collection: str, rows: Sequence[VectorRow])
 
 
 def _assert_kinds(store: VectorStore, collection: str, rows: Sequence[VectorRow]) -> None:
-    """What is dense has no place among what is sparse, and the other way round; nothing of such a call is written."""
+    """What is dense has no place among what is sparse, and the other way round; nothing of such a
+    call is written.
+    """
     dense = VectorRow("dense", np.ones(4, np.float32))
     with pytest.raises(SchemaMismatchError):
         store.upsert(collection, [VectorRow("good", {1: 1.0}), dense])
@@ -668,7 +756,8 @@ _MIN_EXACT = 100  # the contract's own collections are smaller
 def assert_exact(store: VectorStore, collection: str, count: int = _MANY) -> None:
     """Search returns the true nearest rows under every metric, whatever vectors a collection holds.
 
-    Among many that lie close together; and among many that are equal, of which some have gone and others have come.
+    Among many that lie close together; and among many that are equal, of which some have gone and
+    others have come.
 
     Args:
         store: An open store.
@@ -676,7 +765,9 @@ def assert_exact(store: VectorStore, collection: str, count: int = _MANY) -> Non
         count: How many rows.
     """
     rng = np.random.default_rng(13)
-    vectors = (rng.normal(size=DIMENSION) + 0.01 * rng.normal(size=(count, DIMENSION))).astype(np.float32)
+    vectors = (rng.normal(size=DIMENSION) + 0.01 * rng.normal(size=(count, DIMENSION))).astype(
+        np.float32
+    )
     close = [VectorRow(f"k{number:04d}", vector) for number, vector in enumerate(vectors)]
     for metric in METRICS:
         schema = VectorSchema(DIMENSION, metric, SCHEMA)
@@ -691,14 +782,17 @@ def assert_exact(store: VectorStore, collection: str, count: int = _MANY) -> Non
 
 
 def assert_exact_when_small(store: VectorStore, collection: str) -> None:
-    """The same in a collection of as many rows as the store says, or as many as can be tested in a short time."""
+    """The same in a collection of as many rows as the store says, or as many as can be tested in a
+    short time.
+    """
     assert isinstance(store, ExactWhenSmall)
     assert store.exact_rows >= _MIN_EXACT
     assert_exact(store, collection, min(_MANY, store.exact_rows))
 
 
 def assert_approximate(store: VectorStore, collection: str) -> None:
-    """The approximate search finds as many rows as the exact one, most of them the same, with the same scores.
+    """The approximate search finds as many rows as the exact one, most of them the same, with the
+    same scores.
 
     Args:
         store: An open store.
@@ -712,14 +806,19 @@ def assert_approximate(store: VectorStore, collection: str) -> None:
             assert list(map(len, found)) == list(map(len, exact))
             for ranking in found:
                 assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
-            same = [len(set(some).intersection(others)) for some, others in zip(found, exact, strict=True)]
+            same = [
+                len(set(some).intersection(others))
+                for some, others in zip(found, exact, strict=True)
+            ]
             assert sum(same) >= 0.5 * sum(map(len, exact))
     with pytest.raises(ConfigError):
         store.search_approximately(collection, queries(1), 0)
 
 
 def assert_native(store: VectorStore, collection: str) -> None:
-    """The backend's own search gives rows that meet the filter, most of the nearest, with nearly the right scores."""
+    """The backend's own search gives rows that meet the filter, most of the nearest, with nearly
+    the right scores.
+    """
     assert isinstance(store, NativeVectors)
     for condition in (None, *FILTERS):
         numbers = range(len(make_rows())) if condition is None else met(condition)
@@ -733,20 +832,31 @@ def assert_native(store: VectorStore, collection: str) -> None:
                 assert len({key for key, _ in ranking}) == len(ranking)
                 assert {key for key, _ in ranking} <= allowed
                 scores = dict(reference(query, "cosine"))
-                assert [score for _, score in ranking] == pytest.approx([scores[key] for key, _ in ranking], abs=1e-3)
-            same = [len(dict(some).keys() & dict(others).keys()) for some, others in zip(found, exact, strict=True)]
+                assert [score for _, score in ranking] == pytest.approx(
+                    [scores[key] for key, _ in ranking], abs=1e-3
+                )
+            same = [
+                len(dict(some).keys() & dict(others).keys())
+                for some, others in zip(found, exact, strict=True)
+            ]
             assert sum(same) >= 0.5 * sum(map(len, exact))
     with pytest.raises(ConfigError):
         store.search_natively(collection, queries(1), 0)
 
 
 def _assert_equal_rows(store: VectorStore, collection: str, metric: Metric, count: int) -> None:
-    """Half of the rows are equal, few of them meet a filter, some are deleted and written again with other vectors."""
+    """Half of the rows are equal, few of them meet a filter, some are deleted and written again
+    with other vectors.
+    """
     rng = np.random.default_rng(23)
     vectors = rng.normal(size=(count, DIMENSION)).astype(np.float32)
     vectors[::2] = vectors[0]
     rows = [
-        VectorRow(f"k{number:04d}", vector, {"year": number % 25, "author": "plain" if number % 3 else None})
+        VectorRow(
+            f"k{number:04d}",
+            vector,
+            {"year": number % 25, "author": "plain" if number % 3 else None},
+        )
         for number, vector in enumerate(vectors)
     ]
     store.upsert(collection, rows)
@@ -776,21 +886,28 @@ def _assert_rankings(
     """A search finds what a plain computation finds: the best rows in order, and all of them."""
     matching = [row for row in rows if condition is None or matches(condition, row.fields)]
     expected = [reference(query, metric, matching) for query in near]
-    for found, ranking in zip(store.search(collection, near, topk, condition), expected, strict=True):
+    for found, ranking in zip(
+        store.search(collection, near, topk, condition), expected, strict=True
+    ):
         assert_same_ranking(found, ranking[:topk])
-    for found, ranking in zip(store.search(collection, near, len(rows) + 1, condition), expected, strict=True):
+    for found, ranking in zip(
+        store.search(collection, near, len(rows) + 1, condition), expected, strict=True
+    ):
         assert sorted(key for key, _ in found) == sorted(key for key, _ in ranking)
 
 
 class VectorStoreContract(_StoreContract):
-    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store also `reopen_store`, for a
-    shared one also `share_store`.
+    """Subclass it as ``TestSomething`` and override `make_store`; for a persistent store also
+    `reopen_store`, for a shared one also `share_store`.
     """
 
     collection = VECTORS
     other_collection = OTHER_VECTORS
     schema = VectorSchema(DIMENSION, "cosine", SCHEMA)
-    other_schemas = (VectorSchema(DIMENSION, "l2", SCHEMA), VectorSchema(DIMENSION + 1, "cosine", SCHEMA))
+    other_schemas = (
+        VectorSchema(DIMENSION, "l2", SCHEMA),
+        VectorSchema(DIMENSION + 1, "cosine", SCHEMA),
+    )
 
     make_rows = staticmethod(make_rows)
 
@@ -805,7 +922,9 @@ class VectorStoreContract(_StoreContract):
     assert_same = staticmethod(assert_same_rows)
 
     def assert_holds(self, store: VectorStore, expected: Iterable[VectorRow]) -> None:
-        """Assert that the collection has these rows and no others, in key order and for search too."""
+        """Assert that the collection has these rows and no others, in key order and for search
+        too.
+        """
         rows = sorted(expected, key=attrgetter("key"))
         assert_same_rows(store.scan(VECTORS), rows)
         assert store.count(VECTORS) == len(rows)
@@ -832,7 +951,9 @@ class VectorStoreContract(_StoreContract):
         assert store.search(VECTORS, queries(2), 3) == [[], []]
 
     @pytest.mark.parametrize("limit", [1, 5, 1000])
-    def test_scan_pages_cover_all_rows_once_in_key_order(self, store: VectorStore, limit: int) -> None:
+    def test_scan_pages_cover_all_rows_once_in_key_order(
+        self, store: VectorStore, limit: int
+    ) -> None:
         """Pages of any size follow the order of keys, whatever order the rows were written in."""
         rows = make_rows()
         store.upsert(VECTORS, rows[::2])
@@ -841,36 +962,52 @@ class VectorStoreContract(_StoreContract):
 
     @pytest.mark.parametrize("limit", [1, 5, 1000])
     def test_scan_follows_deletes_and_upserts(self, filled: VectorStore, limit: int) -> None:
-        """Pages leave out what was deleted, by key or by filter, and give replaced and new rows as they are now."""
+        """Pages leave out what was deleted, by key or by filter, and give replaced and new rows as
+        they are now.
+        """
         assert_same_rows(scan_pages(filled, VECTORS, limit), make_rows())
         by_filter = met(FILTERS[0])
         others = [row for number, row in enumerate(make_rows()) if number not in by_filter]
         deleted, replaced, *unchanged = others
         filled.delete(VECTORS, keys=[deleted.key])
         filled.delete(VECTORS, filter=FILTERS[0])
-        written = [self.changed(replaced), *(VectorRow(key, replaced.vector) for key in ("zz", "00", "绿茶"))]
+        written = [
+            self.changed(replaced),
+            *(VectorRow(key, replaced.vector) for key in ("zz", "00", "绿茶")),
+        ]
         filled.upsert(VECTORS, written)
         expected = sorted([*unchanged, *written], key=attrgetter("key"))
         assert_same_rows(scan_pages(filled, VECTORS, limit), expected)
 
     def test_a_wrong_dimension_is_refused_and_nothing_is_written(self, filled: VectorStore) -> None:
-        """A vector of another length is a SchemaMismatchError that names both; its companions are not written."""
-        rows = [VectorRow("good", np.ones(DIMENSION, np.float32)), VectorRow("bad", np.ones(3, np.float32))]
+        """A vector of another length is a SchemaMismatchError that names both; its companions are
+        not written.
+        """
+        rows = [
+            VectorRow("good", np.ones(DIMENSION, np.float32)),
+            VectorRow("bad", np.ones(3, np.float32)),
+        ]
         with pytest.raises(SchemaMismatchError, match=rf"{DIMENSION}.*3"):
             filled.upsert(VECTORS, rows)
         assert filled.count(VECTORS) == len(make_rows())
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_search_returns_the_true_nearest(self, store: VectorStore, metric: Metric) -> None:
-        """Keys and scores are those of a plain computation in float64, best first, higher being closer."""
+        """Keys and scores are those of a plain computation in float64, best first, higher being
+        closer.
+        """
         store.create(OTHER_VECTORS, VectorSchema(DIMENSION, metric, SCHEMA))
         store.upsert(OTHER_VECTORS, make_rows())
-        for query, found in zip(queries(5), store.search(OTHER_VECTORS, queries(5), 7), strict=True):
+        for query, found in zip(
+            queries(5), store.search(OTHER_VECTORS, queries(5), 7), strict=True
+        ):
             assert_same_ranking(found, reference(query, metric)[:7])
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_ties_are_complete_and_ordered_by_key(self, store: VectorStore, metric: Metric) -> None:
-        """Of equal vectors at the boundary the smallest keys are returned, whatever order they were written in."""
+        """Of equal vectors at the boundary the smallest keys are returned, whatever order they were
+        written in.
+        """
         store.create(OTHER_VECTORS, VectorSchema(DIMENSION, metric, SCHEMA))
         same = np.arange(1, DIMENSION + 1).astype(np.float32)
         keys = [f"k{number:02d}" for number in range(12)]
@@ -897,14 +1034,22 @@ class VectorStoreContract(_StoreContract):
             filled.search(VECTORS, queries(1), topk)
 
     @FILTERED
-    def test_search_ranks_exactly_the_rows_that_meet_a_filter(self, filled: VectorStore, filter: Filter) -> None:
-        """A filtered search is the unfiltered ranking without the rows that do not meet the filter."""
+    def test_search_ranks_exactly_the_rows_that_meet_a_filter(
+        self, filled: VectorStore, filter: Filter
+    ) -> None:
+        """A filtered search is the unfiltered ranking without the rows that do not meet the
+        filter.
+        """
         keys = {make_rows()[number].key for number in met(filter)}
         [found] = filled.search(VECTORS, queries(1), 10_000, filter)
-        assert_same_ranking(found, [pair for pair in reference(queries(1)[0], "cosine") if pair[0] in keys])
+        assert_same_ranking(
+            found, [pair for pair in reference(queries(1)[0], "cosine") if pair[0] in keys]
+        )
 
     def test_a_narrow_filter_does_not_shorten_the_result(self, filled: VectorStore) -> None:
-        """The topk best that meet a filter are found even if none of them is among the topk best of all."""
+        """The topk best that meet a filter are found even if none of them is among the topk best of
+        all.
+        """
         filter_ = FILTERS[0]
         [found] = filled.search(VECTORS, queries(1), 2, filter_)
         assert len(found) == min(2, len(met(filter_)))
@@ -917,8 +1062,12 @@ class VectorStoreContract(_StoreContract):
         [[(key, score)]] = filled.search(VECTORS, dense(row)[None], 5)
         assert (key, round(score, 5)) == (row.key, -1.0)
 
-    def test_a_store_that_does_not_declare_sparse_refuses_such_a_schema(self, filled: VectorStore) -> None:
-        """Without the feature a sparse schema is an UnsupportedError, and the other collections stay as they are."""
+    def test_a_store_that_does_not_declare_sparse_refuses_such_a_schema(
+        self, filled: VectorStore
+    ) -> None:
+        """Without the feature a sparse schema is an UnsupportedError, and the other collections
+        stay as they are.
+        """
         if "sparse" not in filled.features:
             with pytest.raises(UnsupportedError):
                 filled.create(OTHER_VECTORS, SPARSE_SCHEMA)
@@ -932,7 +1081,10 @@ class _NamedStore:
 
     @pytest.fixture(autouse=True)
     def _find_store(self, pytestconfig: pytest.Config, tmp_path: Path) -> None:
-        self.factory, self.path = factory_of(pytestconfig, self.kind), tmp_path / f"store_{uuid.uuid4().hex}"
+        self.factory, self.path = (
+            factory_of(pytestconfig, self.kind),
+            tmp_path / f"store_{uuid.uuid4().hex}",
+        )
 
     def make_store(self) -> Any:
         """See `SegmentStoreContract.make_store`."""

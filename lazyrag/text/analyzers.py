@@ -1,4 +1,6 @@
-"""Analyzers for English and Chinese: text to index terms. An index stores its analyzer's name; a query must use it."""
+"""Analyzers for English and Chinese: text to index terms. An index stores its analyzer's name; a
+query must use it.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ class Analyser:
     Args:
         name: Stored with every index.
         terms: From text to its terms, in order and with repetitions.
-        identity: Version of its behaviour: an index of another identity is rebuilt. "" takes the function's code
-            instead, so that any edit of it counts.
-        stop_words: From text to the words that `terms` leaves out, each with a `STOP_MARK` before it. They are indexed,
-            too: a query of nothing else searches them.
+        identity: Version of its behaviour: an index of another identity is rebuilt. "" takes the
+            function's code instead, so that any edit of it counts.
+        stop_words: From text to the words that `terms` leaves out, each with a `STOP_MARK` before
+            it. They are indexed, too: a query of nothing else searches them.
     """
 
     name: str
@@ -54,7 +56,8 @@ _MAYBE_GROUPED = re.compile(r",(?<=[0-9],)[0-9]{3}(?![0-9])")
 _YEAR = re.compile("(?:(?<=[a-z])|(?<=q[1-4])|(?<=h[12]))(?:19|20)[0-9]{2}(?![0-9])")
 _FISCAL_YEAR = re.compile("(?<=fy)[0-9]{2}(?![0-9])")
 
-# Unicode's Default_Ignorable_Code_Point: soft hyphens, zero-width characters, marks of direction, variation selectors.
+# Unicode's Default_Ignorable_Code_Point: soft hyphens, zero-width characters, marks of direction,
+# variation selectors.
 _IGNORABLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
@@ -81,7 +84,8 @@ def _grouped_numbers() -> re.Pattern[str]:
 
 
 def with_joined_numbers(text: str) -> str:
-    """A text whose numbers with thousands separators are written without, with all groups but the first behind them.
+    """A text whose numbers with thousands separators are written without, with all groups but the
+    first behind them.
 
     There are as many words as before, so that the lengths of texts do not change.
 
@@ -103,7 +107,9 @@ def _ignorable() -> re.Pattern[str]:
 
 
 class _Terms(dict[str, str]):
-    """Cache of the terms of words in normal form, with spaces between those of a word; "" for stop words."""
+    """Cache of the terms of words in normal form, with spaces between those of a word; "" for stop
+    words.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +120,9 @@ class _Terms(dict[str, str]):
             self.clear()
         terms = "" if word in STOP_WORDS else str(self._stemmer.stemWord(word))
         if not terms.isalpha() and not terms.isdigit():
-            terms = " ".join([terms, *_YEAR.findall(terms), *map(_full_year, _FISCAL_YEAR.findall(terms))])
+            terms = " ".join(
+                [terms, *_YEAR.findall(terms), *map(_full_year, _FISCAL_YEAR.findall(terms))]
+            )
         self[word] = terms
         return terms
 
@@ -136,9 +144,9 @@ _thread = _ThreadState()
 def english_terms(text: str) -> list[str]:
     """Terms of English text: words, case folded, stemmed by Snowball, without stop words.
 
-    Runs of Chinese, Japanese or Korean letters become their characters and pairs of neighbours, so that mixed text can
-    be searched. Numbers are terms without their thousands separators, and years in words such as FY2018 are terms, too.
-    Invisible characters do not count.
+    Runs of Chinese, Japanese or Korean letters become their characters and pairs of neighbours, so
+    that mixed text can be searched. Numbers are terms without their thousands separators, and years
+    in words such as FY2018 are terms, too. Invisible characters do not count.
 
     Example:
         >>> english_terms("The teas are drying on 竹架")
@@ -150,8 +158,8 @@ def english_terms(text: str) -> list[str]:
 
 
 def chinese_terms(text: str) -> list[str]:
-    """Terms of Chinese text: every character, every pair of neighbours, and jieba's search-mode words of three
-    characters and more; without question words. Other words as in English.
+    """Terms of Chinese text: every character, every pair of neighbours, and jieba's search-mode
+    words of three characters and more; without question words. Other words as in English.
 
     Example:
         >>> chinese_terms("合作社 teas")
@@ -207,7 +215,12 @@ def chinese_stop_words(text: str, segmenter: Segmenter | None = None) -> list[st
     if not text.isascii():
         segmenter = segmenter or chinese_segmenter()
         runs = [run.group() for run in _runs().finditer(normal_form(text)) if run.lastgroup]
-        found += [STOP_MARK + word for run in runs for word in segmenter.words(run) if word in QUESTION_WORDS]
+        found += [
+            STOP_MARK + word
+            for run in runs
+            for word in segmenter.words(run)
+            if word in QUESTION_WORDS
+        ]
     return found
 
 
@@ -235,17 +248,24 @@ def _characters_pairs_and_words(run: str, segmenter: Segmenter | None = None) ->
 def longer_terms(words: list[str], segmenter: Segmenter) -> list[str]:
     """Words of three characters and more, each after those inside it."""
     longer = [word for word in words if len(word) > 2]
-    return [term for word in longer for term in (*_inner_words(word, 3, segmenter), word)] if longer else longer
+    return (
+        [term for word in longer for term in (*_inner_words(word, 3, segmenter), word)]
+        if longer
+        else longer
+    )
 
 
 analysers: Registry[Analyser] = Registry("analyser", entry_point_group="lazyrag.analysers")
-# Raise the number when the terms of any text change: users' indexes are rebuilt then, and only then.
+# Raise the number when the terms of any text change: users' indexes are rebuilt then, and only
+# then.
 analysers.register("en", Analyser("en", english_terms, "en/2", english_stop_words))
 analysers.register("zh", Analyser("zh", chinese_terms, "zh/2", chinese_stop_words))
 
 
 def query_terms(query: str) -> frozenset[str]:
-    """Terms of a query to mark in texts: of Chinese ones the words, as pairs of characters that are none mislead."""
+    """Terms of a query to mark in texts: of Chinese ones the words, as pairs of characters that are
+    none mislead.
+    """
     terms = chinese_terms(query) or chinese_stop_words(query)
     wide = {one for one in terms if _is_cjk(one)}
     longer = {one for one in wide if len(one) > 1}
@@ -266,22 +286,28 @@ def term_spans(text: str, terms: frozenset[str]) -> list[tuple[int, int, str]]:
         (match.start(), match.end(), term)
         for match in matches
         for word in normal_words(match.group())
-        for term in (word_terms(word) or [STOP_MARK + word])
+        for term in word_terms(word) or [STOP_MARK + word]
         if term in terms
     ]
     for term in filter(_is_cjk, terms):
-        spans += [(match.start(), match.end(), term) for match in re.finditer(re.escape(plain_term(term)), normal)]
+        spans += [
+            (match.start(), match.end(), term)
+            for match in re.finditer(re.escape(plain_term(term)), normal)
+        ]
     return sorted((starts[first], ends[last - 1], term) for first, last, term in spans)
 
 
 def aligned(text: str, form: Callable[[str], str]) -> tuple[str, Sequence[int], Sequence[int]]:
-    r"""A text in some form, and where the piece of each of its characters begins and ends in the text.
+    r"""A text in some form, and where the piece of each of its characters begins and ends in the
+    text.
 
     Example:
         >>> aligned("cafe\u0301s", normal_form)[1:]
         ([0, 1, 2, 3, 5], [1, 2, 3, 5, 6])
     """
-    cuts = [at for at in range(len(text)) if is_boundary(text, at) and not _ignorable().match(text, at)]
+    cuts = [
+        at for at in range(len(text)) if is_boundary(text, at) and not _ignorable().match(text, at)
+    ]
     pieces: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -297,7 +323,9 @@ def _in_normal_form(text: str) -> tuple[str, Sequence[int], Sequence[int]]:
     """A text in normal form, aligned."""
     normal = normal_form(text)
     visible = without_ignorable(text)
-    if len(normal) == len(visible) == len(text) and unicodedata.is_normalized("NFKC", _narrowed(visible)):
+    if len(normal) == len(visible) == len(text) and unicodedata.is_normalized(
+        "NFKC", _narrowed(visible)
+    ):
         return normal, range(len(text)), range(1, len(text) + 1)
     return aligned(text, normal_form)
 
@@ -314,15 +342,17 @@ def register_chinese_analyser(
     synonyms: Mapping[str, Sequence[str]] | None = None,
     replace: bool = False,
 ) -> Analyser:
-    """Register a variant of the analyser ``"zh"``, for ``Retriever(..., "bm25_chinese", analyser=name)``.
+    """Register a variant of the analyser ``"zh"``, for ``Retriever(...,
+    "bm25_chinese", analyser=name)``.
 
     Words and synonyms are part of the identity of an index: with others it is built anew.
 
     Args:
         name: Its name.
         words: Words that the dictionary lacks, of at least two Chinese characters.
-        synonyms: A word to a list of others of the same meaning, Chinese or not. Each of them finds all of them, and
-            entries that share a word are one. English words are compared by their stems: ``"cat"`` means cats, too.
+        synonyms: A word to a list of others of the same meaning, Chinese or not. Each of them finds
+            all of them, and entries that share a word are one. English words are compared by their
+            stems: ``"cat"`` means cats, too.
         replace: Replace another analyser of that name.
 
     Raises:
@@ -335,18 +365,24 @@ def register_chinese_analyser(
         {'=土豆'}
     """
     user_words = tuple(dict.fromkeys(validate_texts("words", words)))
-    wrong = next((word for word in user_words if len(word) < 2 or not re.fullmatch(_HAN, word)), None)
+    wrong = next(
+        (word for word in user_words if len(word) < 2 or not re.fullmatch(_HAN, word)), None
+    )
     require(wrong is None, "words", wrong, "words of at least two Chinese characters")
     means: dict[str, str] = {}
     groups = validate_mapping("synonyms", {} if synonyms is None else synonyms)
     for word in validate_texts("The words of synonyms", [*groups]):
-        group = {_stemmed(one) for one in (word, *validate_texts(f"synonyms[{word!r}]", groups[word]))}
+        group = {
+            _stemmed(one) for one in (word, *validate_texts(f"synonyms[{word!r}]", groups[word]))
+        }
         joined = {means[one] for one in group & means.keys()}
         group.update(one for one, term in means.items() if term in joined)
         means.update(dict.fromkeys(group, min(joined, default=f"={word}")))
     longest_first = map(re.escape, sorted(means, key=len, reverse=True))
     pattern = re.compile(
-        "|".join(rf"(?<![a-z0-9]){one}(?![a-z0-9])" if one.isascii() else one for one in longest_first)
+        "|".join(
+            rf"(?<![a-z0-9]){one}(?![a-z0-9])" if one.isascii() else one for one in longest_first
+        )
     )
 
     @functools.cache
@@ -385,14 +421,17 @@ def normal_form(text: str) -> str:
 
 
 def _narrowed(text: str) -> str:
-    for wide, narrow in _MARKS:  # most Chinese texts are normal then, which is seen in a tenth of the time
+    # most Chinese texts are normal then, which is seen in a tenth of the time
+    for wide, narrow in _MARKS:
         text = text.replace(wide, narrow)
     return text
 
 
 def _stemmed(text: str) -> str:
     """Normal form of a text with ASCII words as their stems."""
-    return _ASCII_WORDS.sub(lambda word: (word_terms(word[0]) or [word[0]])[0], normal_form(text).strip())
+    return _ASCII_WORDS.sub(
+        lambda word: (word_terms(word[0]) or [word[0]])[0], normal_form(text).strip()
+    )
 
 
 def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], list[str]]:
@@ -403,8 +442,8 @@ def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], lis
         stop_words: Add the text's stop words, as an index does.
 
     Returns:
-        A function from text to terms that raises a TransformError if the analyser raises, or returns anything but a
-        list of texts.
+        A function from text to terms that raises a TransformError if the analyser raises, or
+        returns anything but a list of texts.
 
     Raises:
         NotRegisteredError: If no analyser has the name.
@@ -415,7 +454,12 @@ def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], lis
         ['green', 'tea']
     """
     analyser = analysers[name]
-    require(isinstance(analyser, Analyser), f"The analyser {name!r}", analyser, f"an Analyser({name!r}, function)")
+    require(
+        isinstance(analyser, Analyser),
+        f"The analyser {name!r}",
+        analyser,
+        f"an Analyser({name!r}, function)",
+    )
     functions = [analyser.terms]
     if stop_words and analyser.stop_words is not None:
         functions.append(analyser.stop_words)
@@ -426,9 +470,13 @@ def term_function(name: str, *, stop_words: bool = False) -> Callable[[str], lis
             try:
                 terms = function(text)
             except Exception as exc:
-                raise TransformError(f"The analyser {name!r} raised {type(exc).__name__}: {exc}") from exc
+                raise TransformError(
+                    f"The analyser {name!r} raised {type(exc).__name__}: {exc}"
+                ) from exc
             if not isinstance(terms, list) or not {*map(type, terms)} <= {str}:
-                raise TransformError(f"The analyser {name!r} must return a list of texts; it returned {terms!r:.60}.")
+                raise TransformError(
+                    f"The analyser {name!r} must return a list of texts; it returned {terms!r:.60}."
+                )
             found += terms
         return found
 
@@ -467,7 +515,8 @@ def words(text: str) -> list[str]:
 
 
 def inner_words(word: str, length: int) -> list[str]:
-    """The dictionary's words of a given length inside a longer word, as jieba's search mode finds them.
+    """The dictionary's words of a given length inside a longer word, as jieba's search mode finds
+    them.
 
     Example:
         >>> inner_words("中国科学院", 3)
@@ -508,7 +557,8 @@ class RustSegmenter:
         """See `words`."""
         if self._is_han(text):
             return self.cut(text)
-        # It takes more characters for Chinese than jieba does, and would join a rare one to its neighbours.
+        # It takes more characters for Chinese than jieba does, and would join a rare one to its
+        # neighbours.
         pieces = enumerate(re.split(_HAN, text))
         return [word for at, piece in pieces for word in (self.cut(piece) if at % 2 else piece)]
 
@@ -528,16 +578,20 @@ class PythonSegmenter:
         import logging
 
         with warnings.catch_warnings():
-            # jieba's source has escapes that newer Pythons warn about, and it tries the deprecated pkg_resources.
+            # jieba's source has escapes that newer Pythons warn about, and it tries the deprecated
+            # pkg_resources.
             warnings.simplefilter("ignore")
             import jieba
 
         jieba.setLogLevel(logging.WARNING)
-        # A tokenizer of our own: words that an application adds to jieba's shared one would change our index's terms.
+        # A tokenizer of our own: words that an application adds to jieba's shared one would change
+        # our index's terms.
         self._tokenizer: Any = jieba.Tokenizer()
-        # jieba itself would cache its dictionary as a marshalled file in the shared temporary folder and trust any file
-        # there; reading the dictionary takes half a second and is safe.
-        self._tokenizer.FREQ, self._tokenizer.total = self._tokenizer.gen_pfdict(self._tokenizer.get_dict_file())
+        # jieba itself would cache its dictionary as a marshalled file in the shared temporary
+        # folder and trust any file there; reading the dictionary takes half a second and is safe.
+        self._tokenizer.FREQ, self._tokenizer.total = self._tokenizer.gen_pfdict(
+            self._tokenizer.get_dict_file()
+        )
         self._tokenizer.initialized = True
         self.cut = self.words
         for word in user_words:

@@ -1,14 +1,16 @@
-"""Near-duplicate texts: sets of shingles, MinHash sketches of them, and pairs by locality-sensitive hashing.
+"""Near-duplicate texts: sets of shingles, MinHash sketches of them, and pairs by locality-sensitive
+hashing.
 
-A shingle is a run of eight bytes of a text: eight Latin letters, or nearly three Chinese ones. Case and white space do
-not count. Two texts are near-duplicates if their sets of shingles have a Jaccard similarity of at least a threshold.
-Sketches only propose pairs; every pair is verified by the sets themselves.
+A shingle is a run of eight bytes of a text: eight Latin letters, or nearly three Chinese ones. Case
+and white space do not count. Two texts are near-duplicates if their sets of shingles have a Jaccard
+similarity of at least a threshold. Sketches only propose pairs; every pair is verified by the sets
+themselves.
 
 Source:
-    Broder: On the Resemblance and Containment of Documents, 1997, doi:10.1109/SEQUEN.1997.666900 (shingles, MinHash);
-    Li, Owen, Zhang: One Permutation Hashing, NIPS 2012; Shrivastava, Li: Densifying One Permutation Hashing via
-    Rotation, ICML 2014, arXiv:1406.4784; Indyk, Motwani: Approximate Nearest Neighbors, STOC 1998,
-    doi:10.1145/276698.276876 (bands).
+    Broder: On the Resemblance and Containment of Documents, 1997, doi:10.1109/SEQUEN.1997.666900
+    (shingles, MinHash); Li, Owen, Zhang: One Permutation Hashing, NIPS 2012; Shrivastava, Li:
+    Densifying One Permutation Hashing via Rotation, ICML 2014, arXiv:1406.4784; Indyk, Motwani:
+    Approximate Nearest Neighbors, STOC 1998, doi:10.1145/276698.276876 (bands).
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
     Sketches: TypeAlias = NDArray[np.uint32]
 
 THRESHOLD = 0.8
-"""Default similarity of near-duplicates: one English word of 20 was replaced, or one Chinese letter of 40."""
+"""Default similarity of near-duplicates: one English word of 20 was replaced, or one Chinese letter
+of 40."""
 
 _WIDTH = 8
-_BINS, _BAND = 64, 4  # 16 bands: 99.98 % of the pairs with a similarity of 0.8 share one, 98.8 % of those with 0.7
+# 16 bands: 99.98 % of the pairs with a similarity of 0.8 share one, 98.8 % of those with 0.7
+_BINS, _BAND = 64, 4
 _MARGIN = 0.25  # four standard deviations of the similarity of two sketches
 _NEIGHBOURS = 16  # per text and band: as many equal texts as one likes take linear time
 _EMPTY = 0xFFFFFFFF
@@ -38,7 +42,9 @@ _EMPTY = 0xFFFFFFFF
 
 def validate_threshold(value: Any) -> float:
     """Return a threshold of similarity."""
-    return validate_number("threshold", value, "a number from 0.5 to 1", lambda share: 0.5 <= share <= 1)
+    return validate_number(
+        "threshold", value, "a number from 0.5 to 1", lambda share: 0.5 <= share <= 1
+    )
 
 
 def similarity(one: str, other: str) -> float:
@@ -68,20 +74,27 @@ def distinct(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
 
 
 def sketches(texts: Sequence[str]) -> Sketches:
-    """MinHash sketches of texts, a row each: the share of equal columns of two rows estimates their similarity."""
+    """MinHash sketches of texts, a row each: the share of equal columns of two rows estimates their
+    similarity.
+    """
     if not texts:
         return np.empty((0, _BINS), np.uint32)
     windows = [_windows(text) for text in texts]
     hashes = _mixed(np.concatenate(windows))
-    bins = np.repeat(np.arange(len(texts)) * _BINS, [len(own) for own in windows]) + (hashes >> 58).astype(np.intp)
+    bins = np.repeat(np.arange(len(texts)) * _BINS, [len(own) for own in windows]) + (
+        hashes >> 58
+    ).astype(np.intp)
     lowest = np.full(len(texts) * _BINS, _EMPTY, np.uint32)
     np.minimum.at(lowest, bins, (hashes & 0x7FFFFFFF).astype(np.uint32))
     table = lowest.reshape(-1, _BINS)
     short = np.flatnonzero((table == _EMPTY).any(1))
     part = table[short]
-    for at in (*reversed(range(_BINS)), *reversed(range(_BINS))):  # an empty bin takes the value of the next one
+    # an empty bin takes the value of the next one
+    for at in (*reversed(range(_BINS)), *reversed(range(_BINS))):
         following = part[:, (at + 1) % _BINS]
-        part[:, at] = np.where((part[:, at] == _EMPTY) & (following != _EMPTY), following + 0x9E3779B1, part[:, at])
+        part[:, at] = np.where(
+            (part[:, at] == _EMPTY) & (following != _EMPTY), following + 0x9E3779B1, part[:, at]
+        )
     table[short] = part
     return table
 
@@ -105,8 +118,11 @@ def similar_pairs(table: Sketches, threshold: float = THRESHOLD) -> NDArray[np.i
     return np.stack(np.divmod(np.unique(np.concatenate(found)), max(len(table), 1)), axis=1)
 
 
-def clusters(pairs: NDArray[np.int64], text_of: Callable[[int], str], threshold: float = THRESHOLD) -> list[list[int]]:
-    """Clusters of near-duplicates: verified pairs, and what is connected by them. All in ascending order.
+def clusters(
+    pairs: NDArray[np.int64], text_of: Callable[[int], str], threshold: float = THRESHOLD
+) -> list[list[int]]:
+    """Clusters of near-duplicates: verified pairs, and what is connected by them. All in ascending
+    order.
 
     Args:
         pairs: Candidates; see `similar_pairs`.

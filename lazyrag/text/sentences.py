@@ -26,7 +26,8 @@ CJK_LETTERS = (
 """Chinese, Japanese and Korean letters, as the inside of a regular expression's character class."""
 
 
-# Python compiles a class of thousands of characters in 2 to 10 ms, so that these patterns are compiled on first use.
+# Python compiles a class of thousands of characters in 2 to 10 ms, so that these patterns are
+# compiled on first use.
 @functools.cache
 def han() -> re.Pattern[str]:
     """Pattern of a Chinese character, which Japanese and Korean texts may hold, too."""
@@ -40,7 +41,8 @@ def kana_or_hangul() -> re.Pattern[str]:
 
 
 def resolve_language(language: Language, text: str) -> ResolvedLanguage:
-    """Return the given language, or with ``"auto"`` Chinese if a text has Chinese in it, else English.
+    """Return the given language, or with ``"auto"`` Chinese if a text has Chinese in it, else
+    English.
 
     Example:
         >>> [resolve_language("auto", text) for text in ("绿茶怎么泡？", "お茶の入れ方")]
@@ -56,10 +58,11 @@ def resolve_language(language: Language, text: str) -> ResolvedLanguage:
 _CLOSERS = "”’」』）】》〉〕\"')\\]}"
 
 
-# A candidate for a sentence's end, with its closing quotes and white space. A full stop, and ASCII ! and ?, need white
-# space, the text's end or a Chinese character behind them: 3.14 and a.txt are no ends. A run of them is tried from its
-# beginning only: otherwise a long run that is no end takes quadratic time. All alternatives share the first character,
-# since Python's search skips quickly to one of a set: four times as fast as alternatives with their own.
+# A candidate for a sentence's end, with its closing quotes and white space. A full stop, and ASCII
+# ! and ?, need white space, the text's end or a Chinese character behind them: 3.14 and a.txt are
+# no ends. A run of them is tried from its beginning only: otherwise a long run that is no end takes
+# quadratic time. All alternatives share the first character, since Python's search skips quickly to
+# one of a set: four times as fast as alternatives with their own.
 @functools.cache
 def _candidate() -> re.Pattern[str]:
     return re.compile(
@@ -82,9 +85,9 @@ def _candidate() -> re.Pattern[str]:
 
 
 _ABBREVIATIONS = frozenset(
-    "adm al approx apr aug ave bros ca capt cf ch co col corp dec dept dr ed eds eg esp est etc eq ex feb fig figs gen "
-    "gov hon ie inc jan jr jul jun ltd lt maj mar messrs mr mrs ms mt no nos nov oct op pp prof pt rep rev sec sen sep "
-    "sept sgt sr st univ vol vols vs".split()
+    "adm al approx apr aug ave bros ca capt cf ch co col corp dec dept dr ed eds eg esp est etc eq"
+    " ex feb fig figs gen gov hon ie inc jan jr jul jun ltd lt maj mar messrs mr mrs ms mt no nos"
+    " nov oct op pp prof pt rep rev sec sen sep sept sgt sr st univ vol vols vs".split()
 )
 # These close a sentence when a capital follows; the others (Dr. Li, Fig. A) do not.
 _MAY_CLOSE = frozenset("al bros co corp dept etc inc jr ltd sr univ".split())
@@ -94,10 +97,12 @@ _LOOK_BACK = 24
 
 
 def sentence_ends(text: str) -> array[int]:
-    """Positions at which a sentence ends, the white space behind it included; ascending, the last one ``len(text)``.
+    """Positions at which a sentence ends, the white space behind it included; ascending, the last
+    one ``len(text)``.
 
-    Chinese and English rules work side by side: 。！？； and … end a sentence at once, ``. ! ?`` before white space
-    where they do not belong to an abbreviation, an initial or a numbered item; a blank line always does.
+    Chinese and English rules work side by side: 。！？； and … end a sentence at once, ``. ! ?`` before
+    white space where they do not belong to an abbreviation, an initial or a numbered item; a blank
+    line always does.
 
     Example:
         >>> list(sentence_ends("Dr. Li came. 他走了。Bye"))
@@ -153,7 +158,9 @@ def _closes(text: str, dot: int, after: int) -> bool:
 
 
 def _word_closes(word: str, following: str) -> bool:
-    """Whether a full stop behind a word ends its sentence; initials form one word without their stops."""
+    """Whether a full stop behind a word ends its sentence; initials form one word without their
+    stops.
+    """
     known = word.lower()
     if known in ("no", "nos"):
         return not following.isdigit()
@@ -164,7 +171,8 @@ def _word_closes(word: str, following: str) -> bool:
 @functools.cache
 def _clause() -> re.Pattern[str]:
     return re.compile(
-        r"[，、：,;:—\s](?:(?<=[，、：])[”’」』）】》]*\s*|(?<=[,;:])[\"')\]]*\s+|(?<=\s)[-–—]+\s|(?<=—)—*)"
+        r"[，、：,;:—\s](?:(?<=[，、"
+        r"：])[”’」』）】》]*\s*|(?<=[,;:])[\"')\]]*\s+|(?<=\s)[-–—]+\s|(?<=—)—*)"
     )
 
 
@@ -176,8 +184,9 @@ def _cjk() -> re.Pattern[str]:
 def last_break(text: str, low: int, high: int) -> int:
     """Return the best position in (low, high] to break text without a sentence end.
 
-    The last end of a line in the second half, else the last clause there, else the last word, else the last character
-    as people see it (no combining mark, joined emoji or CRLF is cut), else ``high``.
+    The last end of a line in the second half, else the last clause there, else the last word, else
+    the last character as people see it (no combining mark, joined emoji or CRLF is cut), else
+    ``high``.
 
     Example:
         >>> text = "one two three, four five six"
@@ -188,7 +197,8 @@ def last_break(text: str, low: int, high: int) -> int:
     line = text.rfind("\n", middle, high) + 1
     if line > low and is_boundary(text, line):
         return line
-    # With a character of context, white space that goes on past the limit does not count as a clause's end.
+    # With a character of context, white space that goes on past the limit does not count as a
+    # clause's end.
     clauses = [match.end() for match in _clause().finditer(text, middle, min(len(text), high + 1))]
     for position in reversed(clauses):
         if low < position <= high and is_boundary(text, position):
@@ -196,7 +206,9 @@ def last_break(text: str, low: int, high: int) -> int:
     for position in range(high, low, -1):
         if _begins_word(text, position) and is_boundary(text, position):
             return position
-    return next((position for position in range(high, low, -1) if is_boundary(text, position)), high)
+    return next(
+        (position for position in range(high, low, -1) if is_boundary(text, position)), high
+    )
 
 
 def first_clause(text: str, low: int, high: int) -> int:
@@ -229,14 +241,20 @@ def _begins_word(text: str, position: int) -> bool:
     before, after = text[position - 1], text[position]
     if before.isspace() or after.isspace():
         return not after.isspace()
-    return not (before.isascii() and after.isascii()) and bool(_cjk().match(before) or _cjk().match(after))
+    return not (before.isascii() and after.isascii()) and bool(
+        _cjk().match(before) or _cjk().match(after)
+    )
 
 
-# Characters that extend the one before them and are no combining marks: joiners, the half-width voiced sound marks, the
-# vowels sara am (Thai) and am (Lao), skin tones, tags.
+# Characters that extend the one before them and are no combining marks: joiners, the half-width
+# voiced sound marks, the vowels sara am (Thai) and am (Lao), skin tones, tags.
 _TRAILING = frozenset(
     ["\u200c", "\u200d", "\uff9e", "\uff9f", "\u0e33", "\u0eb3"]
-    + [chr(code) for first, last in ((0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F)) for code in range(first, last + 1)]
+    + [
+        chr(code)
+        for first, last in ((0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F))
+        for code in range(first, last + 1)
+    ]
 )
 _MAX_FLAG_RUN = 256
 
@@ -244,9 +262,10 @@ _MAX_FLAG_RUN = 256
 def is_boundary(text: str, position: int) -> bool:
     """Whether text may be cut here without splitting a character as people see it.
 
-    False inside CRLF, before combining marks, variation selectors, skin tones and tags, around zero-width joiners,
-    inside a flag's pair of letters and inside a decomposed Hangul syllable. (The rules of Unicode's extended grapheme
-    clusters, UAX 29, but for scripts of India, whose conjuncts may be cut.)
+    False inside CRLF, before combining marks, variation selectors, skin tones and tags, around
+    zero-width joiners, inside a flag's pair of letters and inside a decomposed Hangul syllable.
+    (The rules of Unicode's extended grapheme clusters, UAX 29, but for scripts of India, whose
+    conjuncts may be cut.)
 
     Example:
         >>> is_boundary("e\u0301", 1), is_boundary("ab", 1)

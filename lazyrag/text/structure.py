@@ -1,4 +1,6 @@
-"""Structure of texts: headings, HTML, JSON, Markdown, Python definitions. And removal of parts of a text."""
+"""Structure of texts: headings, HTML, JSON, Markdown, Python definitions. And removal of parts of a
+text.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,13 @@ class Heading(NamedTuple):
 
 _MAX_LABELS = 1 << 23
 _SHORT_LABEL = 100
-"""Characters of all labels, and of each after them: a long title stands above any number of others."""
+"""Characters of all labels, and of each after them: a long title stands above any number of
+others."""
 
 
 def heading_locations(headings: Sequence[Heading], length: int) -> tuple[Location, ...]:
-    """Return the section under each heading, up to the next one, labelled with the path of headings above.
+    """Return the section under each heading, up to the next one, labelled with the path of headings
+    above.
 
     Args:
         headings: In the text's order.
@@ -47,7 +51,11 @@ def heading_locations(headings: Sequence[Heading], length: int) -> tuple[Locatio
         path.append(heading)
         end = headings[number + 1].start if number + 1 < len(headings) else length
         written += sum(len(one.title) for one in path)
-        shown = [one.title for one in path] if written <= _MAX_LABELS else [heading.title[:_SHORT_LABEL]]
+        shown = (
+            [one.title for one in path]
+            if written <= _MAX_LABELS
+            else [heading.title[:_SHORT_LABEL]]
+        )
         locations.append(Location(heading.start, end, "heading", " > ".join(shown)))
     return tuple(locations)
 
@@ -110,7 +118,8 @@ _SPACES = re.compile(rf"{_SPACE}{{2,}}")
 
 
 def extra_spaces(text: str) -> list[tuple[int, int]]:
-    r"""Find superfluous white space: all but one empty line in a row, all but the first of several spaces.
+    r"""Find superfluous white space: all but one empty line in a row, all but the first of several
+    spaces.
 
     Example:
         >>> Cleaned("one\n\n \n\ntwo  three").without(extra_spaces("one\n\n \n\ntwo  three")).text
@@ -198,9 +207,11 @@ _DEFINITION = re.compile(r"(?:async[ \t]+def|def|class)[ \t]+([^\W\d]\w*)")
 
 
 def python_definitions(text: str) -> Iterator[Location]:
-    """Find top-level functions and classes, up to their last line that is neither blank nor a comment.
+    """Find top-level functions and classes, up to their last line that is neither blank nor a
+    comment.
 
-    It scans lines: `ast` fails on code of other versions of Python, on incomplete files and on deep nesting, and warns.
+    It scans lines: `ast` fails on code of other versions of Python, on incomplete files and on deep
+    nesting, and warns.
     """
     bare = _covered(text)
     start = end = depth = 0
@@ -219,7 +230,9 @@ def python_definitions(text: str) -> Iterator[Location]:
             name = definition[1] if definition else ""
             decorated = start if line[0] == "@" else None
         end = found.start() + len(line)
-        depth = (0 if definition else depth) + sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
+        depth = (
+            (0 if definition else depth) + sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
+        )
         continued = line.endswith("\\")
     if name:
         yield Location(start, end, "definition", name)
@@ -246,15 +259,17 @@ _HEADING = re.compile(r"h[1-6]")
 _RAW = frozenset(["script", "style", "textarea", "title", "xmp"])
 _UNSEEN = frozenset(["script", "style", "template", "title"])
 BLOCKS = frozenset(
-    "address article aside blockquote body br caption dd details div dl dt fieldset figcaption figure footer form "
-    "h1 h2 h3 h4 h5 h6 head header hr html li main nav ol p pre section summary table tbody td tfoot th thead title "
-    "tr ul".split()
+    "address article aside blockquote body br caption dd details div dl dt fieldset figcaption"
+    " figure footer form h1 h2 h3 h4 h5 h6 head header hr html li main nav ol p pre section summary"
+    " table tbody td tfoot th thead title tr ul".split()
 )
 """Block elements, which browsers show on lines of their own."""
 
 
 class Tag(NamedTuple):
-    """A tag: span, name in lower case, whether it closes. Comments and declarations are named ``"!"``."""
+    """A tag: span, name in lower case, whether it closes. Comments and declarations are named
+    ``"!"``.
+    """
 
     start: int
     end: int
@@ -316,7 +331,8 @@ def html_headings(text: str) -> Iterator[Heading]:
 
 
 def html_text(text: str) -> str:
-    r"""Extract the visible text: blocks as lines, no scripts and styles, white space as browsers show it.
+    r"""Extract the visible text: blocks as lines, no scripts and styles, white space as browsers
+    show it.
 
     Example:
         >>> html_text("<h1>Tea</h1><p>Green &amp; <b>black</b></p>")
@@ -347,7 +363,9 @@ MAX_DEPTH = 200
 
 _JSON_SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 _STRING = re.compile(r'"[^"\\]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*)*"')
-_OTHER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])|(?:true|false|null|NaN|-?Infinity)(?!\w)")
+_OTHER = re.compile(
+    r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.+-])|(?:true|false|null|NaN|-?Infinity)(?!\w)"
+)
 _PLAIN_KEY = re.compile(r"[^\W\d]\w*")
 
 
@@ -376,7 +394,8 @@ def json_values(text: str) -> list[Value]:
     r"""Parse the values of a text: one, or several with white space between them, as in JSON Lines.
 
     Raises:
-        ValueError: If it is not JSON, or nested deeper than `MAX_DEPTH`; the message has line and column.
+        ValueError: If it is not JSON, or nested deeper than `MAX_DEPTH`; the message has line and
+            column.
 
     Example:
         >>> [one.step for one in json_values('{"tea": ["green"], "a b": 1}')[0].children]
@@ -416,7 +435,9 @@ class _Reader:
                 raise self._error(f"nested deeper than {MAX_DEPTH}")
             self.at += 1
             children = list(self._members(depth + 1, is_object=first == "{"))
-            return Value(start, start, self.at, "object" if first == "{" else "array", children=children)
+            return Value(
+                start, start, self.at, "object" if first == "{" else "array", children=children
+            )
         found = (_STRING if first == '"' else _OTHER).match(self.text, self.at)
         if found is None:
             raise self._error("no value")
@@ -527,7 +548,9 @@ def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
         if len(within) >= MAX_DEPTH:
             raise RecursionError(f"nested deeper than {MAX_DEPTH}")
         parent = within[-1] if within else None
-        one = XmlElement(name, parent, attributes, parser.CurrentByteIndex, len(pieces), len(within))
+        one = XmlElement(
+            name, parent, attributes, parser.CurrentByteIndex, len(pieces), len(within)
+        )
         if parent is not None:
             one.number = parent.counts[name] = parent.counts.get(name, 0) + 1
         elements.append(one)
@@ -547,10 +570,16 @@ def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
             add(html.unescape(f"&{name};"))
 
     def refuse(name: str, *_: object) -> None:
-        raise ValueError(f"declares an entity ({name:.80}), which can blow up to gigabytes or name other files")
+        raise ValueError(
+            f"declares an entity ({name:.80}), which can blow up to gigabytes or name other files"
+        )
 
     parser.buffer_text = parser.ordered_attributes = True
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, finish, add
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = (
+        begin,
+        finish,
+        add,
+    )
     parser.EntityDeclHandler, parser.SkippedEntityHandler = refuse, skip
     parser.Parse(text, True)
     return elements, pieces
@@ -559,7 +588,9 @@ def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
 _FENCE = re.compile(
     r" {0,3}(?:(?P<ticks>`{3,})(?=[^`]*$)|(?P<tildes>~{3,}))"
 )  # backticks on both sides are inline code
-_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(?=\S)(?:[^\n]*\n){0,100}?(?:---|\.\.\.)[ \t]*(?:\r?\n|$)")
+_FRONT_MATTER = re.compile(
+    r"---[ \t]*\r?\n(?=\S)(?:[^\n]*\n){0,100}?(?:---|\.\.\.)[ \t]*(?:\r?\n|$)"
+)
 _FIELD = re.compile(r"([\w][\w .-]{0,99}?)[ \t]*:(?:[ \t]+(.*))?$")
 _ITEM = re.compile(r"[ \t]*-[ \t]+(\S.*)$")
 _NO_PARAGRAPH = re.compile(r"\t| {4}|\s*(?:[>|]|[-*+][ \t]|\d{1,9}[.)][ \t])")
@@ -612,7 +643,8 @@ def markdown_headings(text: str) -> Iterator[Heading]:
 
 
 def front_matter(text: str) -> dict[str, str | list[str]]:
-    r"""Read the simple lines of the front matter: texts, and lists of texts. Nested values are skipped.
+    r"""Read the simple lines of the front matter: texts, and lists of texts. Nested values are
+    skipped.
 
     Everything is a text, as the file spells it; YAML is not parsed.
 
@@ -663,7 +695,8 @@ def markdown_blocks(text: str) -> Iterator[Block]:
         blank = False
         if fence:
             if _closes(bare, fence):
-                fence, blank = "", True  # what follows is another block, with or without an empty line
+                # what follows is another block, with or without an empty line
+                fence, blank = "", True
         elif opens and mark is not None:
             fence, verbatim = mark["ticks"] or mark["tildes"], True
         else:

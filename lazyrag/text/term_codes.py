@@ -1,4 +1,6 @@
-"""The terms of many texts as numbers: what an index is made of, without a text for each occurrence of a term."""
+"""The terms of many texts as numbers: what an index is made of, without a text for each occurrence
+of a term.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _AT_ONCE = 1 << 17  # characters; bounds the memory of their words
 _MOST_NUMBERS = 1 << 18
 # Small letters for capitals, spaces for what belongs to no word: a third of the time of a pattern.
 _LETTERS = (
-    bytes(code if chr(code).isalnum() or chr(code) == "'" else ord(" ") for code in range(128)).lower().ljust(256)
+    bytes(code if chr(code).isalnum() or chr(code) == "'" else ord(" ") for code in range(128))
+    .lower()
+    .ljust(256)
 )
 _FIRST_HAN, _LAST_HAN = 0x4E00, 0x9FD5  # jieba's Chinese letters
 
@@ -44,8 +48,8 @@ _FIRST_HAN, _LAST_HAN = 0x4E00, 0x9FD5  # jieba's Chinese letters
 class _Numbers(dict["str | bytes", int]):
     """Number of a word's term, -1 without one; a term that is new gets the next number.
 
-    A word in bytes may have apostrophes around it, and several words may come as one. A word of several terms has a
-    number below -1, see `numbers_of`.
+    A word in bytes may have apostrophes around it, and several words may come as one. A word of
+    several terms has a number below -1, see `numbers_of`.
 
     Args:
         terms_of: The terms of a word.
@@ -68,7 +72,9 @@ class _Numbers(dict["str | bytes", int]):
         if len(terms) == 1:
             number = self._terms.setdefault(terms[0], len(self._terms))
         elif terms:
-            self._several.append(tuple(self._terms.setdefault(term, len(self._terms)) for term in terms))
+            self._several.append(
+                tuple(self._terms.setdefault(term, len(self._terms)) for term in terms)
+            )
             number = -1 - len(self._several)
         self[word] = number
         return number
@@ -97,10 +103,11 @@ class _Longer(dict[str, tuple[int, ...]]):
 
 
 class TermCodes:
-    """Gives terms numbers. Those of one object go together; it is made for documents that are indexed together.
+    """Gives terms numbers. Those of one object go together; it is made for documents that are
+    indexed together.
 
-    The terms are those of the analyser. A Chinese, Japanese or Korean character, and a pair of them, has a number that
-    follows from it, so that a text of them is taken apart in whole arrays.
+    The terms are those of the analyser. A Chinese, Japanese or Korean character, and a pair of
+    them, has a number that follows from it, so that a text of them is taken apart in whole arrays.
 
     Args:
         analyser: Name of the analyser.
@@ -120,18 +127,23 @@ class TermCodes:
         terms = analysers[analyser].terms
         self._is_built_in = terms in (english_terms, chinese_terms)
         self._strings: dict[str, int] = {}
-        self._numbers = _Numbers(_terms_or_stop_word if self._is_built_in else _itself, self._strings)
+        self._numbers = _Numbers(
+            _terms_or_stop_word if self._is_built_in else _itself, self._strings
+        )
         self._longer = _Longer(self._strings)
         self._is_chinese = terms is chinese_terms
 
     def shrink(self) -> None:
-        """Forget numbers that were given before, if they are many: those that are in use become invalid."""
+        """Forget numbers that were given before, if they are many: those that are in use become
+        invalid.
+        """
         if len(self._numbers) + len(self._strings) > _MOST_NUMBERS:
             for one in (self._numbers, self._longer, self._strings):
                 one.clear()
 
     def encode(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The numbers of the terms of some texts, in no particular order, and to which of the texts each belongs.
+        """The numbers of the terms of some texts, in no particular order, and to which of the texts
+        each belongs.
 
         Args:
             texts: Any number.
@@ -169,7 +181,9 @@ class TermCodes:
             found += self._encode_wide(*some)
         return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
 
-    def _encode_wide(self, text: str, rows: NDArray[np.int32]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    def _encode_wide(
+        self, text: str, rows: NDArray[np.int32]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
         """The numbers and rows of what is written in Chinese, Japanese and Korean letters."""
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.int64)
         is_letter = _is_cjk().take(codes)
@@ -181,10 +195,15 @@ class TermCodes:
             words = chinese_segmenter().cut(lines)
             lengths = np.fromiter(map(len, words), np.int64, len(words))
             ends = np.cumsum(lengths)
-            asking = np.fromiter(map(QUESTION_WORDS.__contains__, words), np.bool_, len(words)).nonzero()[0]
+            asking = np.fromiter(
+                map(QUESTION_WORDS.__contains__, words), np.bool_, len(words)
+            ).nonzero()[0]
             for end, length in zip(ends[asking].tolist(), lengths[asking].tolist(), strict=True):
                 is_letter[end - length : end] = False
-            marked = [self._strings.setdefault(STOP_MARK + words[at], len(self._strings)) for at in asking.tolist()]
+            marked = [
+                self._strings.setdefault(STOP_MARK + words[at], len(self._strings))
+                for at in asking.tolist()
+            ]
             yield np.array(marked, np.int64) + _STRINGS, rows[ends[asking] - 1]
             is_long = lengths > 2
             is_long[asking] = False
@@ -202,13 +221,20 @@ class TermCodes:
         is_string, is_one = codes >= _STRINGS, codes < 1 << _SHIFT
         strings, pairs = list(self._strings), codes[~is_string & ~is_one]
         ones = codes[is_one].astype("<u4").tobytes().decode("utf-32-le")
-        both = np.stack([pairs >> _SHIFT, pairs & (1 << _SHIFT) - 1], 1).astype("<u4").tobytes().decode("utf-32-le")
+        both = (
+            np.stack([pairs >> _SHIFT, pairs & (1 << _SHIFT) - 1], 1)
+            .astype("<u4")
+            .tobytes()
+            .decode("utf-32-le")
+        )
         sources = {
             0: iter(ones),
             1: map(operator.add, both[::2], both[1::2]),
             2: map(strings.__getitem__, (codes[is_string] - _STRINGS).tolist()),
         }
-        return [next(sources[kind]) for kind in np.where(is_string, 2, np.where(is_one, 0, 1)).tolist()]
+        return [
+            next(sources[kind]) for kind in np.where(is_string, 2, np.where(is_one, 0, 1)).tolist()
+        ]
 
 
 def _terms_or_stop_word(word: str) -> list[str]:
@@ -220,14 +246,18 @@ def _itself(term: str) -> list[str]:
 
 
 def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, NDArray[np.int32]]]:
-    """Numbered texts, joined with an end of line behind each up to a size; with the number at each character."""
+    """Numbered texts, joined with an end of line behind each up to a size; with the number at each
+    character.
+    """
     some: list[tuple[int, str]] = []
     size = 0
     for at, text in enumerate(texts, start=1):
         some.append(text)
         size += len(text[1])
         if size >= _AT_ONCE or at == len(texts):
-            rows = np.array([row for row, _ in some], np.int32).repeat([len(one) + 1 for _, one in some])
+            rows = np.array([row for row, _ in some], np.int32).repeat(
+                [len(one) + 1 for _, one in some]
+            )
             yield "".join(f"{one}\n" for _, one in some), rows
             some, size = [], 0
 

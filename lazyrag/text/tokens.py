@@ -35,7 +35,8 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0xC0))
 class TokenCounter(Protocol):
     """Counts the tokens of a text.
 
-    Adding text never lowers the count. ``name`` is part of the fingerprint of every group that splits by it.
+    Adding text never lowers the count. ``name`` is part of the fingerprint of every group that
+    splits by it.
     """
 
     @property
@@ -60,9 +61,10 @@ class FittingTokenCounter(TokenCounter, Protocol):
 class Utf8TokenCounter:
     """A third of the UTF-8 bytes, rounded up: the default of most splitters.
 
-    One token for a Chinese, Japanese or Korean character, one for three Latin letters. It needs no vocabulary, gives
-    the same number on every machine whatever else is installed, and leans to the high side: for English prose 1.6 times
-    what WordPiece and byte-pair vocabularies count, for Chinese as much as WordPiece does.
+    One token for a Chinese, Japanese or Korean character, one for three Latin letters. It needs no
+    vocabulary, gives the same number on every machine whatever else is installed, and leans to the
+    high side: for English prose 1.6 times what WordPiece and byte-pair vocabularies count, for
+    Chinese as much as WordPiece does.
 
     Example:
         >>> Utf8TokenCounter().count("tea"), Utf8TokenCounter().count("绿茶"), Utf8TokenCounter().count("")
@@ -100,12 +102,14 @@ def _utf8_length(text: str) -> int:
 
 
 class EstimatedTokenCounter:
-    """Estimates the tokens of OpenAI's vocabularies without having one: on the safe side, for budgets.
+    """Estimates the tokens of OpenAI's vocabularies without having one: on the safe side, for
+    budgets.
 
-    A character beyond ASCII costs as many tokens as cl100k_base has for it alone. The costs of words, digits and
-    punctuation were fitted to English prose, Markdown, reStructuredText and Python, so that contexts of 500 tokens and
-    more are not underestimated: for budgets, where too many is worse. ``benchmarks/tokens.py`` compares both: the
-    estimate is 1.00 to 1.34 times the number of cl100k_base, 1.05 for Chinese prose, 1.15 for English.
+    A character beyond ASCII costs as many tokens as cl100k_base has for it alone. The costs of
+    words, digits and punctuation were fitted to English prose, Markdown, reStructuredText and
+    Python, so that contexts of 500 tokens and more are not underestimated: for budgets, where too
+    many is worse. ``benchmarks/tokens.py`` compares both: the estimate is 1.00 to 1.34 times the
+    number of cl100k_base, 1.05 for Chinese prose, 1.15 for English.
 
     Example:
         >>> EstimatedTokenCounter().count("Green tea is steeped at 80 degrees."), EstimatedTokenCounter().count("绿茶")
@@ -145,7 +149,10 @@ class EstimatedTokenCounter:
             low, at, ahead = end - length - window.start, end - window.start, window.costs
             whole = bisect_left(window.runs, max(low, int(ahead.searchsorted(ahead[at] - most))))
             start = min(window.runs[whole], at)
-            run = text[window.start + max(low, window.runs[whole - 1] if whole else 0) : window.start + start]
+            run = text[
+                window.start + max(low, window.runs[whole - 1] if whole else 0) : window.start
+                + start
+            ]
             room = most - int(ahead[at] - ahead[start])
             if run and _cost(run) > room:
                 part = bisect_right(range(1, len(run)), room, key=lambda size: _cost(run[-size:]))
@@ -166,15 +173,19 @@ class EstimatedTokenCounter:
 
 
 class AverageTokenCounter(EstimatedTokenCounter):
-    """Estimates the tokens of OpenAI's vocabularies without having one: right on average, for chunk sizes."""
+    """Estimates the tokens of OpenAI's vocabularies without having one: right on average, for chunk
+    sizes.
+    """
 
     name = "average"
     _unit = 110
 
 
-# A single space belongs to the word behind it; a line of marks is a rule or the line beneath a title.
+# A single space belongs to the word behind it; a line of marks is a rule or the line beneath a
+# title.
 _RUNS = re.compile(
-    r"[a-z]+|[A-Z]+[a-z]*|[0-9]+|\n+|[^\S\n]{2,}|-+|=+|\*+|#+|_+|~+|\.+|\++|/+|[!-/:-@\[-`{-~]", re.ASCII
+    r"[a-z]+|[A-Z]+[a-z]*|[0-9]+|\n+|[^\S\n]{2,}|-+|=+|\*+|#+|_+|~+|\.+|\++|/+|[!-/:-@\[-`{-~]",
+    re.ASCII,
 )
 _RUNS_OR_CHARACTERS = re.compile(f"{_RUNS.pattern}|.", re.ASCII | re.DOTALL)
 
@@ -184,13 +195,17 @@ def _hundredths(text: str) -> int:
     hundredths = sum(times * _cost(run) for run, times in Counter(_RUNS.findall(text)).items())
     if not text.isascii():
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-        hundredths += 102 * int(_tokens_by_code_point()[np.minimum(codes, 0x10000)].sum(dtype=np.int64))
+        hundredths += 102 * int(
+            _tokens_by_code_point()[np.minimum(codes, 0x10000)].sum(dtype=np.int64)
+        )
     return hundredths
 
 
 @lru_cache(maxsize=1 << 14)
 def _cost(run: str) -> int:
-    """The tokens of characters of one kind in a row, or of a character beyond ASCII; in hundredths."""
+    """The tokens of characters of one kind in a row, or of a character beyond ASCII; in
+    hundredths.
+    """
     first, length = run[0], len(run)
     if first >= "\x80":
         return 102 * int(_tokens_by_code_point()[min(ord(first), 0x10000)])
@@ -241,9 +256,12 @@ def _window(text: str, start: int, end: int) -> _Window:
     if part.isascii():
         kinds = np.frombuffer(part.encode().translate(_kinds()[:256].tobytes()), np.uint8)
     else:
-        codes = np.minimum(np.frombuffer(part.encode("utf-32-le", "surrogatepass"), np.uint32), 0x10000)
+        codes = np.minimum(
+            np.frombuffer(part.encode("utf-32-le", "surrogatepass"), np.uint32), 0x10000
+        )
         kinds = _kinds().take(codes)
-    # In bytes, which takes a third of the time of whole numbers: a character's place in its run, see `_increments`.
+    # In bytes, which takes a third of the time of whole numbers: a character's place in its run,
+    # see `_increments`.
     nth = np.zeros(len(kinds), np.uint8)
     same = kinds[1:] == kinds[:-1]
     third = same[1:] & same[:-1]
@@ -252,7 +270,9 @@ def _window(text: str, start: int, end: int) -> _Window:
         nth[len(nth) - len(is_there) :] += is_there
     begins = nth == 0
     cells = (kinds * np.uint8(5) + nth).tobytes()
-    increments: np.ndarray[Any, Any] = np.frombuffer(bytearray(cells.translate(_increments())), np.uint8)
+    increments: np.ndarray[Any, Any] = np.frombuffer(
+        bytearray(cells.translate(_increments())), np.uint8
+    )
     digits = (kinds == _DIGIT).nonzero()[0]
     counted = np.arange(len(digits))
     places = counted - np.maximum.accumulate(counted * begins[digits])
@@ -275,9 +295,18 @@ def _window(text: str, start: int, end: int) -> _Window:
 
 @lru_cache(maxsize=1)
 def _kinds() -> NDArray[np.uint8]:
-    """(65,537,) the kind of each character; 0 for those whose costs do not depend on their neighbours."""
+    """(65,537,) the kind of each character; 0 for those whose costs do not depend on their
+    neighbours.
+    """
     kinds = np.zeros(0x10001, np.uint8)
-    sets = (string.ascii_lowercase, string.ascii_uppercase, string.digits, "\n", " \t\r\v\f", string.punctuation)
+    sets = (
+        string.ascii_lowercase,
+        string.ascii_uppercase,
+        string.digits,
+        "\n",
+        " \t\r\v\f",
+        string.punctuation,
+    )
     for kind, characters in enumerate((*sets, *"-=*#_~.+/"), start=_LOWER):
         kinds[[*map(ord, characters)]] = kind
     return kinds
@@ -285,7 +314,9 @@ def _kinds() -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=1)
 def _increments() -> bytes:
-    """What characters in a row of each kind cost: the first, second, third, fourth to sixth, and each of the others."""
+    """What characters in a row of each kind cost: the first, second, third, fourth to sixth, and
+    each of the others.
+    """
     table = np.zeros((16, 5), np.uint8)
     table[_LOWER, [0, _SEVENTH]] = 104, 26
     table[_UPPER] = 125, *[15] * 4
@@ -295,13 +326,17 @@ def _increments() -> bytes:
 
 @lru_cache(maxsize=1)
 def _tokens_by_code_point() -> NDArray[np.uint8]:
-    """(65,537,) the tokens that cl100k_base has for a character alone; 0 for ASCII, the last for all beyond 2**16."""
+    """(65,537,) the tokens that cl100k_base has for a character alone; 0 for ASCII, the last for
+    all beyond 2**16.
+    """
     packed = np.frombuffer(zlib.decompress(base64.b85decode(_TOKENS_BY_CODE_POINT)), np.uint8)
     counts = (packed[:, None] >> np.array([0, 2, 4, 6], np.uint8) & 3) + 1
     return np.concatenate([np.zeros(0x80), counts.ravel(), [3]]).astype(np.uint8)
 
 
-token_counters: Registry[TokenCounter] = Registry("token counter", entry_point_group="lazyrag.token_counters")
+token_counters: Registry[TokenCounter] = Registry(
+    "token counter", entry_point_group="lazyrag.token_counters"
+)
 token_counters.register("average", AverageTokenCounter())
 token_counters.register("estimate", EstimatedTokenCounter())
 token_counters.register("utf8", Utf8TokenCounter())
@@ -316,16 +351,21 @@ class BisectingCounter:
         self._length = 4.0  # of a token, in characters: about
 
     def last_end(self, text: str, start: int, limit: int, ends: array[int]) -> int:
-        """The last of some ascending positions with ``count(text[start:end]) <= limit``; 0 if none is.
+        """The last of some ascending positions with ``count(text[start:end]) <= limit``; 0 if none
+        is.
 
         It counts two or three times, as the length of tokens hardly varies.
         """
         first = bisect_right(ends, start)
-        at = self._search(lambda one: text[start : ends[one]], limit, range(first, len(ends)), ends, start)
+        at = self._search(
+            lambda one: text[start : ends[one]], limit, range(first, len(ends)), ends, start
+        )
         return ends[at] if at >= first else 0
 
     def first_start(self, text: str, end: int, limit: int, starts: array[int], least: int) -> int:
-        """The first of ascending positions, from a least one on, with ``count(text[start:end]) <= limit``; or end."""
+        """The first of ascending positions, from a least one on, with
+        ``count(text[start:end]) <= limit``; or end.
+        """
         places = range(bisect_left(starts, end) - 1, bisect_left(starts, least) - 1, -1)
         at = self._search(lambda one: text[starts[one] : end], limit, places, starts, end)
         return starts[at] if at in places else end
@@ -337,12 +377,20 @@ class BisectingCounter:
 
     def fit_backward(self, text: str, end: int, limit: int) -> int:
         """See `FittingTokenCounter`."""
-        return self._search(lambda start: text[start:end], limit, range(end - 1, -1, -1), range(end), end)
+        return self._search(
+            lambda start: text[start:end], limit, range(end - 1, -1, -1), range(end), end
+        )
 
     def _search(
-        self, part: Callable[[int], str], limit: int, places: range, positions: Sequence[int], origin: int
+        self,
+        part: Callable[[int], str],
+        limit: int,
+        places: range,
+        positions: Sequence[int],
+        origin: int,
     ) -> int:
-        """The last place whose part fits; the one before the first if none does. Parts grow with their places.
+        """The last place whose part fits; the one before the first if none does. Parts grow with
+        their places.
 
         The cost depends on the answer, not on the number of places.
         """
@@ -380,33 +428,49 @@ def with_fit_methods(counter: TokenCounter) -> FittingTokenCounter:
         >>> with_fit_methods(Words()).fit_forward("one two three", 0, 2)
         8
     """
-    if hasattr(counter, "fit_forward") and hasattr(counter, "fit_backward"):  # a Protocol takes 20 microseconds
+    # a Protocol takes 20 microseconds
+    if hasattr(counter, "fit_forward") and hasattr(counter, "fit_backward"):
         return cast("FittingTokenCounter", counter)
     return BisectingCounter(counter)
 
 
-# tiktoken downloads a vocabulary that is not on the machine. To prevent that, the file must exist in tiktoken's cache.
+# tiktoken downloads a vocabulary that is not on the machine. To prevent that, the file must exist
+# in tiktoken's cache.
 _URL = "https://openaipublic.blob.core.windows.net/encodings/{file}"
 # By encoding, the file of its vocabulary and that file's SHA-256, as tiktoken has them.
 _VOCABULARIES = {
-    "cl100k_base": ("cl100k_base.tiktoken", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),
-    "o200k_base": ("o200k_base.tiktoken", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),
-    "p50k_base": ("p50k_base.tiktoken", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"),
-    "r50k_base": ("r50k_base.tiktoken", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"),
+    "cl100k_base": (
+        "cl100k_base.tiktoken",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    ),
+    "o200k_base": (
+        "o200k_base.tiktoken",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    ),
+    "p50k_base": (
+        "p50k_base.tiktoken",
+        "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069",
+    ),
+    "r50k_base": (
+        "r50k_base.tiktoken",
+        "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+    ),
 }
 
 
 class TiktokenCounter:
-    """Counts the tokens of one of tiktoken's encodings. Special tokens count as the text they are written with.
+    """Counts the tokens of one of tiktoken's encodings. Special tokens count as the text they are
+    written with.
 
     Args:
-        encoding: The name of an encoding (``"cl100k_base"``) or of a model of OpenAI (``"gpt-4o"``), whose vocabulary
-            is on this machine; or a ``tiktoken.Encoding``, which needs none.
+        encoding: The name of an encoding (``"cl100k_base"``) or of a model of OpenAI
+            (``"gpt-4o"``), whose vocabulary is on this machine; or a ``tiktoken.Encoding``, which
+            needs none.
 
     Raises:
         MissingDependencyError: If tiktoken is not installed.
-        ConfigError: If there is no such encoding or model, or its vocabulary is not on this machine; the message names
-            the file and its place.
+        ConfigError: If there is no such encoding or model, or its vocabulary is not on this
+            machine; the message names the file and its place.
 
     Example::
 
@@ -421,8 +485,9 @@ class TiktokenCounter:
             name = _encoding_name(encoding)
             if not _on_this_machine(name):
                 raise ConfigError(
-                    f"The vocabulary of {name!r} is not on this machine, and nothing is downloaded. Save "
-                    f"{_address(name)} as {_path(name)}, or set TIKTOKEN_CACHE_DIR to the folder that has it."
+                    f"The vocabulary of {name!r} is not on this machine, and nothing is downloaded."
+                    f" Save {_address(name)} as {_path(name)}, or set TIKTOKEN_CACHE_DIR to the"
+                    " folder that has it."
                 )
             found = tiktoken.get_encoding(name)
         expected = "the name of an encoding or a model, or a tiktoken.Encoding"
@@ -452,16 +517,20 @@ def resolve_counter(counter: Any) -> TokenCounter:
     """
     if isinstance(counter, str):
         return token_counters[counter]
-    is_counter = callable(getattr(counter, "count", None)) and isinstance(getattr(counter, "name", None), str)
+    is_counter = callable(getattr(counter, "count", None)) and isinstance(
+        getattr(counter, "name", None), str
+    )
     if not is_counter:
-        expected = f"an object with name and count(text), or one of {[*token_counters]}"  # reads the entry points
+        # reads the entry points
+        expected = f"an object with name and count(text), or one of {[*token_counters]}"
         raise ConfigError(f"counter must be {expected}; got {counter!r:.80}.")
     found: TokenCounter = counter
     return found
 
 
 def counter_for_model(model: str) -> TiktokenCounter | None:
-    """Return the counter of a model's tokens, if tiktoken has the model and its vocabulary is on this machine.
+    """Return the counter of a model's tokens, if tiktoken has the model and its vocabulary is on
+    this machine.
 
     Example:
         >>> counter_for_model("no model of OpenAI's") is None
@@ -491,7 +560,9 @@ def _encoding_name(given: str) -> str:
     except KeyError:
         name = ""
     if name not in _VOCABULARIES:
-        raise ConfigError(f"Unknown encoding or model {given!r:.60}. {known_names(given, _VOCABULARIES)}")
+        raise ConfigError(
+            f"Unknown encoding or model {given!r:.60}. {known_names(given, _VOCABULARIES)}"
+        )
     return name
 
 
@@ -520,7 +591,8 @@ def _on_this_machine(name: str) -> bool:
     return hashlib.sha256(path.read_bytes()).hexdigest() == _VOCABULARIES[name][1]
 
 
-# Tokens of each code point from 0x80 to 0xffff, minus 1, in two bits; benchmarks/tokens.py --table makes it.
+# Tokens of each code point from 0x80 to 0xffff, minus 1, in two bits; benchmarks/tokens.py --table
+# makes it.
 _TOKENS_BY_CODE_POINT = (
     "c-rk-TW;ez40V9`-vYu-WEBoz{hI)_h?}L{CG>9wGeMkHUdd01*2`)7xTu8|ts6Z_9`cZKNhu}uchR>)QJnBnmGaa-)<r9X!b%BH3RG+Ql0u"
     "=M1p=UwjT#&3Z&INq*fTmmVy#u#tvFOgRTSuKqd!}9EQ+HN#n@1)4{cS2O{41RvEL8$tJmsK)Mf2%Z;}bv{a@AoKEkc*9;w#JS-Fi?c3ZYa?"

@@ -8,9 +8,12 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "lazyrag.transforms.base": "NodeTransform TransformArgs register_transform transforms",
         "lazyrag.transforms.dify_rules": "ParentMode PreProcessingRules Rule Segmentation",
-        "lazyrag.transforms.splitters": "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter "
-        "SectionSplitter SentenceWindow TokenSplitter",
-        "lazyrag.transforms.structured": "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter "
-        "XMLSplitter YAMLSplitter",
+        "lazyrag.transforms.splitters": (
+            "CharacterSplitter RecursiveSplitter SemanticSplitter SentenceSplitter "
+            "SectionSplitter SentenceWindow TokenSplitter"
+        ),
+        "lazyrag.transforms.structured": (
+            "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter XMLSplitter YAMLSplitter"
+        ),
     },
 )

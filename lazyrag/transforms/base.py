@@ -25,7 +25,14 @@ from lazyrag.errors import (
     stop_event,
 )
 from lazyrag.registry import Registry
-from lazyrag.validation import function_name, is_list_of, known_arguments, known_keywords, require, validate_integer
+from lazyrag.validation import (
+    function_name,
+    is_list_of,
+    known_arguments,
+    known_keywords,
+    require,
+    validate_integer,
+)
 
 PathPattern: TypeAlias = "str | Callable[[str], Any]"
 """Selects documents: an ``fnmatch`` pattern, case-insensitive, or a predicate on the path."""
@@ -34,20 +41,25 @@ PathPattern: TypeAlias = "str | Callable[[str], Any]"
 @known_arguments
 @dataclass(frozen=True, slots=True)
 class TransformArgs:
-    """A transform with its parameters, for ``create_node_group(transform=...)``, alone or in a list.
+    """A transform with its parameters, for ``create_node_group(transform=...)``, alone or in a
+    list.
 
-    In a list, the first entry whose pattern matches a document's path creates its nodes. A document that no entry
-    matches gets no nodes; an entry without pattern at the end takes the rest.
+    In a list, the first entry whose pattern matches a document's path creates its nodes. A document
+    that no entry matches gets no nodes; an entry without pattern at the end takes the rest.
 
     Args:
-        f: A function of a node's content; a `NodeTransform` class or instance; the name of a registered transform.
-        trans_node: Whether to pass the DocNode instead of its content; None: as create_node_group says.
-        num_workers: Maximum number of concurrent calls, over all files; a file's nodes are transformed by so
-            many threads. 0: one node of a file after the other, and as many files as the Document has
-            ``workers``. It does not affect the nodes, so changing it rebuilds nothing.
+        f: A function of a node's content; a `NodeTransform` class or instance; the name of a
+            registered transform.
+        trans_node: Whether to pass the DocNode instead of its content; None: as create_node_group
+            says.
+        num_workers: Maximum number of concurrent calls, over all files; a file's nodes are
+            transformed by so many threads. 0: one node of a file after the other, and as many files
+            as the Document has ``workers``. It does not affect the nodes, so changing it rebuilds
+            nothing.
         kwargs: Parameters of a transform class.
-        pattern: Selects documents: ``"*.md"``, as in ``fnmatch``, case-insensitive, on the document's path (relative to
-            the dataset, with forward slashes); ``".md"`` means the same; or a predicate on that path. None: all.
+        pattern: Selects documents: ``"*.md"``, as in ``fnmatch``, case-insensitive, on the
+            document's path (relative to the dataset, with forward slashes); ``".md"`` means the
+            same; or a predicate on that path. None: all.
         name: Name in messages; by default its own.
 
     Raises:
@@ -68,14 +80,28 @@ class TransformArgs:
 
     def __post_init__(self) -> None:
         f, pattern, kwargs = self.f, self.pattern, self.kwargs
-        require(callable(f) or isinstance(f, str), "f", f, "a function, a NodeTransform or a registered name")
-        require(self.trans_node in (None, True, False), "trans_node", self.trans_node, "True, False or None")
+        require(
+            callable(f) or isinstance(f, str),
+            "f",
+            f,
+            "a function, a NodeTransform or a registered name",
+        )
+        require(
+            self.trans_node in (None, True, False),
+            "trans_node",
+            self.trans_node,
+            "True, False or None",
+        )
         validate_integer("num_workers", self.num_workers, 0)
         is_valid = isinstance(kwargs, Mapping) and is_list_of([*kwargs], str)
         require(is_valid, "kwargs", kwargs, "a mapping of parameters, such as {'chunk_size': 256}")
         object.__setattr__(self, "kwargs", dict(kwargs))
-        is_valid = pattern is None or callable(pattern) or (isinstance(pattern, str) and pattern != "")
-        require(is_valid, "pattern", pattern, "a pattern such as '*.md', a function of a path, or None")
+        is_valid = (
+            pattern is None or callable(pattern) or (isinstance(pattern, str) and pattern != "")
+        )
+        require(
+            is_valid, "pattern", pattern, "a pattern such as '*.md', a function of a path, or None"
+        )
         require(isinstance(self.name, (str, type(None))), "name", self.name, "a string or None")
 
     @classmethod
@@ -91,18 +117,24 @@ class TransformArgs:
             '*.md'
         """
         if "f" not in given:
-            raise ConfigError(f"A transform needs 'f', the function, class or name; got {dict(given)!r:.80}.")
+            raise ConfigError(
+                f"A transform needs 'f', the function, class or name; got {dict(given)!r:.80}."
+            )
         return cls(**given)
 
     def __getitem__(self, key: str) -> Any:
         """Return an argument by name."""
         if key not in _NAMES:
-            raise NotRegisteredError(f"TransformArgs has no {key!r}. {known_names(str(key), _NAMES)}")
+            raise NotRegisteredError(
+                f"TransformArgs has no {key!r}. {known_names(str(key), _NAMES)}"
+            )
         return getattr(self, key)
 
     def label(self) -> str:
         """Return the name for messages."""
-        named = self.name or (self.f if isinstance(self.f, str) else getattr(self.f, "__name__", None))
+        named = self.name or (
+            self.f if isinstance(self.f, str) else getattr(self.f, "__name__", None)
+        )
         return str(named or type(self.f).__name__)
 
 
@@ -110,7 +142,8 @@ _NAMES = tuple(one.name for one in fields(TransformArgs))
 
 
 def listed_transforms(name: str, transform: Any) -> list[TransformArgs] | None:
-    """Return the entries of a group's transform; None if it is no `TransformArgs`, mapping or list of those.
+    """Return the entries of a group's transform; None if it is no `TransformArgs`, mapping or list
+    of those.
 
     Raises:
         ConfigError: If a list is empty, or an item is invalid.
@@ -122,13 +155,17 @@ def listed_transforms(name: str, transform: Any) -> list[TransformArgs] | None:
     if not isinstance(transform, (list, tuple)):
         return None
     if not transform:
-        raise ConfigError(f"The transform of {name!r} must be a list with at least one TransformArgs; got [].")
+        raise ConfigError(
+            f"The transform of {name!r} must be a list with at least one TransformArgs; got []."
+        )
     entries = []
     for one in transform:
         if isinstance(one, TransformArgs):
             entries.append(one)
         else:
-            entries.append(TransformArgs.from_dict(one) if isinstance(one, Mapping) else TransformArgs(one))
+            entries.append(
+                TransformArgs.from_dict(one) if isinstance(one, Mapping) else TransformArgs(one)
+            )
     return entries
 
 
@@ -154,8 +191,8 @@ class BoundedCalls:
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """Call a function with each item concurrently; yields the results in order.
 
-        Calls run in daemon threads, so the caller can leave in the middle of a call. After an error, or when
-        the caller has left, no further call begins.
+        Calls run in daemon threads, so the caller can leave in the middle of a call. After an
+        error, or when the caller has left, no further call begins.
 
         Raises:
             Exception: The first one that the function raises, immediately.
@@ -178,7 +215,9 @@ class BoundedCalls:
 class _Run(Generic[T, R]):
     """The items of one caller, and the threads that process them."""
 
-    def __init__(self, function: Callable[[T], R], items: Sequence[T], free: threading.Semaphore) -> None:
+    def __init__(
+        self, function: Callable[[T], R], items: Sequence[T], free: threading.Semaphore
+    ) -> None:
         self._function = function
         self._items = items
         self._free = free
@@ -191,7 +230,9 @@ class _Run(Generic[T, R]):
     def start(self, threads: int) -> None:
         for _ in range(threads):
             context = contextvars.copy_context()
-            threading.Thread(target=context.run, args=(self._work,), name="lazyrag call", daemon=True).start()
+            threading.Thread(
+                target=context.run, args=(self._work,), name="lazyrag call", daemon=True
+            ).start()
 
     def stop(self) -> None:
         with self._changed:
@@ -229,8 +270,11 @@ class _Run(Generic[T, R]):
 
 
 def call_all(transform: Callable[[DocNode], Any], nodes: Sequence[DocNode]) -> Iterator[Any]:
-    """Transform several nodes, in order: together if the transform has a method ``transform_all(nodes)``."""
-    together = getattr(type(transform), "transform_all", None)  # of the class: some objects have every attribute
+    """Transform several nodes, in order: together if the transform has a method
+    ``transform_all(nodes)``.
+    """
+    # of the class: some objects have every attribute
+    together = getattr(type(transform), "transform_all", None)
     return map(transform, nodes) if together is None else iter(together(transform, nodes))
 
 
@@ -287,7 +331,11 @@ class Memo:
             self._results.pop(key, None)
         keys = [(type(node.content).__name__, node.text) for node in nodes]
         found = {key: results for key in keys if (results := self._results.get(key)) is not None}
-        new = {key: _TextNode(node.content) for key, node in zip(keys, nodes, strict=True) if key not in found}
+        new = {
+            key: _TextNode(node.content)
+            for key, node in zip(keys, nodes, strict=True)
+            if key not in found
+        }
         made = zip(new, call_all(self._on_node, list(new.values())), strict=True)
         for key in keys:
             while key not in found:
@@ -306,8 +354,8 @@ class _TextNode(DocNode):
         if name.startswith("_") or name in ("content", "text", "get_text"):
             return super().__getattribute__(name)
         msg = (
-            f"With memo=True a transform may read only the node's text, and this one reads node.{name}: a cached "
-            "result could be wrong. Leave out memo, or use node.text alone."
+            "With memo=True a transform may read only the node's text, and this one reads"
+            f" node.{name}: a cached result could be wrong. Leave out memo, or use node.text alone."
         )
         raise TransformError(msg)
 
@@ -338,13 +386,18 @@ class Entry:
             try:
                 return bool(pattern(path))
             except Exception as exc:
-                msg = f"The pattern of {self.args.label()} raised {type(exc).__name__} for {path!r:.80}: {exc}"
+                msg = (
+                    f"The pattern of {self.args.label()} raised {type(exc).__name__} for"
+                    f" {path!r:.80}: {exc}"
+                )
                 raise TransformError(sentence(msg)) from exc
         wanted = pattern.casefold()
         # As in add_reader, ".md" is a suffix: no document's path begins with a dot.
         forms = (wanted, f"*{wanted}") if wanted.startswith(".") else (wanted,)
         # With a leading slash, "*/docs/*.md" also matches the folder at the top.
-        return any(fnmatchcase(one.casefold(), form) for one in (path, f"/{path}") for form in forms)
+        return any(
+            fnmatchcase(one.casefold(), form) for one in (path, f"/{path}") for form in forms
+        )
 
     def __call__(self, node: DocNode) -> Any:
         """Transform a node."""
@@ -396,9 +449,13 @@ class AdaptiveTransform:
         return max(int(getattr(one.given, "calls_per_node", 0)) for one in self.entries)
 
     def path_key(self, path: str) -> str:
-        """Return what of a document's path affects the result: the number of its entry, and what that returns."""
+        """Return what of a document's path affects the result: the number of its entry, and what
+        that returns.
+        """
         try:
-            number = next((number for number, one in enumerate(self.entries) if one.fits(path)), None)
+            number = next(
+                (number for number, one in enumerate(self.entries) if one.fits(path)), None
+            )
         except Exception as exc:  # noqa: BLE001  reported when the transform runs
             return f"{path} {type(exc).__name__}"
         if number is None:
@@ -413,13 +470,14 @@ C = TypeVar("C", bound=Callable[..., Any])
 class NodeTransform:
     """Base of transforms that read whole nodes and may have parameters (spec 001).
 
-    A subclass defines `transform`, or `forward`, which is the same method by its newer name. Its source and
-    its attributes with plain values make its fingerprint; name anything else that affects the result (a
-    model, a client) in ``identity`` or in ``create_node_group(version=...)``.
-    Define ``transform_all(nodes)`` to process the nodes of a file together, for models that handle batches: it yields
-    for each, in order, what `transform` would return.
-    A file that moves is not transformed again. If a subclass reads ``node.path``, define ``path_key(path)``, which
-    returns the part of the path that affects the result as a string; if that changes, the nodes are created again.
+    A subclass defines `transform`, or `forward`, which is the same method by its newer name. Its
+    source and its attributes with plain values make its fingerprint; name anything else that
+    affects the result (a model, a client) in ``identity`` or in ``create_node_group(version=...)``.
+    Define ``transform_all(nodes)`` to process the nodes of a file together, for models that handle
+    batches: it yields for each, in order, what `transform` would return.
+    A file that moves is not transformed again. If a subclass reads ``node.path``, define
+    ``path_key(path)``, which returns the part of the path that affects the result as a string; if
+    that changes, the nodes are created again.
 
     Args:
         num_workers: See `TransformArgs`, for groups that set none.
@@ -438,18 +496,21 @@ class NodeTransform:
     """Name of everything that affects the result; None takes the class's source and attributes."""
 
     reads_text_only: bool = False
-    """Whether the transform reads only the text of a node. Then no other change of its file makes it run again, and
-    with a model, texts that an edit does not change keep their nodes. It applies to the `transform` of the same class:
-    a subclass that overrides `transform` has to set it again."""
+    """Whether the transform reads only the text of a node. Then no other change of its file makes
+    it run again, and with a model, texts that an edit does not change keep their nodes. It applies
+    to the `transform` of the same class: a subclass that overrides `transform` has to set it
+    again."""
 
     reads_source: bool | str = False
-    """Whether the transform reads source text. As a child of the root group it then receives the decoded text of a file
-    (HTML, XML, JSON, YAML, CSV) instead of the text that its loader rendered; of an archive or mail, the text of each
-    file inside in turn, with a path such as ``"teas.zip > green.json"``. Of such text, chunks have no span but their
-    place in the metadata ``source_location``. Where a loader renders nothing, source and text are the same."""
+    """Whether the transform reads source text. As a child of the root group it then receives the
+    decoded text of a file (HTML, XML, JSON, YAML, CSV) instead of the text that its loader
+    rendered; of an archive or mail, the text of each file inside in turn, with a path such as
+    ``"teas.zip > green.json"``. Of such text, chunks have no span but their place in the metadata
+    ``source_location``. Where a loader renders nothing, source and text are the same."""
 
     source_suffixes: tuple[str, ...] = ()
-    """The only files inside of an archive or mail that a transform with `reads_source` receives; () for all."""
+    """The only files inside of an archive or mail that a transform with `reads_source` receives; ()
+    for all."""
 
     def __init__(self, num_workers: int = 0) -> None:
         super().__init__()
@@ -461,21 +522,26 @@ class NodeTransform:
             case [name]:
                 cls.transform = cls.forward = vars(cls)[name]  # type: ignore[method-assign]
             case [_, _]:
-                msg = f"{cls.__name__} defines transform and forward, which are one method. Define one of them."
+                msg = (
+                    f"{cls.__name__} defines transform and forward, which are one method. Define"
+                    " one of them."
+                )
                 raise ConfigError(msg)
         if cls.transform is NodeTransform.transform:
-            raise ConfigError(f"{cls.__name__} must override transform(self, node), or forward(self, node).")
+            raise ConfigError(
+                f"{cls.__name__} must override transform(self, node), or forward(self, node)."
+            )
 
     def transform(self, node: DocNode) -> Any:
         """Turn one node of the parent group into nodes of this group.
 
         Args:
-            node: A node of the parent group. With ``create_node_group(ref=...)`` the method takes ``ref``,
-                too.
+            node: A node of the parent group. With ``create_node_group(ref=...)`` the method takes
+                ``ref``, too.
 
         Returns:
-            A str, a DocNode, a plain value, or an iterable of those, such as a generator. None and blank text create
-            no node.
+            A str, a DocNode, a plain value, or an iterable of those, such as a generator. None and
+            blank text create no node.
         """
         raise NotImplementedError(
             "NodeTransform is a base class: make a subclass that overrides transform(self, node)."
@@ -490,9 +556,17 @@ class NodeTransform:
             ConfigError: If it is no node.
         """
         hint = "Wrap text in DocNode(text=...)."
-        require(isinstance(node, DocNode), f"The argument of {type(self).__name__}", node, "a DocNode", hint)
+        require(
+            isinstance(node, DocNode),
+            f"The argument of {type(self).__name__}",
+            node,
+            "a DocNode",
+            hint,
+        )
         kind = self.reads_source
-        texts = node.reader.source_texts(node.segment, kind) if kind and node.reader is not None else ()
+        texts = (
+            node.reader.source_texts(node.segment, kind) if kind and node.reader is not None else ()
+        )
         return self._transform_source(node, texts) if texts else self.transform(node)
 
     def _transform_source(self, node: DocNode, texts: Sequence[tuple[str, str]]) -> Iterator[Any]:
@@ -500,11 +574,17 @@ class NodeTransform:
         is_container, whole = any(name for name, _ in texts), node.get_text()
         starts = {one.label: one.start for one in node.locations}
         for name, text in texts:
-            if is_container and self.source_suffixes and not name.lower().endswith(self.source_suffixes):
+            if (
+                is_container
+                and self.source_suffixes
+                and not name.lower().endswith(self.source_suffixes)
+            ):
                 continue
             path = f"{node.path} > {name}" if name else node.path
             part = DocNode.from_segment(node.segment._replace(content=text, path=path), node.reader)
-            start = starts[name] if name in starts and whole.startswith(text, starts[name]) else None
+            start = (
+                starts[name] if name in starts and whole.startswith(text, starts[name]) else None
+            )
             breaks = [match.start() for match in re.finditer("\n", text)]
             try:
                 for result in _results(self.transform(part)):
@@ -537,13 +617,21 @@ def reads_text_only(transform: object) -> bool:
     )
 
 
-transforms: Registry[Callable[..., Any]] = Registry("transform", entry_point_group="lazyrag.transforms")
+transforms: Registry[Callable[..., Any]] = Registry(
+    "transform", entry_point_group="lazyrag.transforms"
+)
 """Transform classes and functions by name, for ``create_node_group(transform="name")``."""
 
 for _module, _splitters in (
-    ("splitters", "CharacterSplitter RecursiveSplitter SectionSplitter SemanticSplitter SentenceSplitter"),
+    (
+        "splitters",
+        "CharacterSplitter RecursiveSplitter SectionSplitter SemanticSplitter SentenceSplitter",
+    ),
     ("splitters", "SentenceWindow TokenSplitter"),
-    ("structured", "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter XMLSplitter YAMLSplitter"),
+    (
+        "structured",
+        "CodeSplitter HTMLSplitter JSONSplitter MarkdownSplitter XMLSplitter YAMLSplitter",
+    ),
 ):
     for _name in _splitters.split():
         transforms.declare(_name, f"lazyrag.transforms.{_module}:{_name}")
@@ -556,7 +644,9 @@ def register_transform(func: C, *, name: str | None = None, replace: bool = Fals
 @overload
 def register_transform(*, name: str | None = None, replace: bool = False) -> Callable[[C], C]: ...
 @known_keywords
-def register_transform(func: C | None = None, *, name: str | None = None, replace: bool = False) -> Any:
+def register_transform(
+    func: C | None = None, *, name: str | None = None, replace: bool = False
+) -> Any:
     """Register a transform class or function, so that groups can name it.
 
     Args:
@@ -580,7 +670,9 @@ def register_transform(func: C | None = None, *, name: str | None = None, replac
     """
 
     def enter(transform: C) -> C:
-        transforms.register(function_name("register_transform", transform, name), transform, replace=replace)
+        transforms.register(
+            function_name("register_transform", transform, name), transform, replace=replace
+        )
         return transform
 
     return enter if func is None else enter(func)
@@ -603,8 +695,8 @@ class Draft(NamedTuple):
 def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[Draft]:
     """Call a transform on a node and convert the result to drafts.
 
-    Texts that follow one another in the parent's text, with only white space and punctuation between them, get spans,
-    so splitting functions need not compute any.
+    Texts that follow one another in the parent's text, with only white space and punctuation
+    between them, get spans, so splitting functions need not compute any.
 
     Args:
         transform: Takes the node.
@@ -618,13 +710,24 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
     """
     try:
         # One by one: a generator may write its next text into the same node.
-        drafts = [draft for result in _results(transform(parent)) if (draft := _draft(result, parent)) is not None]
+        drafts = [
+            draft
+            for result in _results(transform(parent))
+            if (draft := _draft(result, parent)) is not None
+        ]
     except TransformError:
         raise
     except Exception as exc:
         msg = sentence(f"The transform raised {type(exc).__name__}: {exc}")
-        if isinstance(exc, AttributeError) and isinstance(exc.obj, str) and hasattr(DocNode, str(exc.name)):
-            msg += " Its argument is the node's text; create_node_group(trans_node=True) gives it the DocNode."
+        if (
+            isinstance(exc, AttributeError)
+            and isinstance(exc.obj, str)
+            and hasattr(DocNode, str(exc.name))
+        ):
+            msg += (
+                " Its argument is the node's text; create_node_group(trans_node=True) gives it the"
+                " DocNode."
+            )
         raise TransformError(msg) from exc
     unplaced = [draft for draft in drafts if draft.span is None]
     if not unplaced or len(unplaced) < len(drafts):
@@ -632,14 +735,20 @@ def run_transform(transform: Callable[[DocNode], Any], parent: DocNode) -> list[
     spans = _spans_of_pieces([draft.content for draft in drafts], parent.get_text())
     if spans is None:
         return drafts
-    return [Draft(draft.content, draft.metadata, span) for draft, span in zip(drafts, spans, strict=True)]
+    return [
+        Draft(draft.content, draft.metadata, span)
+        for draft, span in zip(drafts, spans, strict=True)
+    ]
 
 
-def run_transforms(transform: Callable[[DocNode], Any], parents: Sequence[DocNode]) -> Iterator[list[Draft]]:
+def run_transforms(
+    transform: Callable[[DocNode], Any], parents: Sequence[DocNode]
+) -> Iterator[list[Draft]]:
     """Call a transform on several nodes; together if it has a method ``transform_all(nodes)``.
 
     Args:
-        transform: Takes a node; its ``transform_all`` takes all nodes and yields the result of each, in order.
+        transform: Takes a node; its ``transform_all`` takes all nodes and yields the result of
+            each, in order.
         parents: Nodes of the parent group.
 
     Yields:
@@ -657,12 +766,18 @@ def _results(returned: Any) -> Iterable[Any]:
     if returned is None or isinstance(returned, (str, DocNode, Mapping)) or _is_scalar(returned):
         return [returned]
     if inspect.isawaitable(returned) or hasattr(returned, "__aiter__"):
-        msg = f"The transform is asynchronous and returned {returned!r}. Give a function that returns its nodes."
+        msg = (
+            f"The transform is asynchronous and returned {returned!r}. Give a function that returns"
+            " its nodes."
+        )
         if inspect.iscoroutine(returned):
             returned.close()
         raise TransformError(msg)
     if isinstance(returned, (set, frozenset)):
-        msg = "The transform returned a set, whose order changes from run to run. Return sorted(...) or a list."
+        msg = (
+            "The transform returned a set, whose order changes from run to run. Return sorted(...)"
+            " or a list."
+        )
         raise TransformError(msg)
     if isinstance(returned, (bytes, bytearray)) or not isinstance(returned, Iterable):
         msg = (
@@ -685,13 +800,16 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
         # The span of a node of a tree refers to another text.
         span = result.span if not result.group else None
         if span is not None and parent.get_text()[span[0] : span[1]] != text:
-            msg = f"The transform returned a node with span {span}, where its parent's text differs from its text."
+            msg = (
+                f"The transform returned a node with span {span}, where its parent's text differs"
+                " from its text."
+            )
             raise TransformError(msg)
         return Draft(result.content, dict(result.metadata) if result.has_metadata else EMPTY, span)
     if not (isinstance(result, (str, Mapping)) or _is_scalar(result)):
         msg = (
-            f"The transform returned an iterable with {type(result).__name__} in it ({result!r:.60}). "
-            "Allowed: str, DocNode, a number, a mapping or None."
+            f"The transform returned an iterable with {type(result).__name__} in it"
+            f" ({result!r:.60}). Allowed: str, DocNode, a number, a mapping or None."
         )
         raise TransformError(msg)
     try:
@@ -701,7 +819,8 @@ def _draft(result: Any, parent: DocNode) -> Draft | None:
 
 
 def _placed(result: Any, name: str, start: int | None, breaks: Sequence[int]) -> Any:
-    """A transform's result of a source text, with its place there instead of a span, or with a span in its parent.
+    """A transform's result of a source text, with its place there instead of a span, or with a span
+    in its parent.
 
     Args:
         result: What the transform returned.
@@ -714,7 +833,9 @@ def _placed(result: Any, name: str, start: int | None, breaks: Sequence[int]) ->
         return node
     own, places = node.metadata, [name]
     if node.span is not None and start is not None:
-        return DocNode(node.content, metadata=own, span=(node.span[0] + start, node.span[1] + start))
+        return DocNode(
+            node.content, metadata=own, span=(node.span[0] + start, node.span[1] + start)
+        )
     places += [str(own[label]) for label in ("heading", "path", "definition") if label in own]
     if node.span is not None:
         text = node.text
@@ -726,11 +847,15 @@ def _placed(result: Any, name: str, start: int | None, breaks: Sequence[int]) ->
 
 
 def _is_scalar(value: Any) -> bool:
-    return isinstance(value, (int, float)) or (hasattr(value, "item") and getattr(value, "ndim", None) == 0)
+    return isinstance(value, (int, float)) or (
+        hasattr(value, "item") and getattr(value, "ndim", None) == 0
+    )
 
 
 def _spans_of_pieces(pieces: list[Content], text: str) -> list[Span] | None:
-    """Return the spans of pieces that follow one another with no letter or digit between them; None otherwise."""
+    """Return the spans of pieces that follow one another with no letter or digit between them; None
+    otherwise.
+    """
     spans = []
     position = 0
     for piece in pieces:

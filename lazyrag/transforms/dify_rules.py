@@ -1,7 +1,7 @@
 r"""Rules of spec 004: declare how documents are cleaned and split into parents and children.
 
-rule = Rule(Segmentation(500, 50), parent_mode="paragraph", subchunk_segmentation=Segmentation(100, 0, "\n"))
-groups = rule.create_groups(docs, "part")
+rule = Rule(Segmentation(500, 50), parent_mode="paragraph", subchunk_segmentation=Segmentation(100,
+0, "\n")) groups = rule.create_groups(docs, "part")
 Retriever(docs, groups.child, target=groups.parent)
 """
 
@@ -53,15 +53,16 @@ RulesLike = Sequence["PreProcessingRule | Mapping[str, Any] | str"]
 class PreProcessingRules(Sequence[PreProcessingRule]):
     """Cleaning of text before it is split (spec 004).
 
-    ``"remove_extra_spaces"`` removes repeated empty lines and repeated spaces. ``"remove_urls_emails"`` removes
-    addresses, always first; the text of a Markdown link and images stay.
+    ``"remove_extra_spaces"`` removes repeated empty lines and repeated spaces.
+    ``"remove_urls_emails"`` removes addresses, always first; the text of a Markdown link and images
+    stay.
 
     Args:
         rules: Ids, or mappings ``{"id": ..., "enabled": ...}``.
 
     Raises:
-        ConfigError: If a rule is unknown, or is ``"remove_stopwords"``: without "not" a sentence means the opposite,
-            and keyword search ignores such words anyway.
+        ConfigError: If a rule is unknown, or is ``"remove_stopwords"``: without "not" a sentence
+            means the opposite, and keyword search ignores such words anyway.
 
     Example:
         >>> PreProcessingRules(["remove_urls_emails", "remove_extra_spaces"]).apply("Write to  me@tea.org today")
@@ -120,22 +121,29 @@ class PreProcessingRules(Sequence[PreProcessingRule]):
 def _one_rule(given: PreProcessingRule | Mapping[str, Any] | str) -> PreProcessingRule:
     if isinstance(given, Mapping):
         values = known_values("A pre-processing rule", given, {"id": None, "enabled": None})
-        rule = PreProcessingRule(values.get("id", ""), validate_boolean("enabled", values.get("enabled", True)))
+        rule = PreProcessingRule(
+            values.get("id", ""), validate_boolean("enabled", values.get("enabled", True))
+        )
     else:
         rule = PreProcessingRule(given) if isinstance(given, str) else given
     if not isinstance(rule, PreProcessingRule) or rule.id not in _RULE_IDS:
         name = rule.id if isinstance(rule, PreProcessingRule) else rule
-        raise ConfigError(f"Unknown pre-processing rule {name!r}. {known_names(str(name), _REMOVERS)}")
+        raise ConfigError(
+            f"Unknown pre-processing rule {name!r}. {known_names(str(name), _REMOVERS)}"
+        )
     if rule.enabled and rule.id not in _REMOVERS:
         msg = (
-            "The pre-processing rule 'remove_stopwords' is not supported: without 'not' a sentence means the opposite, "
-            "and bm25 ignores such words anyway. Leave it out, or pass enabled=False."
+            "The pre-processing rule 'remove_stopwords' is not supported: without 'not' a sentence"
+            " means the opposite, and bm25 ignores such words anyway. Leave it out, or pass"
+            " enabled=False."
         )
         raise ConfigError(msg)
     return rule
 
 
-def known_values(what: str, values: Mapping[str, Any], names: Mapping[str, str | None]) -> dict[str, Any]:
+def known_values(
+    what: str, values: Mapping[str, Any], names: Mapping[str, str | None]
+) -> dict[str, Any]:
     """Rename the values of a mapping.
 
     Args:
@@ -162,7 +170,8 @@ MIN_TOKENS, MAX_TOKENS = 50, 2000
 class ParentMode(str, enum.Enum):
     """Parents of the chunks that are searched (spec 004).
 
-    Accepts a value with hyphen or underscore, in any case: ``ParentMode("FULL_DOC") is ParentMode("full-doc")``.
+    Accepts a value with hyphen or underscore, in any case: ``ParentMode("FULL_DOC")
+    is ParentMode("full-doc")``.
     """
 
     PARAGRAPH = "paragraph"
@@ -176,7 +185,10 @@ class ParentMode(str, enum.Enum):
         for mode in cls:
             if mode.value == name:
                 return mode
-        raise ConfigError(f"Unknown parent_mode {value!r}. {known_names(str(value), [mode.value for mode in cls])}")
+        raise ConfigError(
+            f"Unknown parent_mode {value!r}."
+            f" {known_names(str(value), [mode.value for mode in cls])}"
+        )
 
 
 @known_arguments
@@ -187,7 +199,8 @@ class Segmentation:
     Args:
         max_tokens: Maximum tokens of a chunk, from 50 to 2000.
         chunk_overlap: Maximum tokens that two neighbours share, from 0 to half of max_tokens.
-        separator: Preferred place to split, not empty. A piece that is too long is split at line ends and sentences.
+        separator: Preferred place to split, not empty. A piece that is too long is split at line
+            ends and sentences.
 
     Raises:
         ConfigError: If an argument is invalid. It is a `ValueError`, as spec 004 says.
@@ -205,7 +218,9 @@ class Segmentation:
         tokens = f"between {MIN_TOKENS} and {MAX_TOKENS}"  # the sentences of the specification
         validate_integer("max_tokens", self.max_tokens, MIN_TOKENS, MAX_TOKENS, tokens)
         most = self.max_tokens // 2
-        validate_integer("chunk_overlap", self.chunk_overlap, 0, most, "between 0 and max_tokens * 0.5")
+        validate_integer(
+            "chunk_overlap", self.chunk_overlap, 0, most, "between 0 and max_tokens * 0.5"
+        )
         is_valid = isinstance(self.separator, str) and self.separator != ""
         require(is_valid, "separator", self.separator, "a string that is not empty")
 
@@ -214,8 +229,9 @@ class Segmentation:
         r"""Create a segmentation from JSON, with the names of lazyrag or Dify.
 
         Args:
-            values: ``max_tokens`` (or ``max_length``), ``chunk_overlap`` (0 by default) and ``separator`` (or
-                ``delimiter``), in which ``\n`` and ``\t`` may be escaped, as people type them.
+            values: ``max_tokens`` (or ``max_length``), ``chunk_overlap`` (0 by default) and
+                ``separator`` (or ``delimiter``), in which ``\n`` and ``\t`` may be escaped, as
+                people type them.
 
         Raises:
             ConfigError: If a name is unknown or repeated, or a value is invalid.
@@ -278,10 +294,12 @@ class GroupOwner(Protocol):
 @known_arguments
 @dataclass(frozen=True, slots=True, init=False)
 class Rule:
-    r"""How documents are cleaned and split (spec 004): small chunks for search, their parents as results.
+    r"""How documents are cleaned and split (spec 004): small chunks for search, their parents as
+    results.
 
     Args:
-        segmentation: How to split documents into parents; unused if the parent is the whole document.
+        segmentation: How to split documents into parents; unused if the parent is the whole
+            document.
         pre_processing_rules: Cleaning before that; see `PreProcessingRules`.
         parent_mode: A `ParentMode` or its value.
         subchunk_segmentation: How to split parents into children; None for no children.
@@ -314,7 +332,9 @@ class Rule:
         given = pre_processing_rules
         values = {
             "segmentation": _segmentation("segmentation", segmentation),
-            "pre_processing_rules": given if isinstance(given, PreProcessingRules) else PreProcessingRules(given or ()),
+            "pre_processing_rules": (
+                given if isinstance(given, PreProcessingRules) else PreProcessingRules(given or ())
+            ),
             "parent_mode": ParentMode(parent_mode),
             "subchunk_segmentation": _segmentation("subchunk_segmentation", subchunk_segmentation),
             "counter": counter,
@@ -325,7 +345,9 @@ class Rule:
 
     @classmethod
     def automatic(cls) -> Rule:
-        """Create the rule of Dify's automatic mode: 500 tokens, overlap 50, split at line ends, no extra spaces."""
+        """Create the rule of Dify's automatic mode: 500 tokens, overlap 50, split at line ends, no
+        extra spaces.
+        """
         return cls(Segmentation(500, 50, "\n"), ["remove_extra_spaces"])
 
     @classmethod
@@ -333,8 +355,9 @@ class Rule:
         r"""Create a rule from JSON, with the names of lazyrag or Dify.
 
         Args:
-            values: The arguments of a Rule by name; or such a mapping under ``"rules"``, beside a ``"mode"``:
-                ``"automatic"``, ``"custom"`` or ``"hierarchical"``. Dify's ``"limits"`` are ignored.
+            values: The arguments of a Rule by name; or such a mapping under ``"rules"``, beside a
+                ``"mode"``: ``"automatic"``, ``"custom"`` or ``"hierarchical"``. Dify's ``"limits"``
+                are ignored.
 
         Raises:
             ConfigError: If a name is unknown, a value is invalid, or the rules do not fit the mode.
@@ -346,17 +369,29 @@ class Rule:
         """
         mode = None
         if isinstance(values, Mapping) and "mode" in values:
-            known = known_values("A process rule", values, dict.fromkeys(("mode", "rules", "limits")))
+            known = known_values(
+                "A process rule", values, dict.fromkeys(("mode", "rules", "limits"))
+            )
             mode, rules = known["mode"], known.get("rules") or {}
             validate_choice("mode of a process rule", mode, ("automatic", "custom", "hierarchical"))
             if mode == "automatic" and not rules:
                 return cls.automatic()
             values = rules
-        given = known_values("A rule", values, dict.fromkeys(one for one in cls.__slots__ if one != "counter"))
+        given = known_values(
+            "A rule", values, dict.fromkeys(one for one in cls.__slots__ if one != "counter")
+        )
         rule = cls(**{name: value for name, value in given.items() if value is not None})
-        needed = "subchunk_segmentation" if mode == "hierarchical" else "segmentation" if mode is not None else None
+        needed = (
+            "subchunk_segmentation"
+            if mode == "hierarchical"
+            else "segmentation"
+            if mode is not None
+            else None
+        )
         if needed is not None and getattr(rule, needed) is None:
-            raise ConfigError(f"A process rule of mode {mode!r} needs {needed}, with max_tokens and a separator.")
+            raise ConfigError(
+                f"A process rule of mode {mode!r} needs {needed}, with max_tokens and a separator."
+            )
         return rule
 
     def groups(self, name: str = "part") -> tuple[RuleGroup, ...]:
@@ -366,21 +401,33 @@ class Rule:
             name: Name of the parents' group; that of the children is ``f"{name}-child"``.
 
         Raises:
-            ConfigError: If the segmentation of parents, or of whole documents into children, is missing.
+            ConfigError: If the segmentation of parents, or of whole documents into children, is
+                missing.
         """
         whole = self.parent_mode is ParentMode.FULL_DOC
         if whole and self.subchunk_segmentation is None:
-            raise ConfigError("A rule whose parents are whole documents needs subchunk_segmentation=.")
+            raise ConfigError(
+                "A rule whose parents are whole documents needs subchunk_segmentation=."
+            )
         if not whole and self.segmentation is None:
-            raise ConfigError("A rule whose parents are paragraphs needs segmentation=, such as Segmentation(500, 50).")
-        splitter = None if whole or self.segmentation is None else self.segmentation.splitter(self.counter)
+            raise ConfigError(
+                "A rule whose parents are paragraphs needs segmentation=, such as Segmentation(500,"
+                " 50)."
+            )
+        splitter = (
+            None if whole or self.segmentation is None else self.segmentation.splitter(self.counter)
+        )
         parents = RuleGroup(name, RuleParents(self.pre_processing_rules, splitter), LAZY_ROOT_NAME)
         if self.subchunk_segmentation is None:
             return (parents,)
-        return parents, RuleGroup(f"{name}-child", self.subchunk_segmentation.splitter(self.counter), name)
+        return parents, RuleGroup(
+            f"{name}-child", self.subchunk_segmentation.splitter(self.counter), name
+        )
 
     @known_keywords
-    def create_groups(self, docs: GroupOwner | type[Any], name: str = "part", *, replace: bool = False) -> RuleGroups:
+    def create_groups(
+        self, docs: GroupOwner | type[Any], name: str = "part", *, replace: bool = False
+    ) -> RuleGroups:
         """Define the rule's groups on a Document, or on the class for all Documents.
 
         Args:
@@ -400,11 +447,19 @@ class Rule:
             >>> Rule(Segmentation(500), subchunk_segmentation=Segmentation(100)).create_groups(Document(), "part")
             RuleGroups(parent='part', child='part-child')
         """
-        require(callable(getattr(docs, "create_node_group", None)), "docs", docs, "a Document, or the class")
+        require(
+            callable(getattr(docs, "create_node_group", None)),
+            "docs",
+            docs,
+            "a Document, or the class",
+        )
         groups = self.groups(name)
         for group in groups:
             docs.create_node_group(
-                group.name, group.transform, group.parent, replace=validate_boolean("replace", replace)
+                group.name,
+                group.transform,
+                group.parent,
+                replace=validate_boolean("replace", replace),
             )
         return RuleGroups(groups[0].name, groups[-1].name)
 
@@ -431,7 +486,9 @@ class RuleParents(NodeTransform):
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Clean and split the text of a document."""
         cleaned = self.rules.cleaned(node.get_text())
-        spans = [(0, len(cleaned.text))] if self.splitter is None else self.splitter.split(cleaned.text)
+        spans = (
+            [(0, len(cleaned.text))] if self.splitter is None else self.splitter.split(cleaned.text)
+        )
         return chunks(cleaned, spans)
 
 
@@ -440,4 +497,6 @@ def _segmentation(what: str, given: Segmentation | Mapping[str, Any] | None) -> 
         return given
     if isinstance(given, Mapping):
         return Segmentation.from_dict(given)
-    raise ConfigError(f"{what} must be a Segmentation, such as Segmentation(500, 50); got {given!r:.80}.")
+    raise ConfigError(
+        f"{what} must be a Segmentation, such as Segmentation(500, 50); got {given!r:.80}."
+    )

@@ -15,9 +15,10 @@ from lazyrag.transforms.base import NodeTransform
 class PictureExtractor(NodeTransform):
     """Makes a node of each picture of a document: its text is its caption and its alternative text.
 
-    A picture without either has the name of its file and its place as text; that of a picture file follows its caption.
-    The metadata has ``caption`` and ``alternative_text`` where known, ``media_type``, ``width`` and ``height``;
-    ``image`` says where the bytes are, which `DocNode.image` reads.
+    A picture without either has the name of its file and its place as text; that of a picture file
+    follows its caption. The metadata has ``caption`` and ``alternative_text`` where known,
+    ``media_type``, ``width`` and ``height``; ``image`` says where the bytes are, which
+    `DocNode.image` reads.
     """
 
     identity = "PictureExtractor/1"
@@ -26,15 +27,23 @@ class PictureExtractor(NodeTransform):
     def transform(self, node: DocNode) -> None:
         """A text without a file has no pictures."""
 
-    def _transform_source(self, node: DocNode, texts: Sequence[tuple[str, str]]) -> Iterator[DocNode]:
+    def _transform_source(
+        self, node: DocNode, texts: Sequence[tuple[str, str]]
+    ) -> Iterator[DocNode]:
         whole, at = node.get_text(), 0
         for one in FoundPictures.parse(texts[0][1]).pictures:
             words = list(dict.fromkeys(filter(None, [one.caption, one.alternative])))
             start = next((found for word in words if (found := whole.find(word, at)) >= 0), -1)
             at = max(start, at)
-            where = one.where or ("" if start < 0 else describe_span(node.segment, (start, start + 1)))
-            text = "\n".join(words or [", ".join(filter(None, [node.path.rpartition("/")[2], where]))])
-            yield DocNode(text=text if one.place else f"{text}\n{whole}", metadata=_metadata(one, where))
+            where = one.where or (
+                "" if start < 0 else describe_span(node.segment, (start, start + 1))
+            )
+            text = "\n".join(
+                words or [", ".join(filter(None, [node.path.rpartition("/")[2], where]))]
+            )
+            yield DocNode(
+                text=text if one.place else f"{text}\n{whole}", metadata=_metadata(one, where)
+            )
 
 
 def _metadata(one: FoundPicture, where: str) -> dict[str, Any]:
@@ -49,7 +58,8 @@ def _metadata(one: FoundPicture, where: str) -> dict[str, Any]:
 
 
 def data_url(node: DocNode) -> str:
-    """The picture of a node of the group ``image`` as a data URL, as vision models and image embedders read it.
+    """The picture of a node of the group ``image`` as a data URL, as vision models and image
+    embedders read it.
 
     Pass it as ``create_node_group(index_text=data_url)`` to embed pictures instead of captions.
 

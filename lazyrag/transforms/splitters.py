@@ -27,7 +27,13 @@ from lazyrag.text.sentences import (
     sentence_ends,
     sentence_spans,
 )
-from lazyrag.text.tokens import BisectingCounter, FittingTokenCounter, TokenCounter, resolve_counter, with_fit_methods
+from lazyrag.text.tokens import (
+    BisectingCounter,
+    FittingTokenCounter,
+    TokenCounter,
+    resolve_counter,
+    with_fit_methods,
+)
 from lazyrag.transforms.base import NodeTransform
 from lazyrag.validation import known_arguments, require, validate_integer, validate_number
 
@@ -52,7 +58,11 @@ class TextSplitter(NodeTransform):
     revision = 1
 
     def __init__(
-        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "utf8"
+        self,
+        chunk_size: int = 1024,
+        chunk_overlap: int | None = None,
+        *,
+        counter: TokenCounter | str = "utf8",
     ) -> None:
         self._packer = Packer(chunk_size, chunk_overlap, counter)
         self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
@@ -73,19 +83,24 @@ class TextSplitter(NodeTransform):
         raise NotImplementedError
 
     def _set_identity(self, details: str = "") -> None:
-        """Name the settings of a class of this package; of users' subclasses the code has to count."""
+        """Name the settings of a class of this package; of users' subclasses the code has to
+        count.
+        """
         if type(self).__module__.startswith("lazyrag.transforms."):
-            self.identity = f"{type(self).__name__}/{self.revision} {self._packer.settings}{details}"
+            self.identity = (
+                f"{type(self).__name__}/{self.revision} {self._packer.settings}{details}"
+            )
 
 
 @known_arguments
 class SentenceSplitter(TextSplitter):
     """Splits text into chunks of as many whole sentences as fit.
 
-    The spans cover the text without gaps; white space stays with the sentence before it. A sentence that does not fit
-    is cut at the end of a line, a clause or a word, in this order, and inside a user-perceived character only if that
-    alone does not fit. A chunk begins with the end of the previous one: with its last sentences if they fit into the
-    overlap, else with its last words. There is no overlap where that keeps a sentence or a character whole.
+    The spans cover the text without gaps; white space stays with the sentence before it. A sentence
+    that does not fit is cut at the end of a line, a clause or a word, in this order, and inside a
+    user-perceived character only if that alone does not fit. A chunk begins with the end of the
+    previous one: with its last sentences if they fit into the overlap, else with its last words.
+    There is no overlap where that keeps a sentence or a character whole.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -109,16 +124,18 @@ class SentenceSplitter(TextSplitter):
 
 @known_arguments
 class SectionSplitter(SentenceSplitter):
-    """Splits text at its headings where sections are long enough, and as `SentenceSplitter` elsewhere.
+    """Splits text at its headings where sections are long enough, and as `SentenceSplitter`
+    elsewhere.
 
-    The headings are those that the file's loader found, in any format: see `DocNode.locations`. A chunk ends before the
-    last heading, of those of the highest level, that leaves it at least 60 % full; without one, sentences are packed
-    on. No overlap reaches across a heading; it begins with a clause, if it has one. The built-in groups use it.
+    The headings are those that the file's loader found, in any format: see `DocNode.locations`. A
+    chunk ends before the last heading, of those of the highest level, that leaves it at least 60 %
+    full; without one, sentences are packed on. No overlap reaches across a heading; it begins with
+    a clause, if it has one. The built-in groups use it.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1; about as many tokens of cl100k_base.
-        chunk_overlap: Maximum tokens that two neighbours of a section share, below chunk_size. None: a fifth of
-            chunk_size, at most 200.
+        chunk_overlap: Maximum tokens that two neighbours of a section share, below chunk_size.
+            None: a fifth of chunk_size, at most 200.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -128,7 +145,11 @@ class SectionSplitter(SentenceSplitter):
     reads_text_only = False  # but headings, too
 
     def __init__(
-        self, chunk_size: int = 1024, chunk_overlap: int | None = None, *, counter: TokenCounter | str = "average"
+        self,
+        chunk_size: int = 1024,
+        chunk_overlap: int | None = None,
+        *,
+        counter: TokenCounter | str = "average",
     ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
         self._packer.from_clauses = True
@@ -136,7 +157,11 @@ class SectionSplitter(SentenceSplitter):
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans."""
         text, first = node.get_text(), (node.span or (0, 0))[0]
-        headings = {one.start - first: one.label.count(" > ") for one in node.locations if one.kind == "heading"}
+        headings = {
+            one.start - first: one.label.count(" > ")
+            for one in node.locations
+            if one.kind == "heading"
+        }
         inside = {start: depth for start, depth in headings.items() if 0 < start < len(text)}
         if not inside:
             return chunks(text, self.split(text))
@@ -150,7 +175,9 @@ class _SeparatorSplitter(TextSplitter):
     identity_depends_on: Mapping[str, Any] = EMPTY
     """Objects that `identity` does not cover: functions."""
 
-    def _set_separators(self, separators: Sequence[Separator], keep_separator: bool | str, details: str) -> None:
+    def _set_separators(
+        self, separators: Sequence[Separator], keep_separator: bool | str, details: str
+    ) -> None:
         """Set the separators, from coarse to fine, and where they stay."""
         is_valid = keep_separator in (True, False, "start", "end")
         require(is_valid, "keep_separator", keep_separator, "'end', 'start', True or False")
@@ -159,20 +186,31 @@ class _SeparatorSplitter(TextSplitter):
         texts = [re.escape(one) for one in separators if isinstance(one, str) and one]
         self._trailing = re.compile(f"(?:{'|'.join(texts)})+\\Z") if texts and not keep else None
         self._set_identity(details if keep == "end" else f"{details} keep={keep}")
-        self.identity_depends_on = {f"separators[{at}]": one for at, one in enumerate(separators) if callable(one)}
+        self.identity_depends_on = {
+            f"separators[{at}]": one for at, one in enumerate(separators) if callable(one)
+        }
 
     def split(self, text: str) -> list[Span]:
-        """Return the spans of the chunks of a text; they cover it, but for separators that are left out."""
+        """Return the spans of the chunks of a text; they cover it, but for separators that are left
+        out.
+        """
         spans = super().split(text)
         if self._trailing is None:
             return spans
-        ends = [found.start() if (found := self._trailing.search(text, *span)) else span[1] for span in spans]
+        ends = [
+            found.start() if (found := self._trailing.search(text, *span)) else span[1]
+            for span in spans
+        ]
         return [(start, end) for (start, _), end in zip(spans, ends, strict=True) if start < end]
 
     def _levels(self, text: str) -> list[array[int]]:
         at_start = self.keep_separator == "start"
         return [
-            _separator_ends(text, one, at_start=at_start) if isinstance(one, str) else _piece_ends(text, one)
+            (
+                _separator_ends(text, one, at_start=at_start)
+                if isinstance(one, str)
+                else _piece_ends(text, one)
+            )
             for one in self._separators
         ]
 
@@ -181,16 +219,17 @@ class _SeparatorSplitter(TextSplitter):
 class CharacterSplitter(_SeparatorSplitter):
     r"""Splits text at one separator into chunks of as many whole pieces as fit.
 
-    By default the separator stays at the end of its piece, so the spans cover the text without gaps. A piece
-    that does not fit is cut at the end of a line, a clause or a word, in this order.
+    By default the separator stays at the end of its piece, so the spans cover the text without
+    gaps. A piece that does not fit is cut at the end of a line, a clause or a word, in this order.
 
     Args:
         separator: Separator between pieces, not empty; a run of white space counts as one.
         chunk_size: Maximum tokens of a chunk, at least 1.
         chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of
             chunk_size, at most 200.
-        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the ``"start"``
-            of the next one (True means the same), or, False, is left out at the end of a chunk.
+        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the
+            ``"start"`` of the next one (True means the same), or, False, is left out at the end of
+            a chunk.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -213,27 +252,35 @@ class CharacterSplitter(_SeparatorSplitter):
         counter: TokenCounter | str = "utf8",
     ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
-        require(isinstance(separator, str) and separator != "", "separator", separator, "a string that is not empty")
+        require(
+            isinstance(separator, str) and separator != "",
+            "separator",
+            separator,
+            "a string that is not empty",
+        )
         self.separator = separator
         self._set_separators([separator], keep_separator, f" separator={separator!r}")
 
 
 @known_arguments
 class RecursiveSplitter(_SeparatorSplitter):
-    r"""Splits text at the coarsest separator whose pieces fit, into chunks of as many pieces as fit.
+    r"""Splits text at the coarsest separator whose pieces fit, into chunks of as many pieces as
+    fit.
 
-    A piece that does not fit is split at the next separator, at last at sentences, clauses and words. By
-    default separators stay at the ends of pieces, so the spans cover the text without gaps.
+    A piece that does not fit is split at the next separator, at last at sentences, clauses and
+    words. By default separators stay at the ends of pieces, so the spans cover the text without
+    gaps.
 
     Args:
-        separators: From coarse to fine; several in a row, if they are white space, count as one. ``""`` as
-            the last one splits at characters instead of sentences and words. A function in the place of a
-            string takes the text and returns its pieces, in order.
+        separators: From coarse to fine; several in a row, if they are white space, count as one.
+            ``""`` as the last one splits at characters instead of sentences and words. A function
+            in the place of a string takes the text and returns its pieces, in order.
         chunk_size: Maximum tokens of a chunk, at least 1.
         chunk_overlap: Maximum tokens that two neighbours share, below chunk_size. None: a fifth of
             chunk_size, at most 200.
-        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the ``"start"``
-            of the next one (True means the same), or, False, is left out at the end of a chunk.
+        keep_separator: Whether a separator stays at the ``"end"`` of the piece before it, at the
+            ``"start"`` of the next one (True means the same), or, False, is left out at the end of
+            a chunk.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -262,7 +309,9 @@ class RecursiveSplitter(_SeparatorSplitter):
         expected = "a list of strings and functions, with '' only as the last one"
         require(is_list and "" not in separators[:-1], "separators", separators, expected)
         self.separators = tuple(separators)
-        named = tuple(one if isinstance(one, str) else getattr(one, "__qualname__", "") for one in separators)
+        named = tuple(
+            one if isinstance(one, str) else getattr(one, "__qualname__", "") for one in separators
+        )
         self._set_separators(separators, keep_separator, f" separators={named!r}")
 
     def _levels(self, text: str) -> list[array[int]]:
@@ -274,8 +323,8 @@ class RecursiveSplitter(_SeparatorSplitter):
 class TokenSplitter(TextSplitter):
     """Splits text into chunks of as many words as fit, regardless of sentences.
 
-    A Chinese, Japanese or Korean character counts as a word. The spans cover the text without gaps; white space stays
-    with the word before it.
+    A Chinese, Japanese or Korean character counts as a word. The spans cover the text without gaps;
+    white space stays with the word before it.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -299,9 +348,11 @@ class TokenSplitter(TextSplitter):
 
 @known_arguments
 class SentenceWindow(NodeTransform):
-    """Splits text into sentences, with the sentences around each in its metadata: ``{"window": "..."}``.
+    """Splits text into sentences, with the sentences around each in its metadata:
+    ``{"window": "..."}``.
 
-    Search finds the sentence, and the window gives its context. A sentence without a word belongs to the one before it.
+    Search finds the sentence, and the window gives its context. A sentence without a word belongs
+    to the one before it.
 
     Args:
         before: Number of sentences before it in the window, at least 0.
@@ -330,25 +381,33 @@ class SentenceWindow(NodeTransform):
         spans = _sentences(text)
         for number, (start, end) in enumerate(spans):
             if not text[start:end].isspace():
-                first, last = spans[max(0, number - self.before)], spans[min(len(spans) - 1, number + self.after)]
-                yield DocNode(text=text[start:end], span=(start, end), metadata={"window": text[first[0] : last[1]]})
+                first, last = (
+                    spans[max(0, number - self.before)],
+                    spans[min(len(spans) - 1, number + self.after)],
+                )
+                yield DocNode(
+                    text=text[start:end],
+                    span=(start, end),
+                    metadata={"window": text[first[0] : last[1]]},
+                )
 
 
 @known_arguments
 class SemanticSplitter(NodeTransform):
     """Splits text where its topic changes: between sentences whose embeddings are far apart.
 
-    Each sentence is embedded together with its neighbours. A chunk ends where the cosine distance between neighbouring
-    sentences exceeds the threshold. Chunks below ``min_size`` are merged with a neighbour; those above ``chunk_size``
-    are cut at the ends of sentences. The spans cover the text without gaps and do not overlap.
+    Each sentence is embedded together with its neighbours. A chunk ends where the cosine distance
+    between neighbouring sentences exceeds the threshold. Chunks below ``min_size`` are merged with
+    a neighbour; those above ``chunk_size`` are cut at the ends of sentences. The spans cover the
+    text without gaps and do not overlap.
 
     Args:
-        embed: An `Embedder`, or a callable from a text to a vector. The group's fingerprint includes its identity, or
-            the code of a callable without one.
+        embed: An `Embedder`, or a callable from a text to a vector. The group's fingerprint
+            includes its identity, or the code of a callable without one.
         chunk_size: Maximum tokens of a chunk, at least 1.
         min_size: Minimum tokens of a chunk, if its neighbours leave room; from 0 to chunk_size.
-        percentile: Split at distances above this percentile of the text's own distances, from 0 to 100; 95 if neither
-            it nor ``threshold`` is given.
+        percentile: Split at distances above this percentile of the text's own distances, from 0 to
+            100; 95 if neither it nor ``threshold`` is given.
         threshold: Split at distances above this value, from 0 to 2: the same for every text.
         window: Number of sentences on each side that are embedded with a sentence, at least 0.
         counter: A TokenCounter or the name of a registered one.
@@ -386,21 +445,33 @@ class SemanticSplitter(NodeTransform):
         self._embedder = CheckedEmbedder(embedder, "The embed of SemanticSplitter")
         self._packer = Packer(chunk_size, 0, counter)
         self.chunk_size, self.counter = self._packer.size, self._packer.counter
-        self.min_size = validate_integer("min_size (at most chunk_size)", min_size, 0, self.chunk_size)
+        self.min_size = validate_integer(
+            "min_size (at most chunk_size)", min_size, 0, self.chunk_size
+        )
         if percentile is not None and threshold is not None:
-            raise ConfigError(f"Pass percentile or threshold; got both ({percentile!r}, {threshold!r}).")
+            raise ConfigError(
+                f"Pass percentile or threshold; got both ({percentile!r}, {threshold!r})."
+            )
         self.threshold = threshold
         if threshold is not None:
-            self.threshold = validate_number("threshold", threshold, "a number from 0 to 2", lambda one: 0 <= one <= 2)
+            self.threshold = validate_number(
+                "threshold", threshold, "a number from 0 to 2", lambda one: 0 <= one <= 2
+            )
         percentile = 95 if percentile is None else percentile
         expected = "a number from 0 to 100"
-        self.percentile = validate_number("percentile", percentile, expected, lambda one: 0 <= one <= 100)
+        self.percentile = validate_number(
+            "percentile", percentile, expected, lambda one: 0 <= one <= 100
+        )
         self.window = validate_integer("window", window, 0)
         if type(self) is SemanticSplitter:
-            split_at = f"percentile={self.percentile}" if threshold is None else f"threshold={self.threshold}"
+            split_at = (
+                f"percentile={self.percentile}"
+                if threshold is None
+                else f"threshold={self.threshold}"
+            )
             self.identity = (
-                f"SemanticSplitter/1 {self._packer.settings} min={self.min_size} window={self.window} {split_at} "
-                f"embed={embedder.identity}"
+                f"SemanticSplitter/1 {self._packer.settings} min={self.min_size}"
+                f" window={self.window} {split_at} embed={embedder.identity}"
             )
             self.identity_depends_on = {} if embedder.identity else {"embed": embed}
 
@@ -420,7 +491,10 @@ class SemanticSplitter(NodeTransform):
         for start, end in self._joined(text, self._parts(text, sentences)):
             ends = array("q", (stop - start for _, stop in sentences if start < stop <= end))
             levels = [closed(ends, end - start)]
-            found += [(start + one, start + other) for one, other in self._packer.spans(text[start:end], levels)]
+            found += [
+                (start + one, start + other)
+                for one, other in self._packer.spans(text[start:end], levels)
+            ]
         return found
 
     def _parts(self, text: str, sentences: Sequence[Span]) -> list[Span]:
@@ -434,23 +508,40 @@ class SemanticSplitter(NodeTransform):
         ]
         if not seen[0].strip():  # only the first one can be blank
             seen[0] = seen[1]
-        vectors = stack_dense(self._embedder.embed_each(seen), "The embed of SemanticSplitter").astype(np.float64)
+        vectors = stack_dense(
+            self._embedder.embed_each(seen), "The embed of SemanticSplitter"
+        ).astype(np.float64)
         lengths = np.linalg.norm(vectors, axis=1)
         products = np.einsum("ij,ij->i", vectors[:-1], vectors[1:])
         scale = lengths[:-1] * lengths[1:]
         # A zero vector has no direction, so it separates nothing.
         distances = 1 - np.divide(products, scale, out=np.ones_like(products), where=scale > 0)
-        limit = float(np.percentile(distances, self.percentile)) if self.threshold is None else self.threshold
-        starts = [0, *(at + 1 for at in np.flatnonzero(distances > limit + 1e-9).tolist()), len(sentences)]
-        return [(sentences[one][0], sentences[other - 1][1]) for one, other in itertools.pairwise(starts)]
+        limit = (
+            float(np.percentile(distances, self.percentile))
+            if self.threshold is None
+            else self.threshold
+        )
+        starts = [
+            0,
+            *(at + 1 for at in np.flatnonzero(distances > limit + 1e-9).tolist()),
+            len(sentences),
+        ]
+        return [
+            (sentences[one][0], sentences[other - 1][1])
+            for one, other in itertools.pairwise(starts)
+        ]
 
     def _joined(self, text: str, parts: Sequence[Span]) -> list[Span]:
-        """Merge parts with fewer tokens than ``min_size`` with a neighbour, if both fit in a chunk."""
+        """Merge parts with fewer tokens than ``min_size`` with a neighbour, if both fit in a
+        chunk.
+        """
         joined: list[Span] = []
         for part in parts:
             if joined:
                 both = (joined[-1][0], part[1])
-                is_small = min(self._count(text, joined[-1]), self._count(text, part)) < self.min_size
+                is_small = (
+                    min(self._count(text, joined[-1]), self._count(text, part)) < self.min_size
+                )
                 if is_small and self._count(text, both) <= self.chunk_size:
                     joined[-1] = both
                     continue
@@ -478,11 +569,15 @@ _FULL_ENOUGH = 0.6  # of a chunk's size, for its end at a heading
 class Packer:
     """Packs the parts of a text into spans; for its arguments see `TextSplitter`."""
 
-    def __init__(self, chunk_size: int, chunk_overlap: int | None, counter: TokenCounter | str) -> None:
+    def __init__(
+        self, chunk_size: int, chunk_overlap: int | None, counter: TokenCounter | str
+    ) -> None:
         self.size = validate_integer("chunk_size", chunk_size, 1)
         if chunk_overlap is None:
             chunk_overlap = min(200, self.size // 5)
-        self.overlap = validate_integer("chunk_overlap (below chunk_size)", chunk_overlap, 0, self.size - 1)
+        self.overlap = validate_integer(
+            "chunk_overlap (below chunk_size)", chunk_overlap, 0, self.size - 1
+        )
         self.counter = resolve_counter(counter)
         self.from_clauses = False  # whether an overlap begins with a clause, if it has one
 
@@ -491,23 +586,27 @@ class Packer:
         """Everything that affects the spans, for a transform's identity."""
         return f"size={self.size} overlap={self.overlap} counter={self.counter.name}"
 
-    def spans(self, text: str, levels: Sequence[array[int]], headings: Mapping[int, int] | None = None) -> list[Span]:
+    def spans(
+        self, text: str, levels: Sequence[array[int]], headings: Mapping[int, int] | None = None
+    ) -> list[Span]:
         """Return the spans of a text, in order.
 
         Args:
             text: The text.
-            levels: Where its parts end, from large parts (sections) to small ones (sentences): ascending arrays whose
-                last item is ``len(text)``. A part that does not fit is split at the next level, at last at the end of
-                a line, a clause, a word, a character.
-            headings: Where sections begin that spans end before if that leaves them full enough, and their depths;
-                in order, and ends of parts as well.
+            levels: Where its parts end, from large parts (sections) to small ones (sentences):
+                ascending arrays whose last item is ``len(text)``. A part that does not fit is split
+                at the next level, at last at the end of a line, a clause, a word, a character.
+            headings: Where sections begin that spans end before if that leaves them full enough,
+                and their depths; in order, and ends of parts as well.
 
         Returns:
-            Spans (start, end) with ``count(text[start:end]) <= size``, unless a single character has more tokens. Each
-            begins at or before the end of the previous one and ends after it; together they cover the text.
+            Spans (start, end) with ``count(text[start:end]) <= size``, unless a single character
+            has more tokens. Each begins at or before the end of the previous one and ends after it;
+            together they cover the text.
         """
         spans: list[Span] = []
-        fitting = with_fit_methods(self.counter)  # of its own: its guesses may not depend on the texts before
+        # of its own: its guesses may not depend on the texts before
+        fitting = with_fit_methods(self.counter)
         starts = [*headings] if headings else []
         start = end = 0
         while end < len(text):
@@ -530,9 +629,16 @@ class Packer:
         return spans
 
     def _next(
-        self, fitting: FittingTokenCounter, text: str, levels: Sequence[array[int]], start: int, done: int
+        self,
+        fitting: FittingTokenCounter,
+        text: str,
+        levels: Sequence[array[int]],
+        start: int,
+        done: int,
     ) -> Span:
-        """Return the next span: from ``start``, or from ``done`` if that keeps a part or a character whole."""
+        """Return the next span: from ``start``, or from ``done`` if that keeps a part or a
+        character whole.
+        """
         if isinstance(fitting, BisectingCounter):  # whole parts are found with less counting
             for ends in levels:
                 whole = fitting.last_end(text, start, self.size, ends)
@@ -553,7 +659,12 @@ class Packer:
         return (start, cut) if is_boundary(text, cut) else fresh
 
     def _overlap_start(
-        self, fitting: FittingTokenCounter, text: str, levels: Sequence[array[int]], start: int, end: int
+        self,
+        fitting: FittingTokenCounter,
+        text: str,
+        levels: Sequence[array[int]],
+        start: int,
+        end: int,
     ) -> int:
         """Return where the next span begins: in (start, end], within the overlap."""
         if not self.overlap or end == len(text):
@@ -572,8 +683,12 @@ class Packer:
         return clause if clause < end else first_word(text, earliest, end)
 
 
-def chunks(text: str | Cleaned, spans: Iterable[Span], metadata: Mapping[str, Any] = EMPTY) -> Iterator[DocNode]:
-    """Create nodes for the spans of a text that are not blank; of a cleaned text, with their spans in its source."""
+def chunks(
+    text: str | Cleaned, spans: Iterable[Span], metadata: Mapping[str, Any] = EMPTY
+) -> Iterator[DocNode]:
+    """Create nodes for the spans of a text that are not blank; of a cleaned text, with their spans
+    in its source.
+    """
     if isinstance(text, str) and not metadata:
         for start, end in spans:
             part = text[start:end]
@@ -611,10 +726,14 @@ def word_ends(text: str) -> array[int]:
 
 
 def _separator_ends(text: str, separator: str, *, at_start: bool) -> array[int]:
-    """Return where pieces end: behind or before each separator, or each run of separators that are white space."""
+    """Return where pieces end: behind or before each separator, or each run of separators that are
+    white space.
+    """
     if not separator:
         return _at_boundaries(text, range(1, len(text) + 1))
-    pattern = re.compile(f"(?:{re.escape(separator)})+" if separator.isspace() else re.escape(separator))
+    pattern = re.compile(
+        f"(?:{re.escape(separator)})+" if separator.isspace() else re.escape(separator)
+    )
     ends = (match.start() if at_start else match.end() for match in pattern.finditer(text))
     return _at_boundaries(text, filter(None, ends))
 
@@ -626,7 +745,9 @@ def _piece_ends(text: str, split: Callable[[str], Iterable[str]]) -> array[int]:
         start = text.find(piece, position) if isinstance(piece, str) else -1
         if start < 0:
             name = getattr(split, "__qualname__", repr(split))
-            msg = f"The separator {name} must return pieces of its text, in order; got {piece!r:.60}."
+            msg = (
+                f"The separator {name} must return pieces of its text, in order; got {piece!r:.60}."
+            )
             raise TransformError(msg)
         if piece and start > starts[-1]:
             starts.append(start)

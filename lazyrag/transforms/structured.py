@@ -60,7 +60,9 @@ _GRAMMARS: Mapping[str, tuple[str, str, str]] = {
     "tsx": ("tree_sitter_typescript", "language_tsx", ".tsx"),
     "typescript": ("tree_sitter_typescript", "language_typescript", ".ts"),
 }
-_BY_SUFFIX = {suffix: name for name, (_, _, suffixes) in _GRAMMARS.items() for suffix in suffixes.split()}
+_BY_SUFFIX = {
+    suffix: name for name, (_, _, suffixes) in _GRAMMARS.items() for suffix in suffixes.split()
+}
 
 
 class Part(NamedTuple):
@@ -96,7 +98,9 @@ def language_of(path: str) -> str:
 @functools.cache
 def is_installed(language: str) -> bool:
     """Whether a language's grammar is installed; nothing is imported."""
-    return all(importlib.util.find_spec(package) for package in ("tree_sitter", _GRAMMARS[language][0]))
+    return all(
+        importlib.util.find_spec(package) for package in ("tree_sitter", _GRAMMARS[language][0])
+    )
 
 
 @functools.cache
@@ -132,7 +136,11 @@ def syntax(text: str, language: str) -> Iterator[Part]:
     while True:
         node = cursor.node
         named = _name_node(node) if _is_definition(node.type) else None
-        name = "" if named is None else text[in_characters(named.start_byte) : in_characters(named.end_byte)]
+        name = (
+            ""
+            if named is None
+            else text[in_characters(named.start_byte) : in_characters(named.end_byte)]
+        )
         start, end = in_characters(node.start_byte), in_characters(node.end_byte)
         yield Part(start, end, node.type, depth, name, node.child_count == 0)
         if cursor.goto_first_child():
@@ -155,10 +163,14 @@ def _name_node(node: Any) -> Any:
 
 
 def _is_definition(kind: str) -> bool:
-    return kind in _DEFINING or kind.endswith(("_definition", "_declaration", "_item", "_specifier", "_spec"))
+    return kind in _DEFINING or kind.endswith(
+        ("_definition", "_declaration", "_item", "_specifier", "_spec")
+    )
 
 
-_DEFINING = frozenset(["class", "module", "method", "singleton_method", "class_body", "function", "type_spec"])
+_DEFINING = frozenset(
+    ["class", "module", "method", "singleton_method", "class_body", "function", "type_spec"]
+)
 
 
 def _character_offsets(text: str) -> list[int]:
@@ -176,7 +188,9 @@ _LINE = re.compile(r"\n")
 
 
 class Named(NamedTuple):
-    """A named part of a text, with its path: ``"Kettle.boil"`` of code, ``"/teas/tea[2]"`` of XML."""
+    """A named part of a text, with its path: ``"Kettle.boil"`` of code, ``"/teas/tea[2]"`` of
+    XML.
+    """
 
     start: int
     end: int
@@ -190,7 +204,13 @@ class _OutlineSplitter(TextSplitter):
     reads_source = True
     label = "path"
 
-    def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
+    def __init__(
+        self,
+        chunk_size: int = 1024,
+        chunk_overlap: int = 0,
+        *,
+        counter: TokenCounter | str = "utf8",
+    ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
@@ -201,8 +221,15 @@ class _OutlineSplitter(TextSplitter):
         for start, end in self._packer.spans(text, levels):
             own = text[start:end]
             if not own.isspace():
-                values = {self.label: name_of(end - len(own.lstrip()), start + len(own.rstrip())), "language": language}
-                yield DocNode(text=own, span=(start, end), metadata={key: one for key, one in values.items() if one})
+                values = {
+                    self.label: name_of(end - len(own.lstrip()), start + len(own.rstrip())),
+                    "language": language,
+                }
+                yield DocNode(
+                    text=own,
+                    span=(start, end),
+                    metadata={key: one for key, one in values.items() if one},
+                )
 
     def _levels(self, text: str) -> list[array[int]]:
         return self._outline(text, self._language(DocNode(text=text)))[0]
@@ -211,12 +238,16 @@ class _OutlineSplitter(TextSplitter):
         return ""
 
     def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
-        """Return where parts of a text end, from large to small, and its named parts in order, outer ones first."""
+        """Return where parts of a text end, from large to small, and its named parts in order,
+        outer ones first.
+        """
         raise NotImplementedError
 
 
 def _finder(parts: Sequence[Named]) -> Callable[[int, int], str]:
-    """A function from a span to the path of the innermost part around it, else of the outermost ones it touches."""
+    """A function from a span to the path of the innermost part around it, else of the outermost
+    ones it touches.
+    """
     starts = [one.start for one in parts]
     above: list[int] = []  # the part around each; -1 for none
     for number, one in enumerate(parts):
@@ -243,23 +274,25 @@ def _finder(parts: Sequence[Named]) -> Callable[[int, int], str]:
 
 @known_arguments
 class CodeSplitter(_OutlineSplitter):
-    r"""Splits source code at its definitions, into chunks of as many whole functions, classes or statements as fit.
+    r"""Splits source code at its definitions, into chunks of as many whole functions, classes or
+    statements as fit.
 
-    What does not fit is split inside: a class at its methods, a function at its statements, a statement at the ends of
-    lines; a token is cut only if it alone does not fit. A comment stays with the code after it. Chunks have their
-    definition and language in the metadata: ``{"definition": "Kettle.boil", "language": "python"}``.
+    What does not fit is split inside: a class at its methods, a function at its statements, a
+    statement at the ends of lines; a token is cut only if it alone does not fit. A comment stays
+    with the code after it. Chunks have their definition and language in the metadata:
+    ``{"definition": "Kettle.boil", "language": "python"}``.
 
-    The grammars are those of tree-sitter (``pip install "lazyrag[code]"``); nothing is downloaded at run time. If the
-    suffix names a language whose grammar is not installed, code is split by layout: at blank lines and unindented
-    lines.
+    The grammars are those of tree-sitter (``pip install "lazyrag[code]"``); nothing is downloaded
+    at run time. If the suffix names a language whose grammar is not installed, code is split by
+    layout: at blank lines and unindented lines.
 
     Of files whose loader renders them, such as .html, it reads the source.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
         chunk_overlap: Maximum tokens that two neighbours share, below chunk_size.
-        language: One of bash, c, cpp, csharp, go, java, javascript, php, python, ruby, rust, tsx, typescript; None
-            for that of the file's suffix.
+        language: One of bash, c, cpp, csharp, go, java, javascript, php, python, ruby, rust, tsx,
+            typescript; None for that of the file's suffix.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -298,7 +331,9 @@ class CodeSplitter(_OutlineSplitter):
 
     def _language(self, node: DocNode) -> str:
         # A document with an id of the user's has a file of another name.
-        return self.path_key(node.path) or language_of(str(node.global_metadata.get("file_name", "")))
+        return self.path_key(node.path) or language_of(
+            str(node.global_metadata.get("file_name", ""))
+        )
 
     def _outline(self, text: str, language: str) -> tuple[list[array[int]], list[Named]]:
         if language and is_installed(language):
@@ -326,7 +361,8 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Named]
             around.append((part.depth, part.name))
             definitions.append(Named(part.start, part.end, ".".join(name for _, name in around)))
         leads = "comment" in part.kind or "attribute" in part.kind or "decorator" in part.kind
-        if not (leads or part.is_leaf) and 0 < part.depth <= _MAX_DEPTH:  # a bare "{" closes nothing
+        # a bare "{" closes nothing
+        if not (leads or part.is_leaf) and 0 < part.depth <= _MAX_DEPTH:
             end = _line_end(text, part.end)
             if end and text[end - 1] == "\n":
                 by_depth[part.depth].add(end)
@@ -350,7 +386,9 @@ def _ends(pattern: re.Pattern[str], text: str) -> list[int]:
 
 
 def _after_blank_lines(text: str) -> list[int]:
-    """Return where unindented lines begin after a blank one; a single pattern would take quadratic time."""
+    """Return where unindented lines begin after a blank one; a single pattern would take quadratic
+    time.
+    """
     ends = []
     for end in _ends(_UNINDENTED, text):
         before = text.rfind("\n", 0, end - 1)
@@ -360,11 +398,15 @@ def _after_blank_lines(text: str) -> list[int]:
 
 
 def _level(text: str, ends: Iterable[int]) -> array[int]:
-    return closed(array("q", sorted(end for end in {*ends} if end > 0 and is_boundary(text, end))), len(text))
+    return closed(
+        array("q", sorted(end for end in {*ends} if end > 0 and is_boundary(text, end))), len(text)
+    )
 
 
 def _line_end(text: str, end: int) -> int:
-    """Skip white space up to the indentation of the next line; nothing if code follows on the same line."""
+    """Skip white space up to the indentation of the next line; nothing if code follows on the same
+    line.
+    """
     at = end
     while at < len(text) and text[at].isspace():
         at += 1
@@ -378,9 +420,9 @@ def _line_end(text: str, end: int) -> int:
 class YAMLSplitter(_OutlineSplitter):
     r"""Splits YAML source at its documents, list items and keys, into chunks of as many as fit.
 
-    A value that does not fit is split inside, at last at the ends of lines and words. Comments stay with what
-    follows them. Chunks are the source as it is, indentation included, with the path of the value around them
-    in the metadata: ``{"path": "$.teas[2]"}``.
+    A value that does not fit is split inside, at last at the ends of lines and words. Comments stay
+    with what follows them. Chunks are the source as it is, indentation included, with the path of
+    the value around them in the metadata: ``{"path": "$.teas[2]"}``.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -406,7 +448,9 @@ class YAMLSplitter(_OutlineSplitter):
         outline = _YamlOutline(text)
         try:
             # Tags create no objects: values are not constructed.
-            documents = list(yaml.compose_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+            documents = list(
+                yaml.compose_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            )
             for number, node in enumerate(documents):
                 if node is not None:
                     start = outline.start(node)
@@ -427,7 +471,10 @@ def _format_error(suffix: str, problem: object) -> TransformError:
     name = suffix[1:].upper()
     if re.match("nested deeper|maximum recursion", str(problem)):
         return TransformError(f"The {name} cannot be split: {problem}.")
-    hint = f"Fix it, or limit the splitter to files of its kind: TransformArgs(..., pattern='*{suffix}')."
+    hint = (
+        "Fix it, or limit the splitter to files of its kind: TransformArgs(...,"
+        f" pattern='*{suffix}')."
+    )
     return TransformError(f"The text is no {name}: {problem}. {hint}")
 
 
@@ -455,14 +502,20 @@ class _YamlOutline:
         is_mapping = node.id == "mapping"
         for number, one in enumerate(node.value if node.id != "scalar" else ()):
             first, value = one if is_mapping else (one, one)
-            step = json_step(first.value if first.id == "scalar" else "?") if is_mapping else f"[{number}]"
+            step = (
+                json_step(first.value if first.id == "scalar" else "?")
+                if is_mapping
+                else f"[{number}]"
+            )
             at = first.start_mark.index if node.flow_style else self.start(first)
             if number:  # a key stays with the first item below it
                 self.ends[depth].add(at)
             self.add(value, path + step, depth + 1, at)
 
     def start(self, node: Any) -> int:
-        """The beginning of a value's line, of the comments above it at first; its own inside of a line."""
+        """The beginning of a value's line, of the comments above it at first; its own inside of a
+        line.
+        """
         text, at = self.text, node.start_mark.index
         line = text.rfind("\n", 0, at) + 1
         if text[line:at].strip(_LEAD):
@@ -479,10 +532,10 @@ class _YamlOutline:
 class XMLSplitter(_OutlineSplitter):
     r"""Splits XML source between elements, into chunks of as many whole elements as fit.
 
-    An element that does not fit is split inside, at last at the ends of sentences and words; a tag is cut
-    only if it alone does not fit. Chunks are the source as it is, with the path of the element around them in
-    the metadata: ``{"path": "/teas/tea[2]"}``. Text that is not well-formed, or declares entities, is an
-    error.
+    An element that does not fit is split inside, at last at the ends of sentences and words; a tag
+    is cut only if it alone does not fit. Chunks are the source as it is, with the path of the
+    element around them in the metadata: ``{"path": "/teas/tea[2]"}``. Text that is not well-formed,
+    or declares entities, is an error.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -532,14 +585,16 @@ _ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in (*range(32), ord('"'),
 
 @known_arguments
 class JSONSplitter(NodeTransform):
-    """Splits JSON along its structure; chunks have their path in the metadata: ``{"path": "$.teas[2:5]"}``.
+    """Splits JSON along its structure; chunks have their path in the metadata:
+    ``{"path": "$.teas[2:5]"}``.
 
-    A value that fits is one chunk. Of a larger array or object, as many members as fit make a chunk, written as an
-    array or object, so that every chunk is JSON. A member that does not fit is split itself; a string is split at the
-    ends of sentences and words. Several values in one text (JSON Lines) are split like an array.
+    A value that fits is one chunk. Of a larger array or object, as many members as fit make a
+    chunk, written as an array or object, so that every chunk is JSON. A member that does not fit is
+    split itself; a string is split at the ends of sentences and words. Several values in one text
+    (JSON Lines) are split like an array.
 
-    ``form="lines"`` writes a line for each leaf instead, ``teas[2].name: Longjing``, which suits keyword search and
-    embedding models.
+    ``form="lines"`` writes a line for each leaf instead, ``teas[2].name: Longjing``, which suits
+    keyword search and embedding models.
 
     Of ``.json`` and ``.jsonl`` files it reads the source, not the lines that their loader writes.
 
@@ -563,7 +618,9 @@ class JSONSplitter(NodeTransform):
     reads_text_only = reads_source = True
     source_suffixes = (".json", ".jsonl", ".ndjson")
 
-    def __init__(self, chunk_size: int = 1024, *, form: str = "json", counter: TokenCounter | str = "utf8") -> None:
+    def __init__(
+        self, chunk_size: int = 1024, *, form: str = "json", counter: TokenCounter | str = "utf8"
+    ) -> None:
         validate_choice("form", form, ("json", "lines"))
         self._packer = Packer(chunk_size, 0, counter)
         self.chunk_size, self.counter, self.form = self._packer.size, self._packer.counter, form
@@ -580,10 +637,20 @@ class JSONSplitter(NodeTransform):
         try:
             values = json_values(text)
             if len(values) > 1:
-                whole = Value(values[0].start, values[0].start, values[-1].end, "array", children=values)
-                found = self._lines(text, whole) if self.form == "lines" else self._members(text, whole, "$")
+                whole = Value(
+                    values[0].start, values[0].start, values[-1].end, "array", children=values
+                )
+                found = (
+                    self._lines(text, whole)
+                    if self.form == "lines"
+                    else self._members(text, whole, "$")
+                )
             else:
-                found = self._lines(text, *values) if self.form == "lines" else self._parts(text, values, "$")
+                found = (
+                    self._lines(text, *values)
+                    if self.form == "lines"
+                    else self._parts(text, values, "$")
+                )
             yield from found
         except ValueError as exc:
             raise _format_error(".json", exc) from exc
@@ -609,14 +676,19 @@ class JSONSplitter(NodeTransform):
         is_array = container.kind == "array"
         opening, ending = "[]" if is_array else "{}"
         members = container.children
-        separate = container.value == members[0].start  # several values, with no commas between them
+        # several values, with no commas between them
+        separate = container.value == members[0].start
         first = 0
         while first < len(members):
             last, wrapped, joined = first, "", ""
             while last < len(members):
                 one = members[last]
                 if separate:
-                    joined = f"{joined}, {text[one.start : one.end]}" if last > first else text[one.start : one.end]
+                    joined = (
+                        f"{joined}, {text[one.start : one.end]}"
+                        if last > first
+                        else text[one.start : one.end]
+                    )
                 inner = joined if separate else text[members[first].start : one.end]
                 if not self._fits(f"{opening}{inner}{ending}"):
                     break
@@ -629,7 +701,9 @@ class JSONSplitter(NodeTransform):
                 first += 1
 
     def _pieces(self, source: str, path: str) -> Iterator[DocNode]:
-        """Yield the pieces of a string as JSON strings, with the escapes that JSON needs; none is cut."""
+        """Yield the pieces of a string as JSON strings, with the escapes that JSON needs; none is
+        cut.
+        """
         text = string_value(source)
         inner = text.translate(_ESCAPES)
         locations = [0, *itertools.accumulate(len(_ESCAPES.get(ord(one), one)) for one in text)]
@@ -657,7 +731,9 @@ class JSONSplitter(NodeTransform):
 
     def _long_line(self, name: str, leaf: str, path: str) -> Iterator[DocNode]:
         """Split a line that does not fit; each piece repeats its name, if that leaves room."""
-        prefix = f"{name}: " if name and 2 * self.counter.count(f"{name}: ") <= self.chunk_size else ""
+        prefix = (
+            f"{name}: " if name and 2 * self.counter.count(f"{name}: ") <= self.chunk_size else ""
+        )
         body = leaf if prefix or not name else f"{name}: {leaf}"
         room = Packer(self.chunk_size - self.counter.count(prefix), 0, self.counter)
         for start, end in room.spans(body, [sentence_ends(body)]):
@@ -687,7 +763,8 @@ def _lines_node(held: Sequence[tuple[list[str], str]]) -> DocNode:
 
 
 def sections(text: str, headings: Iterable[Heading]) -> list[Location]:
-    r"""Return the text before the first heading, if any, without a label, and the section of each heading.
+    r"""Return the text before the first heading, if any, without a label, and the section of each
+    heading.
 
     Example:
         >>> text = "Before\n\n# Tea\n## Water\n"
@@ -714,7 +791,9 @@ class _MarkupSplitter(TextSplitter):
             yield from chunks(text, spans, _heading(section))
 
     def split(self, text: str) -> Iterator[tuple[Location, list[Span]]]:  # type: ignore[override]
-        """Yield the sections of a text with the spans of their chunks; they cover the text without gaps."""
+        """Yield the sections of a text with the spans of their chunks; they cover the text without
+        gaps.
+        """
         for section in self._sections(text):
             own = text[section.start : section.end]
             spans = self._packer.spans(own, self._section_levels(own, bool(section.label)))
@@ -731,9 +810,9 @@ class _MarkupSplitter(TextSplitter):
 class MarkdownSplitter(_MarkupSplitter):
     r"""Splits Markdown at its headings, and longer sections into chunks of as many blocks as fit.
 
-    A block is a paragraph, a table or fenced code. A block that does not fit is split: code and tables at the ends of
-    lines, prose at the ends of sentences. A heading stays with the text after it. Chunks have their headings in the
-    metadata: ``{"heading": "Tea > Picking"}``.
+    A block is a paragraph, a table or fenced code. A block that does not fit is split: code and
+    tables at the ends of lines, prose at the ends of sentences. A heading stays with the text after
+    it. Chunks have their headings in the metadata: ``{"heading": "Tea > Picking"}``.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
@@ -753,7 +832,13 @@ class MarkdownSplitter(_MarkupSplitter):
 
     reads_text_only = True
 
-    def __init__(self, chunk_size: int = 1024, chunk_overlap: int = 0, *, counter: TokenCounter | str = "utf8") -> None:
+    def __init__(
+        self,
+        chunk_size: int = 1024,
+        chunk_overlap: int = 0,
+        *,
+        counter: TokenCounter | str = "utf8",
+    ) -> None:
         super().__init__(chunk_size, chunk_overlap, counter=counter)
 
     def _sections(self, text: str) -> list[Location]:
@@ -773,7 +858,9 @@ class MarkdownSplitter(_MarkupSplitter):
 def _ends_within(text: str, block: Block) -> Iterator[int]:
     own = text[block.start : block.end]
     if not block.is_verbatim:
-        yield from (block.start + end for end in sentence_ends(own) if is_boundary(text, block.start + end))
+        yield from (
+            block.start + end for end in sentence_ends(own) if is_boundary(text, block.start + end)
+        )
         return
     position = block.start
     for line in own.splitlines(keepends=True):
@@ -793,20 +880,22 @@ def _heading_end(text: str) -> int:
 
 @known_arguments
 class HTMLSplitter(_MarkupSplitter):
-    r"""Splits HTML source at its headings, and longer sections into chunks of as many blocks as fit.
+    r"""Splits HTML source at its headings, and longer sections into chunks of as many blocks as
+    fit.
 
-    A block is a paragraph, an item, a row, a table. A list, table or other block that fits stays together;
-    one that does not fit is split at the blocks inside, then at the ends of sentences and words; a tag is cut
-    only if it alone does not fit. Chunks have their headings in the metadata: ``{"heading": "Tea >
-    Picking"}``. ``<script>`` and ``<style>`` are left out; a chunk from whose middle one is cut has no span.
-    Any text is HTML, broken markup too.
+    A block is a paragraph, an item, a row, a table. A list, table or other block that fits stays
+    together; one that does not fit is split at the blocks inside, then at the ends of sentences and
+    words; a tag is cut only if it alone does not fit. Chunks have their headings in the metadata:
+    ``{"heading": "Tea > Picking"}``. ``<script>`` and ``<style>`` are left out; a chunk from whose
+    middle one is cut has no span. Any text is HTML, broken markup too.
 
     Of ``.html`` files it reads the source, not the text without tags that their loader returns.
 
     Args:
         chunk_size: Maximum tokens of a chunk, at least 1.
         chunk_overlap: Maximum tokens that two neighbours of a section share, below chunk_size.
-        text_only: Return the visible text instead of the source. It is rewritten, so it has no spans.
+        text_only: Return the visible text instead of the source. It is rewritten, so it has no
+            spans.
         counter: A TokenCounter or the name of a registered one.
 
     Raises:
@@ -836,7 +925,9 @@ class HTMLSplitter(_MarkupSplitter):
         self._set_identity(f" text_only={self.text_only}")
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
-        """Split the node's text into chunks with headings, and with spans unless ``text_only`` is set."""
+        """Split the node's text into chunks with headings, and with spans unless ``text_only`` is
+        set.
+        """
         cleaned = Cleaned(node.get_text()).without(_html_code(node.get_text()))
         text = cleaned.text
         for section in self._sections(text) if self.text_only else ():
@@ -856,8 +947,18 @@ class HTMLSplitter(_MarkupSplitter):
         tags = list(html_tags(text))
         least = 0
         if has_heading:  # an end before that would leave the heading alone
-            least = next((_skip_space(text, tag.end) for tag in tags if tag.closes and tag.name == tags[0].name), 0)
-        by_depth = {depth: {end for end in ends if end > least} for depth, ends in _html_blocks(text, tags).items()}
+            least = next(
+                (
+                    _skip_space(text, tag.end)
+                    for tag in tags
+                    if tag.closes and tag.name == tags[0].name
+                ),
+                0,
+            )
+        by_depth = {
+            depth: {end for end in ends if end > least}
+            for depth, ends in _html_blocks(text, tags).items()
+        }
         return [*_depth_levels(text, by_depth), *_markup_levels(text, tags, least)]
 
 
@@ -911,7 +1012,10 @@ def _markup_levels(text: str, tags: Sequence[Tag], least: int = 0) -> list[array
 
     sentences = [end for end in sentence_ends(text) if end > least and outside(end)]
     beside = {location for tag in tags for location in (tag.start, tag.end)}
-    return [_level(text, ends) for ends in (sentences, beside.union(end for end in word_ends(text) if outside(end)))]
+    return [
+        _level(text, ends)
+        for ends in (sentences, beside.union(end for end in word_ends(text) if outside(end)))
+    ]
 
 
 def _skip_space(text: str, end: int) -> int:

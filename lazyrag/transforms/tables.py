@@ -21,11 +21,13 @@ _SEPARATOR = re.compile(r"(?<!\\)\|")
 
 
 class TableExtractor(NodeTransform):
-    """Makes a node of each table of a document: its text is the table as CSV, with the column names first.
+    """Makes a node of each table of a document: its text is the table as CSV, with the column names
+    first.
 
-    Tables are those that the document's loader found, those of Markdown text, and rows with ``|`` on the pages of a
-    PDF, the first 10,000. The metadata of a node has ``columns`` and, where known, ``caption``, ``sheet`` and
-    ``cells``; ``table`` has its stretch in the document's text and the numbers of its rows.
+    Tables are those that the document's loader found, those of Markdown text, and rows with ``|``
+    on the pages of a PDF, the first 10,000. The metadata of a node has ``columns`` and, where
+    known, ``caption``, ``sheet`` and ``cells``; ``table`` has its stretch in the document's text
+    and the numbers of its rows.
     """
 
     identity = "TableExtractor/1"
@@ -39,14 +41,21 @@ class TableExtractor(NodeTransform):
         found += _piped(node, located)
         places = _Stretches(one for one in node.segment.locations if one.kind != TABLE)
         for place, table in sorted(found, key=lambda pair: pair[0].start)[:_MAX_TABLES]:
-            if any(len(cell) > csv.field_size_limit() for row in (table.names, *table.rows) for cell in row):
+            if any(
+                len(cell) > csv.field_size_limit()
+                for row in (table.names, *table.rows)
+                for cell in row
+            ):
                 continue  # a page within a frame, which no program reads from CSV
             known = {"caption": table.caption, "sheet": table.sheet, "cells": table.cells}
             metadata: dict[str, Any] = {name: value for name, value in known.items() if value}
             metadata["columns"] = list(table.names)
             metadata[TABLE] = {"span": [place.start, place.end], "header": table.header}
             if table.numbers:
-                metadata[TABLE] |= {"column": table.column, "numbers": [list(run) for run in table.numbers]}
+                metadata[TABLE] |= {
+                    "column": table.column,
+                    "numbers": [list(run) for run in table.numbers],
+                }
             if table.cells:
                 metadata[SOURCE_LOCATION] = f"sheet {table.sheet}, cells {table.cells}"
             else:
@@ -70,14 +79,22 @@ class _Stretches:
 
 
 def _piped(node: DocNode, known: Sequence[Location]) -> Iterator[tuple[Location, FoundTable]]:
-    """Tables of lines with ``|`` that are in no known table: with a rule below the header, or on a page."""
+    """Tables of lines with ``|`` that are in no known table: with a rule below the header, or on a
+    page.
+    """
     text = node.get_text()
     pages = _Stretches(one for one in node.locations if one.kind == "page")
     taken = _Stretches(known)
     lines = [
-        line for line in _LINE.finditer(text) if "|" in line[0] and not taken.touching(line.start(), line.start() + 1)
+        line
+        for line in _LINE.finditer(text)
+        if "|" in line[0] and not taken.touching(line.start(), line.start() + 1)
     ]
-    breaks = [0, *(at for at in range(1, len(lines)) if lines[at].start() != lines[at - 1].end() + 1), len(lines)]
+    breaks = [
+        0,
+        *(at for at in range(1, len(lines)) if lines[at].start() != lines[at - 1].end() + 1),
+        len(lines),
+    ]
     for first, end in itertools.pairwise(breaks):
         run = lines[first:end]
         place = Location(run[0].start(), run[-1].end(), TABLE, "") if run else None
@@ -85,9 +102,15 @@ def _piped(node: DocNode, known: Sequence[Location]) -> Iterator[tuple[Location,
             continue
         has_rule = _RULE.fullmatch(run[1][0]) is not None
         around = pages.touching(place.start, place.end)
-        if not has_rule and not any(one.start <= place.start and place.end <= one.end for one in around):
+        if not has_rule and not any(
+            one.start <= place.start and place.end <= one.end for one in around
+        ):
             continue
-        rows = [_cells(line[0], bordered=has_rule) for at, line in enumerate(run) if not (has_rule and at == 1)]
+        rows = [
+            _cells(line[0], bordered=has_rule)
+            for at, line in enumerate(run)
+            if not (has_rule and at == 1)
+        ]
         width = max(map(len, rows))
         if width * len(rows) > max(_MAX_EMPTY, _EMPTY_SHARE * sum(map(len, rows))):
             continue  # one wide row among many narrow ones

@@ -1,4 +1,6 @@
-"""Approximate searches by graphs: what they find beside an exact search, and what becomes of the graphs' files."""
+"""Approximate searches by graphs: what they find beside an exact search, and what becomes of the
+graphs' files.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ FIELDS = [[{"share": share, "near": near} for near in range(2)] for share in ran
 
 
 def _rows(numbers=range(COUNT)):
-    return [VectorRow(f"k{one:05d}", VECTORS[one], FIELDS[one % 100][one in NEAR]) for one in numbers]
+    return [
+        VectorRow(f"k{one:05d}", VECTORS[one], FIELDS[one % 100][one in NEAR]) for one in numbers
+    ]
 
 
 @contextmanager
@@ -102,12 +106,17 @@ def graphs_of(path: Path) -> list[Path]:
 
 def recall(found, exact) -> float:
     """Which share of exact rankings was found."""
-    both = sum(len(dict(some).keys() & dict(others).keys()) for some, others in zip(found, exact, strict=True))
+    both = sum(
+        len(dict(some).keys() & dict(others).keys())
+        for some, others in zip(found, exact, strict=True)
+    )
     return both / sum(map(len, exact))
 
 
 def check_beside_exact(store, topk=TOPK, filter=None, at_least=0.95) -> None:  # noqa: A002  the word of the domain
-    """Most of the nearest rows are found, there are as many as there should be, and their scores are the exact ones."""
+    """Most of the nearest rows are found, there are as many as there should be, and their scores
+    are the exact ones.
+    """
     exact = store.search(C, QUERIES, topk, filter)
     found = store.search_approximately(C, QUERIES, topk, filter)
     assert recall(found, exact) >= at_least
@@ -115,7 +124,9 @@ def check_beside_exact(store, topk=TOPK, filter=None, at_least=0.95) -> None:  #
         assert len(ranking) == len(best)
         assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
         assert all(score == dict(best).get(key, score) for key, score in ranking)
-        vectors = np.stack([row.vector for row in store.get(C, [key for key, _ in ranking])]).astype(np.float64)
+        vectors = np.stack(
+            [row.vector for row in store.get(C, [key for key, _ in ranking])]
+        ).astype(np.float64)
         cosines = vectors @ query / np.linalg.norm(vectors, axis=1) / np.linalg.norm(query)
         assert [score for _, score in ranking] == pytest.approx(cosines.tolist(), abs=1e-12)
 
@@ -128,7 +139,9 @@ class TestAnswers:
         check_beside_exact(store)
 
     def test_the_graph_is_what_answers(self, small_graphs):
-        """What a graph does not lead to is missed: the answers are the graph's, not those of a scan."""
+        """What a graph does not lead to is missed: the answers are the graph's, not those of a
+        scan.
+        """
         block = DenseBlock.of_rows([f"{one:05d}" for one in range(FEW)], VECTORS[:FEW])
         blind = Graph.of_matrix(VECTORS[: FEW // 4], np.ones(FEW // 4))
         state = DenseState([block], [None], DIMENSION, "cosine")
@@ -144,7 +157,9 @@ class TestAnswers:
     @pytest.mark.parametrize("topk", [1_000, COUNT + 1])
     def test_many_rows_are_found_exactly(self, store, topk):
         """Where so many are wanted that a graph would not pay, all are found."""
-        assert store.search_approximately(C, QUERIES[:2], topk) == store.search(C, QUERIES[:2], topk)
+        assert store.search_approximately(C, QUERIES[:2], topk) == store.search(
+            C, QUERIES[:2], topk
+        )
 
     def test_a_filter_that_lets_most_through(self, store):
         """What it refuses is not found, and what it lets through is found as without it."""
@@ -167,18 +182,30 @@ class TestAnswers:
         check_beside_exact(store, filter=ELSEWHERE)
 
     def test_deleted_rows_are_not_found(self, store):
-        """Those that were nearest are gone from the next answer, and others stand in their place."""
-        gone = {key for ranking in store.search_approximately(C, QUERIES, TOPK) for key, _ in ranking}
+        """Those that were nearest are gone from the next answer, and others stand in their
+        place.
+        """
+        gone = {
+            key for ranking in store.search_approximately(C, QUERIES, TOPK) for key, _ in ranking
+        }
         store.delete(C, keys=sorted(gone))
         found = store.search_approximately(C, QUERIES, TOPK)
         assert not gone & {key for ranking in found for key, _ in ranking}
         check_beside_exact(store)
 
     def test_new_rows_are_found(self, store, tmp_path):
-        """Rows that were added or replaced are in the next answer, exactly, and no graph is built for so few."""
+        """Rows that were added or replaced are in the next answer, exactly, and no graph is built
+        for so few.
+        """
         [graph] = graphs_of(tmp_path / "store.db")
         before = graph.stat()
-        store.upsert(C, [VectorRow("new", QUERIES[0], FIELDS[0][0]), VectorRow("k00000", QUERIES[1], FIELDS[0][0])])
+        store.upsert(
+            C,
+            [
+                VectorRow("new", QUERIES[0], FIELDS[0][0]),
+                VectorRow("k00000", QUERIES[1], FIELDS[0][0]),
+            ],
+        )
         [first, second] = store.search_approximately(C, QUERIES[:2], TOPK)
         assert (first[0][0], second[0][0]) == ("new", "k00000")
         check_beside_exact(store)
@@ -210,7 +237,9 @@ class TestAnswers:
         shutil.rmtree(f"{path}.graphs")
         with _open(path) as store:
             with ThreadPoolExecutor(4) as pool:
-                answers = list(pool.map(lambda _: store.search_approximately(C, QUERIES, TOPK), range(8)))
+                answers = list(
+                    pool.map(lambda _: store.search_approximately(C, QUERIES, TOPK), range(8))
+                )
             assert all(answer == answers[0] for answer in answers)
             assert len(graphs_of(path)) == 1
             check_beside_exact(store)
@@ -255,7 +284,12 @@ class TestFiles:
         other = path.with_name("other")
         Graph.of_matrix(VECTORS[:64], np.ones(64)).write(other, "other")
         graph.write_bytes(
-            {"cut": content[:-1], "empty": b"", "one bit": content, "of other rows": other.read_bytes()}[damage]
+            {
+                "cut": content[:-1],
+                "empty": b"",
+                "one bit": content,
+                "of other rows": other.read_bytes(),
+            }[damage]
         )
         with _open(path) as store, pytest.warns(CacheWarning, match="built anew"):
             check_beside_exact(store)
@@ -284,14 +318,18 @@ class TestFiles:
         assert not Path(f"{path}.graphs").exists()
 
     def test_what_cannot_be_kept_is_used(self, path):
-        """Where no folder can be made, a warning says that the graph will have to be built again."""
+        """Where no folder can be made, a warning says that the graph will have to be built
+        again.
+        """
         shutil.rmtree(f"{path}.graphs")
         Path(f"{path}.graphs").write_text("in the way")
         with _open(path) as store, pytest.warns(CacheWarning, match="built anew|not stored"):
             check_beside_exact(store)
 
     def test_graphs_of_rows_that_are_gone_go(self, path):
-        """When a graph is written, those go whose rows are in no collection; files of other kinds stay."""
+        """When a graph is written, those go whose rows are in no collection; files of other kinds
+        stay.
+        """
         [old] = graphs_of(path)
         stays = old.with_name("notes.txt")
         killed, young = (old.with_name(f"{old.stem}.{number:016x}.tmp") for number in range(2))
@@ -321,7 +359,9 @@ class TestGraph:
         """However many there are, the others are found; of none but them, nothing is."""
         matrix = np.concatenate([np.zeros((500, 8)), np.eye(8)]).astype(np.float32)
         graph = Graph.of_matrix(matrix, np.linalg.norm(matrix, axis=1).astype(np.float64))
-        assert [graph.nearest(one, 1).tolist() for one in matrix[500:]] == [[500 + number] for number in range(8)]
+        assert [graph.nearest(one, 1).tolist() for one in matrix[500:]] == [
+            [500 + number] for number in range(8)
+        ]
         assert Graph.of_matrix(matrix[:500], np.zeros(500)).nearest(matrix[500], 3).tolist() == []
 
     def test_lengths_do_not_matter(self):
@@ -368,16 +408,29 @@ class TestRetriever:
         (root / "dataset").mkdir()
         for number, some in enumerate(np.array_split(np.arange(FEW), 10)):
             (root / "dataset" / f"{number:02d}.txt").write_text("\n".join(map(str, some)))
-        with Document(root / "dataset", store_conf=conf_of(root / "store.db"), embed=Numbered()) as docs:
+        with Document(
+            root / "dataset", store_conf=conf_of(root / "store.db"), embed=Numbered()
+        ) as docs:
             docs.create_node_group("line", transform=str.splitlines)
             yield docs
 
     def test_most_of_the_nodes_of_an_exact_search(self, docs, tmp_path):
-        """The same nodes with the same scores, but for a few; and the graph lies beside the store file."""
-        exact, near = Retriever(docs, "line", topk=TOPK), Retriever(docs, "line", topk=TOPK, index="ann")
-        found, best = ([{(one.uid, one.score) for one in ask(str(-n))} for n in range(1, 30)] for ask in (near, exact))
+        """The same nodes with the same scores, but for a few; and the graph lies beside the store
+        file.
+        """
+        exact, near = (
+            Retriever(docs, "line", topk=TOPK),
+            Retriever(docs, "line", topk=TOPK, index="ann"),
+        )
+        found, best = (
+            [{(one.uid, one.score) for one in ask(str(-n))} for n in range(1, 30)]
+            for ask in (near, exact)
+        )
         assert [len(nodes) for nodes in found] == [TOPK] * 29
-        assert sum(len(some & others) for some, others in zip(found, best, strict=True)) >= 0.95 * TOPK * 29
+        assert (
+            sum(len(some & others) for some, others in zip(found, best, strict=True))
+            >= 0.95 * TOPK * 29
+        )
         assert len(graphs_of(tmp_path / "store.db")) == 1
 
     def test_an_edited_file(self, docs, tmp_path):
@@ -390,16 +443,23 @@ class TestRetriever:
         docs.sync()
         found = {node.text for node in near("-1")}
         assert len(found) == TOPK
-        assert len(found & {node.text for node in Retriever(docs, "line", topk=TOPK)("-1")}) >= 0.7 * TOPK
+        assert (
+            len(found & {node.text for node in Retriever(docs, "line", topk=TOPK)("-1")})
+            >= 0.7 * TOPK
+        )
         assert gone.text not in found
 
     def test_filters_and_scopes(self, docs):
-        """A narrow filter is answered exactly; a restricted Document refuses a graph over hidden nodes."""
+        """A narrow filter is answered exactly; a restricted Document refuses a graph over hidden
+        nodes.
+        """
         filters = {"file_name": ["03.txt"]}
         exact = Retriever(docs, "line", topk=TOPK)("-1", filters)
         assert len(exact) == TOPK
         found = Retriever(docs, "line", topk=TOPK, index="ann")("-1", filters)
-        assert [(node.uid, node.score) for node in found] == [(node.uid, node.score) for node in exact]
+        assert [(node.uid, node.score) for node in found] == [
+            (node.uid, node.score) for node in exact
+        ]
         with pytest.raises(ConfigError, match="index='default'"):
             Retriever(docs.restricted(filters), "line", topk=TOPK, index="ann")
 
@@ -408,7 +468,9 @@ class TestRetriever:
         """Another similarity is refused when the Retriever is made; the message says what to do."""
         with similarities.isolated():
             register_similarity(lambda query, node: 0.0, mode="embedding", name="of_a_test")
-            with pytest.raises(ConfigError, match=rf"{similarity}.*similarity='cosine', or index='default'"):
+            with pytest.raises(
+                ConfigError, match=rf"{similarity}.*similarity='cosine', or index='default'"
+            ):
                 Retriever(docs, "line", similarity=similarity, index="ann")
 
     def test_a_store_without_it_says_so(self, tmp_path):
@@ -420,9 +482,13 @@ class TestRetriever:
         (tmp_path / "a.txt").write_text("1")
         with vector_stores.isolated():
             vector_stores.register("plain", Plain)
-            docs = Document(tmp_path, store_conf={"vector_store": {"type": "plain"}}, embed=Numbered())
+            docs = Document(
+                tmp_path, store_conf={"vector_store": {"type": "plain"}}, embed=Numbered()
+            )
             docs.create_node_group("line", transform=str.splitlines)
-            with pytest.raises(UnsupportedError, match=r"Plain does not.*index='default'.*map store"):
+            with pytest.raises(
+                UnsupportedError, match=r"Plain does not.*index='default'.*map store"
+            ):
                 Retriever(docs, "line", index="ann")("-1")
 
     def test_without_the_package_the_extra_is_named(self, tmp_path):
@@ -455,7 +521,9 @@ def test_a_vector_is_nearest_to_itself():
 
 
 def test_a_model_may_be_loaded_after_a_graph():
-    """In one process: the symbols of a native library that is loaded for all to see may be those of another one."""
+    """In one process: the symbols of a native library that is loaded for all to see may be those of
+    another one.
+    """
     script = """
 import numpy as np
 from lazyrag.indexes.dense import Graph
@@ -471,9 +539,12 @@ print(onnxruntime.get_available_providers())
 def test_sparse_vectors_are_searched_exactly_only(folder):
     """index="ann" refuses them and names the index to use; the exact search answers."""
     docs = Document(
-        folder({"a.txt": "green tea\nblack coffee"}), embed=lambda text: {len(word): 1.0 for word in text.split()}
+        folder({"a.txt": "green tea\nblack coffee"}),
+        embed=lambda text: {len(word): 1.0 for word in text.split()},
     )
     docs.create_node_group("line", transform=lambda text: text.splitlines())
-    with pytest.raises(ConfigError, match=r"index='ann' needs dense vectors.*sparse.*index='default'"):
+    with pytest.raises(
+        ConfigError, match=r"index='ann' needs dense vectors.*sparse.*index='default'"
+    ):
         Retriever(docs, "line", index="ann")("tea")
     assert [node.text for node in Retriever(docs, "line")("tea")] == ["green tea"]

@@ -33,7 +33,9 @@ def fitting(lib: Library) -> dict[str, Case]:
 def block_digest(case: Case, retriever: Any, filters: Any, number: int) -> str:
     """The digest of all that a retriever gives for the queries of one block."""
     found = (
-        canonical.result(retriever(query, filters=filters) if case.filters else retriever(query), case.decimals)
+        canonical.result(
+            retriever(query, filters=filters) if case.filters else retriever(query), case.decimals
+        )
         for query in BLOCKS[number]
     )
     return canonical.digest(found)[:8]
@@ -42,7 +44,9 @@ def block_digest(case: Case, retriever: Any, filters: Any, number: int) -> str:
 def shown(case: Case, retriever: Any, filters: Any, count: int) -> list[Any]:
     """The hits of the first queries, short enough to be read."""
     return [
-        canonical.brief(retriever(query, filters=filters) if case.filters else retriever(query), case.decimals)
+        canonical.brief(
+            retriever(query, filters=filters) if case.filters else retriever(query), case.decimals
+        )
         for query in QUERIES[:count]
     ]
 
@@ -60,7 +64,9 @@ def hit_rows(lib: Library, blocks: Iterable[int]) -> Iterator[dict[str, Any]]:
         for label, filters in filters_of(case).items():
             yield {
                 "key": f"{name} / {label}",
-                "blocks": " ".join(block_digest(case, retriever, filters, number) for number in wanted),
+                "blocks": " ".join(
+                    block_digest(case, retriever, filters, number) for number in wanted
+                ),
                 "hits": shown(case, retriever, filters, SHOWN.get(label, SHOWN_ELSE)),
             }
 
@@ -71,7 +77,9 @@ def check_hits(lib: Library, name: str, label: str, blocks: Iterable[int]) -> No
     _check(case, case.make(lib), FILTERS[label], load("hits")[f"{name} / {label}"], blocks)
 
 
-def _check(case: Case, retriever: Any, filters: Any, row: Mapping[str, Any], blocks: Iterable[int]) -> None:
+def _check(
+    case: Case, retriever: Any, filters: Any, row: Mapping[str, Any], blocks: Iterable[int]
+) -> None:
     now = shown(case, retriever, filters, len(row["hits"]))
     for query, was, found in zip(QUERIES, row["hits"], now, strict=False):
         assert found == was, f"{row['key']}: {query!r}\n  then {was}\n  now  {found}"
@@ -89,7 +97,9 @@ def in_scope(lib: Library, scope: str) -> Library:
     return replace(lib, docs=lib.docs.restricted(wanted), notes=lib.notes.restricted(wanted))
 
 
-def restricted_rows(lib: Library, blocks: Iterable[int] = RESTRICTED_BLOCKS) -> Iterator[dict[str, Any]]:
+def restricted_rows(
+    lib: Library, blocks: Iterable[int] = RESTRICTED_BLOCKS
+) -> Iterator[dict[str, Any]]:
     """Rows for restricted Documents."""
     wanted = list(blocks)
     for scope in SCOPES:
@@ -100,7 +110,9 @@ def restricted_rows(lib: Library, blocks: Iterable[int] = RESTRICTED_BLOCKS) -> 
             for label in ("none", "range"):
                 yield {
                     "key": f"{name} / {scope} / {label}",
-                    "blocks": " ".join(block_digest(case, retriever, FILTERS[label], number) for number in wanted),
+                    "blocks": " ".join(
+                        block_digest(case, retriever, FILTERS[label], number) for number in wanted
+                    ),
                     "hits": shown(case, retriever, FILTERS[label], 4),
                 }
 
@@ -111,11 +123,19 @@ def check_restricted(lib: Library, name: str, scope: str, blocks: Iterable[int])
     retriever = case.make(in_scope(lib, scope))
     wanted = list(blocks)
     for label in ("none", "range"):
-        _check(case, retriever, FILTERS[label], load("restricted")[f"{name} / {scope} / {label}"], wanted)
+        _check(
+            case,
+            retriever,
+            FILTERS[label],
+            load("restricted")[f"{name} / {scope} / {label}"],
+            wanted,
+        )
 
 
 def _looked_for(lib: Library, found: list[Any], number: int) -> list[str]:
-    """Nodes to ask `why_not` of: the first hit, one that may be far behind, and one that does not exist."""
+    """Nodes to ask `why_not` of: the first hit, one that may be far behind, and one that does not
+    exist.
+    """
     lines = lib.docs.get_nodes("line", limit=1, offset=(number * 37) % 140)
     return [*(node.uid for node in found[:1]), *(node.uid for node in lines), NOBODY]
 
@@ -141,7 +161,10 @@ def _explained(lib: Library, name: str, case: Case) -> dict[str, Any]:
         printed += canonical.printed(str(explanation))
         stage = retriever.trace(query, filters)
         traced.append(canonical.as_json(canonical.stage(stage, ROUNDED)))
-        causes = [retriever.why_not(uid, query, filters) for uid in _looked_for(lib, list(stage.nodes), number)]
+        causes = [
+            retriever.why_not(uid, query, filters)
+            for uid in _looked_for(lib, list(stage.nodes), number)
+        ]
         reasons += [canonical.as_json(canonical.reason(one, ROUNDED)) for one in causes]
         sentences += [str(one) for one in causes]
         if number == 0:
@@ -177,4 +200,10 @@ def _readable(explanation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _short(reason: dict[str, Any]) -> list[Any]:
-    return [reason["stage"], reason["cause"], reason["rank"], reason["score"], *map(_short, reason["inputs"])]
+    return [
+        reason["stage"],
+        reason["cause"],
+        reason["rank"],
+        reason["score"],
+        *map(_short, reason["inputs"]),
+    ]

@@ -25,7 +25,9 @@ def digest(texts: Iterable[str]) -> str:
 
 
 def number(score: float | None, decimals: int | None) -> str | None:
-    """A score as text: rounded, or with twelve digits, as the last bits of a logarithm depend on the C library."""
+    """A score as text: rounded, or with twelve digits, as the last bits of a logarithm depend on
+    the C library.
+    """
     if score is None:
         return None
     return f"{score:.12g}" if decimals is None else repr(round(score, decimals) + 0.0)
@@ -68,7 +70,9 @@ def brief(found: Any, decimals: int | None = None) -> Any:
     if isinstance(found, list) and all(isinstance(one, DocNode) for one in found):
         return [[one.uid[:8], number(one.score, decimals)] for one in found]
     return [
-        {"id": one["id"][:8], "score": number(one["score"], decimals)} if isinstance(one, dict) else one[:60]
+        {"id": one["id"][:8], "score": number(one["score"], decimals)}
+        if isinstance(one, dict)
+        else one[:60]
         for one in found
     ]
 
@@ -76,7 +80,8 @@ def brief(found: Any, decimals: int | None = None) -> Any:
 def stage(given: Any, decimals: int | None = None) -> dict[str, Any]:
     """A stage of a trace, and those it was made of."""
     contributions = {
-        str(getattr(key, "uid", key)): plain(list(value), decimals) for key, value in dict(given.contributions).items()
+        str(getattr(key, "uid", key)): plain(list(value), decimals)
+        for key, value in dict(given.contributions).items()
     }
     return {
         "kind": given.kind,

@@ -27,7 +27,11 @@ def library_on(folder_of):
             store = STORES[name]
             if name not in opened:
                 opened[name] = open_library(
-                    stack, folder_of(name), store.conf_of, has_sparse=store.has_sparse, is_map=store.is_map
+                    stack,
+                    folder_of(name),
+                    store.conf_of,
+                    has_sparse=store.has_sparse,
+                    is_map=store.is_map,
                 )
             return opened[name]
 

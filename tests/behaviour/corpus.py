@@ -1,4 +1,5 @@
-"""The project's own sample corpus: Chinese and English, nested headings, duplicates, blank lines, declared fields.
+"""The project's own sample corpus: Chinese and English, nested headings, duplicates, blank lines,
+declared fields.
 
 Nothing here is random and nothing depends on the machine: goldens are computed from these texts.
 """
@@ -17,8 +18,28 @@ COOKBOOK = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
 MODIFIED = time.mktime((2024, 5, 1, 12, 0, 0, 0, 0, -1))  # the same day in every time zone
 
 _TEAS = ("green tea", "black tea", "white tea", "oolong", "绿茶", "红茶", "白茶", "乌龙茶")
-_TASKS = ("pruned", "weeded", "picked", "watered", "inspected", "采摘", "修剪", "施肥", "灌溉", "检查")
-_PLOTS = ("Lower Pond", "Stone Ridge", "North Terrace", "Cloud Gate", "下塘", "石梁", "北坡", "云门")
+_TASKS = (
+    "pruned",
+    "weeded",
+    "picked",
+    "watered",
+    "inspected",
+    "采摘",
+    "修剪",
+    "施肥",
+    "灌溉",
+    "检查",
+)
+_PLOTS = (
+    "Lower Pond",
+    "Stone Ridge",
+    "North Terrace",
+    "Cloud Gate",
+    "下塘",
+    "石梁",
+    "北坡",
+    "云门",
+)
 _WEATHER = ("frost", "heavy rain", "fog", "bright sun", "hail", "霜冻", "大雨", "雾", "晴", "冰雹")
 
 
@@ -29,7 +50,9 @@ def _log(year: int, lines: int) -> str:
         step = day * 7 + year
         tea, task = _TEAS[step % 8], _TASKS[(step // 2) % 10]
         plot, weather = _PLOTS[(step // 3) % 8], _WEATHER[(step * 3) % 10]
-        written.append(f"{year}-{1 + day % 12:02}-{1 + day % 28:02} {plot}: {tea} {task}, {weather}, {step % 37} kg.")
+        written.append(
+            f"{year}-{1 + day % 12:02}-{1 + day % 28:02} {plot}: {tea} {task}, {weather}, {step % 37} kg."
+        )
     return "\n".join(written) + "\n"
 
 
@@ -141,7 +164,9 @@ FIELDS = {
 
 
 def write_corpus(folder: Path, only: Sequence[str] = ("",)) -> Path:
-    """Write the files whose names begin with one of some texts; all have one time of modification."""
+    """Write the files whose names begin with one of some texts; all have one time of
+    modification.
+    """
     for name, text in FILES.items():
         if name.startswith(tuple(only)):
             path = folder / name

@@ -1,4 +1,6 @@
-"""Groups by every built-in transform and by functions of every kind, over files small enough to read."""
+"""Groups by every built-in transform and by functions of every kind, over files small enough to
+read.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class EveryThird(NodeTransform):
 
     def transform(self, node: DocNode) -> Iterator[str]:
         """Every so many characters."""
-        yield from (node.text[start : start + self.step] for start in range(0, len(node.text), self.step))
+        yield from (
+            node.text[start : start + self.step] for start in range(0, len(node.text), self.step)
+        )
 
 
 class ByPath(EveryThird):
@@ -119,10 +123,20 @@ def spans(node: DocNode) -> Iterator[DocNode]:
 GROUPS: dict[str, dict[str, Any]] = {
     "SentenceSplitter": {"transform": SentenceSplitter(chunk_size=20, chunk_overlap=5)},
     "SentenceSplitter default": {"transform": SentenceSplitter},
-    "SentenceSplitter by name": {"transform": "SentenceSplitter", "chunk_size": 20, "chunk_overlap": 5},
-    "SentenceSplitter counter": {"transform": SentenceSplitter(chunk_size=8, chunk_overlap=0, counter=Counter())},
+    "SentenceSplitter by name": {
+        "transform": "SentenceSplitter",
+        "chunk_size": 20,
+        "chunk_overlap": 5,
+    },
+    "SentenceSplitter counter": {
+        "transform": SentenceSplitter(chunk_size=8, chunk_overlap=0, counter=Counter())
+    },
     "CharacterSplitter": {"transform": CharacterSplitter(separator="。", chunk_size=20)},
-    "RecursiveSplitter": {"transform": RecursiveSplitter, "separators": ["\n\n", "\n"], "chunk_size": 20},
+    "RecursiveSplitter": {
+        "transform": RecursiveSplitter,
+        "separators": ["\n\n", "\n"],
+        "chunk_size": 20,
+    },
     "TokenSplitter": {"transform": TokenSplitter(chunk_size=10, chunk_overlap=2)},
     "MarkdownSplitter": {"transform": MarkdownSplitter(chunk_size=30)},
     "HTMLSplitter": {"transform": HTMLSplitter(chunk_size=30, text_only=True)},
@@ -132,7 +146,12 @@ GROUPS: dict[str, dict[str, Any]] = {
     "SemanticSplitter": {"transform": SemanticSplitter(Letters(), chunk_size=40)},
     "SentenceWindow": {"transform": SentenceWindow(before=1, after=1)},
     "LLMParser summary": {"transform": LLMParser(model, "en", "summary", num_workers=1)},
-    "LLMParser keywords": {"transform": "llm", "llm": model, "task_type": "keywords", "num_workers": 1},
+    "LLMParser keywords": {
+        "transform": "llm",
+        "llm": model,
+        "task_type": "keywords",
+        "num_workers": 1,
+    },
     "a function": {"transform": lines},
     "a function below": {"transform": words, "parent": "a function"},
     "a function of nodes": {"transform": dated, "parent": "a function", "trans_node": True},
@@ -165,7 +184,12 @@ def definition_rows(folder: Path) -> Iterator[dict[str, Any]]:
     for name, text in FILES.items():
         (files / name).write_bytes(text.encode())
         os.utime(files / name, (MODIFIED, MODIFIED))
-    embed = {"letters": Letters(), "pairs": Pairs(), "bare": bare, "lambda": lambda text: [1.0, float(len(text))]}
+    embed = {
+        "letters": Letters(),
+        "pairs": Pairs(),
+        "bare": bare,
+        "lambda": lambda text: [1.0, float(len(text))],
+    }
     with Document(files, embed=embed, name="definitions", workers=1) as docs:
         docs.add_texts(RAW)
         for name, how in GROUPS.items():

@@ -12,7 +12,11 @@ from tests.behaviour import canonical
 from tests.behaviour.corpus import copy_cookbook
 from tests.behaviour.library import Letters, Library, StoreConf, define
 
-IN_FULL = {("line", "guide/mixed.md"), ("dated", "notes/blank-lines.txt"), ("line", "notes/blank-lines.txt")}
+IN_FULL = {
+    ("line", "guide/mixed.md"),
+    ("dated", "notes/blank-lines.txt"),
+    ("line", "notes/blank-lines.txt"),
+}
 
 
 def build_all(docs: Document, groups: Sequence[str], terms: Sequence[str] = ()) -> None:
@@ -25,8 +29,11 @@ def build_all(docs: Document, groups: Sequence[str], terms: Sequence[str] = ()) 
             Retriever(docs, group)("tea")
 
 
-def dump_rows(docs: Document, label: str, added: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
-    """A digest for each group and file, and of each index; some nodes in full; one digest of all, in order.
+def dump_rows(
+    docs: Document, label: str, added: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """A digest for each group and file, and of each index; some nodes in full; one digest of all,
+    in order.
 
     Args:
         docs: The Document.
@@ -36,7 +43,11 @@ def dump_rows(docs: Document, label: str, added: Mapping[str, str] | None = None
     rows = canonical.dump(docs)
     for row in rows:
         for held in row.values():
-            if isinstance(held, dict) and "last_modified_date" in held and row.get("path") in (added or {}):
+            if (
+                isinstance(held, dict)
+                and "last_modified_date" in held
+                and row.get("path") in (added or {})
+            ):
                 held["last_modified_date"] = added[row["path"]]
     homes: dict[str, str] = {}
     parts: dict[str, list[str]] = defaultdict(list)
@@ -58,13 +69,26 @@ def dump_rows(docs: Document, label: str, added: Mapping[str, str] | None = None
             space = row["name"] if kind == "space" else space
     for name, held in parts.items():
         known = {"full": full[name]} if name in full else {}
-        yield {"key": f"{label}: {name}", "rows": len(held), "digest": canonical.digest(held), **known}
-    yield {"key": label, "rows": len(rows), "digest": canonical.digest(map(canonical.as_json, rows))}
+        yield {
+            "key": f"{label}: {name}",
+            "rows": len(held),
+            "digest": canonical.digest(held),
+            **known,
+        }
+    yield {
+        "key": label,
+        "rows": len(rows),
+        "digest": canonical.digest(map(canonical.as_json, rows)),
+    }
 
 
 def library_rows(lib: Library) -> Iterator[dict[str, Any]]:
-    """The rows of the sample corpus, with dense vectors and, where the store keeps them, sparse ones."""
-    build_all(lib.docs, ["line", "dated", "section", "sentence", "FineChunk"], ["bm25", "bm25_chinese"])
+    """The rows of the sample corpus, with dense vectors and, where the store keeps them, sparse
+    ones.
+    """
+    build_all(
+        lib.docs, ["line", "dated", "section", "sentence", "FineChunk"], ["bm25", "bm25_chinese"]
+    )
     lib.docs.activate_group("word")
     yield from dump_rows(lib.docs, "docs")
     if lib.sparse is not None:
@@ -73,11 +97,15 @@ def library_rows(lib: Library) -> Iterator[dict[str, Any]]:
 
 
 def cookbook_rows(folder: Path, conf: StoreConf) -> Iterator[dict[str, Any]]:
-    """The rows of the cookbook's sample files but PDF, whose text depends on the versions of its libraries."""
+    """The rows of the cookbook's sample files but PDF, whose text depends on the versions of its
+    libraries.
+    """
     files = copy_cookbook(folder / "cookbook")
     for path in files.rglob("*.pdf"):
         path.unlink()
-    with Document(files, store_conf=conf, name="cookbook", embed={"letters": Letters()}, workers=1) as docs:
+    with Document(
+        files, store_conf=conf, name="cookbook", embed={"letters": Letters()}, workers=1
+    ) as docs:
         define(docs)
         build_all(docs, ["FineChunk", "section"], ["bm25_chinese"])
         docs.activate_group("MediumChunk")

@@ -1,4 +1,6 @@
-"""The Documents that goldens are computed from, on any store, with functions in the place of models."""
+"""The Documents that goldens are computed from, on any store, with functions in the place of
+models.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def words(text: str) -> list[str]:
 
 
 def dated(node: DocNode) -> list[DocNode | None]:
-    """A node for a line, with a year of its own where the line begins with one; none for a line without letters."""
+    """A node for a line, with a year of its own where the line begins with one; none for a line
+    without letters.
+    """
     year = re.match(r"(\d{4})-", node.text)
     metadata = {"year": int(year[1]) + 1} if year else {}
     return [DocNode(text=node.text.upper(), metadata=metadata), None]
@@ -87,7 +91,11 @@ def shared_characters(query: str, node: DocNode, **_: Any) -> float:
 def all_words(query: str, nodes: list[DocNode], **_: Any) -> list[tuple[DocNode, float]]:
     """A similarity of texts, for all nodes at once, that leaves nodes out."""
     wanted = query.casefold().split()
-    return [(node, 1.0 / len(node.text)) for node in nodes if any(word in node.text.casefold() for word in wanted)]
+    return [
+        (node, 1.0 / len(node.text))
+        for node in nodes
+        if any(word in node.text.casefold() for word in wanted)
+    ]
 
 
 def distance(query: list[float], node: DocNode, **_: Any) -> float:
@@ -95,11 +103,17 @@ def distance(query: list[float], node: DocNode, **_: Any) -> float:
     return float(sum(abs(one - other) for one, other in zip(query, node.embedding, strict=True)))
 
 
-def products(query: list[float], nodes: list[DocNode], embed_key: str) -> list[tuple[DocNode, float]]:
+def products(
+    query: list[float], nodes: list[DocNode], embed_key: str
+) -> list[tuple[DocNode, float]]:
     """A similarity of vectors, for all nodes at once."""
     weight = 2.0 if embed_key == "pairs" else 1.0
     return [
-        (node, weight * float(sum(one * other for one, other in zip(query, node.embedding, strict=True))))
+        (
+            node,
+            weight
+            * float(sum(one * other for one, other in zip(query, node.embedding, strict=True))),
+        )
         for node in nodes
     ]
 
@@ -125,7 +139,9 @@ def define(docs: Document) -> Document:
     docs.create_node_group("line", transform=lines)
     docs.create_node_group("word", transform=words, parent="line")
     docs.create_node_group("section", transform=MarkdownSplitter(chunk_size=60, chunk_overlap=0))
-    docs.create_node_group("sentence", transform=SentenceSplitter(chunk_size=24, chunk_overlap=0), parent="section")
+    docs.create_node_group(
+        "sentence", transform=SentenceSplitter(chunk_size=24, chunk_overlap=0), parent="section"
+    )
     docs.create_node_group("dated", transform=dated, parent="line", trans_node=True)
     return docs
 
@@ -137,7 +153,8 @@ class Library:
     Args:
         docs: The whole corpus, with two embed keys.
         notes: Some of its files, with the same two, for retrievers over several Documents.
-        sparse: The whole corpus with a sparse embed key; None on a store that keeps no sparse vectors.
+        sparse: The whole corpus with a sparse embed key; None on a store that keeps no sparse
+            vectors.
         is_map: Whether vectors lie in the store `map`.
     """
 
@@ -159,7 +176,15 @@ def open_document(
         metadata = {path: {**known, "author": "notes"} for path, known in metadata.items()}
     options = {"embed": {"letters": Letters(), "pairs": Pairs()}, **options}
     return define(
-        Document(files, store_conf=conf, name=name, doc_fields=FIELDS, file_metadata=metadata, workers=1, **options)
+        Document(
+            files,
+            store_conf=conf,
+            name=name,
+            doc_fields=FIELDS,
+            file_metadata=metadata,
+            workers=1,
+            **options,
+        )
     )
 
 
@@ -178,13 +203,25 @@ def open_library(
     if has_sparse:
         sparse = stack.enter_context(
             open_document(
-                folder, conf_of(folder / "sparse"), "sparse", embed={"words": SparseWords()}, read_only=read_only
+                folder,
+                conf_of(folder / "sparse"),
+                "sparse",
+                embed={"words": SparseWords()},
+                read_only=read_only,
             )
         )
     return Library(
-        stack.enter_context(open_document(folder, conf_of(folder / "docs"), "docs", read_only=read_only)),
         stack.enter_context(
-            open_document(folder, conf_of(folder / "notes"), "notes", ("guide/", "notes/log"), read_only=read_only)
+            open_document(folder, conf_of(folder / "docs"), "docs", read_only=read_only)
+        ),
+        stack.enter_context(
+            open_document(
+                folder,
+                conf_of(folder / "notes"),
+                "notes",
+                ("guide/", "notes/log"),
+                read_only=read_only,
+            )
         ),
         sparse,
         is_map,

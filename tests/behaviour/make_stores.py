@@ -1,8 +1,10 @@
-"""Write the stores under ``stores/``: what a release leaves on the disk, for later releases to open.
+"""Write the stores under ``stores/``: what a release leaves on the disk, for later releases to
+open.
 
     python -m tests.behaviour.make_stores v0.1
 
-They were made by v0.1. They are never made again for that release: a later one that changes the format adds its own.
+They were made by v0.1. They are never made again for that release: a later one that changes the
+format adds its own.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Wide:
 
 def open_wide(folder: Path, conf: StoreConf, **options: object) -> Document:
     """Another Document in a store file."""
-    return open_document(folder, conf, "wide", embed=options.pop("embed", None) or Wide(), **options)
+    return open_document(
+        folder, conf, "wide", embed=options.pop("embed", None) or Wide(), **options
+    )
 
 
 def build(docs: Document) -> None:
@@ -72,8 +76,12 @@ def wide_rows(docs: Document) -> Iterator[dict[str, Any]]:
 
 
 def stores_rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the store of v0.1 holds once its keyword indexes are those of this release; and hits by wide vectors."""
-    with open_document(folder, STORES["sqlite"].conf_of(unpack("v0.1", "sqlite", folder / "sqlite"))) as docs:
+    """What the store of v0.1 holds once its keyword indexes are those of this release; and hits by
+    wide vectors.
+    """
+    with open_document(
+        folder, STORES["sqlite"].conf_of(unpack("v0.1", "sqlite", folder / "sqlite"))
+    ) as docs:
         build(docs)
         yield from stored_rows(docs)
     with open_wide(folder, None) as wide:
@@ -103,7 +111,9 @@ def unpack(release: str, name: str, folder: Path) -> Path:
 
 def main() -> None:
     """Make all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("release")
     target = FOLDER / parser.parse_args().release
     with tempfile.TemporaryDirectory() as name:

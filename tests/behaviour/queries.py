@@ -46,20 +46,29 @@ def _drawn(count: int) -> list[str]:
     found = []
     for number in range(count):
         length = 1 + number % 5
-        picked = [_WORDS[(number * 31 + position * (7 + number % 11)) % len(_WORDS)] for position in range(length)]
+        picked = [
+            _WORDS[(number * 31 + position * (7 + number % 11)) % len(_WORDS)]
+            for position in range(length)
+        ]
         found.append(" ".join(picked))
     return found
 
 
 QUERIES = (*_SPECIAL, *_drawn(500 - len(_SPECIAL)))
-BLOCKS = tuple(tuple(islice(QUERIES, start, start + BLOCK)) for start in range(0, len(QUERIES), BLOCK))
+BLOCKS = tuple(
+    tuple(islice(QUERIES, start, start + BLOCK)) for start in range(0, len(QUERIES), BLOCK)
+)
 
 FILTERS: dict[str, Any] = {
     "none": None,
     "values": {"author": ["邓守义", "nobody"], "file_type": [".md", "txt"]},
-    "range": Condition("year", ">=", 2024) & Condition("last_modified_date", "<=", dt.date(2024, 6, 1)),
+    "range": Condition("year", ">=", 2024)
+    & Condition("last_modified_date", "<=", dt.date(2024, 6, 1)),
     "not": Not(Condition("author", "contains", "o")) | Condition("year", "exists", False),
-    "array": Or(Condition("tags", "in", ["zh", "log"]), And(Condition("tags", "exists"), Condition("year", "<", 2024))),
+    "array": Or(
+        Condition("tags", "in", ["zh", "log"]),
+        And(Condition("tags", "exists"), Condition("year", "<", 2024)),
+    ),
     "narrow": {"file_name": ["mixed.md"]},
     "never": Or(),
 }

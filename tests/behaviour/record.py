@@ -2,7 +2,8 @@
 
     python -m tests.behaviour.record               all of them: some minutes
     python -m tests.behaviour.record hits dumps    these
-    python -m tests.behaviour.record --show "bm25 / none" 3     print the hits of a block of queries, to compare commits
+    python -m tests.behaviour.record --show "bm25 / none" 3     print the hits of a block of
+    queries, to compare commits
 
 A golden file changes only in a commit that says which behaviour it changes, and why.
 """
@@ -52,8 +53,12 @@ def show(lib: Library, key: str, number: int) -> None:
 
 def main() -> None:
     """Record, or show."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(RECORDS)}; all of them if left out")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", help=f"of {', '.join(RECORDS)}; all of them if left out"
+    )
     parser.add_argument("--show", nargs=2, metavar=("KEY", "BLOCK"))
     given = parser.parse_args()
     if unknown := set(given.names) - set(RECORDS):

@@ -36,7 +36,9 @@ def _chroma(folder: Path) -> Mapping[str, Any]:
 
 
 def _milvus(folder: Path) -> Mapping[str, Any]:
-    return {"vector_store": {"type": "milvus", "kwargs": {"uri": str(_made(folder) / "vectors.db")}}}
+    return {
+        "vector_store": {"type": "milvus", "kwargs": {"uri": str(_made(folder) / "vectors.db")}}
+    }
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
-"""Fingerprints of definitions, and the nodes that the built-in transforms make, are the recorded ones.
+"""Fingerprints of definitions, and the nodes that the built-in transforms make, are the recorded
+ones.
 
-A store of an earlier release is built anew where one of these differs: it may differ in a release that says so.
+A store of an earlier release is built anew where one of these differs: it may differ in a release
+that says so.
 """
 
 from __future__ import annotations

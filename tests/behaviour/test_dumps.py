@@ -7,7 +7,9 @@ import pytest
 from tests.behaviour import dumps, goldens
 from tests.behaviour.store_kinds import STORES
 
-STORE = [name if name == "memory" else pytest.param(name, marks=pytest.mark.slow) for name in STORES]
+STORE = [
+    name if name == "memory" else pytest.param(name, marks=pytest.mark.slow) for name in STORES
+]
 
 
 @pytest.mark.slow

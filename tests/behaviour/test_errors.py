@@ -1,4 +1,6 @@
-"""The class of error that a wrong call raises, and one word of its message; the sentence is free to change."""
+"""The class of error that a wrong call raises, and one word of its message; the sentence is free to
+change.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ def _ask(lib, function, **how):
 
 CALLS = {
     # Documents
-    "a folder that is not there": (lambda lib: Document("no such folder"), "DatasetPathError", "no such folder"),
+    "a folder that is not there": (
+        lambda lib: Document("no such folder"),
+        "DatasetPathError",
+        "no such folder",
+    ),
     "a keyword nobody takes": (lambda lib: Document(embd=len), "UnknownKeywordError", "embed"),
     "the manager": (lambda lib: Document(manager="page"), "ConfigError", "manager"),
     "the launcher": (lambda lib: Document(launcher="cluster"), "ConfigError", "launcher"),
@@ -60,13 +66,29 @@ CALLS = {
         "ConfigError",
         "mapp",
     ),
-    "an unknown part of store_conf": (lambda lib: Document(store_conf={"store": {}}), "ConfigError", "store"),
-    "a field without the type of its elements": (lambda lib: DocField(DataType.ARRAY), "ConfigError", "element_type"),
-    "a restriction without a condition": (lambda lib: lib.docs.restricted({}), "ConfigError", "restrict"),
+    "an unknown part of store_conf": (
+        lambda lib: Document(store_conf={"store": {}}),
+        "ConfigError",
+        "store",
+    ),
+    "a field without the type of its elements": (
+        lambda lib: DocField(DataType.ARRAY),
+        "ConfigError",
+        "element_type",
+    ),
+    "a restriction without a condition": (
+        lambda lib: lib.docs.restricted({}),
+        "ConfigError",
+        "restrict",
+    ),
     "a restriction of None": (lambda lib: lib.docs.restricted(None), "ConfigError", "None"),
     # groups
     "an unknown group": (lambda lib: lib.docs.get_nodes("lines"), "NotRegisteredError", "lines"),
-    "activating an unknown group": (lambda lib: lib.docs.activate_group("lines"), "NotRegisteredError", "lines"),
+    "activating an unknown group": (
+        lambda lib: lib.docs.activate_group("lines"),
+        "NotRegisteredError",
+        "lines",
+    ),
     "another definition": (
         lambda lib: lib.docs.create_node_group("line", transform=lambda text: text.split(",")),
         "AlreadyRegisteredError",
@@ -110,19 +132,43 @@ CALLS = {
     "topk of a call": (lambda lib: english(lib)("tea", topk=-1), "ConfigError", "topk"),
     "top_k": (lambda lib: english(lib, top_k=3), "UnknownKeywordError", "topk"),
     "an unknown target": (lambda lib: english(lib, target="lines"), "NotRegisteredError", "lines"),
-    "an unknown output": (lambda lib: english(lib, output_format="text"), "ConfigError", "output_format"),
+    "an unknown output": (
+        lambda lib: english(lib, output_format="text"),
+        "ConfigError",
+        "output_format",
+    ),
     "joined nodes": (lambda lib: english(lib, join=True), "ConfigError", "join"),
     "an unknown index": (lambda lib: dense(lib, index="fast"), "NotRegisteredError", "fast"),
-    "the server's own ranking": (lambda lib: english(lib, index="native")("tea"), "UnsupportedError", "native"),
-    "embed keys of words": (lambda lib: english(lib, embed_keys=["letters"]), "ConfigError", "embed_keys"),
-    "an unknown embed key": (lambda lib: dense(lib, embed_keys=["letter"]), "ConfigError", "letter"),
-    "an inner product of dense vectors": (lambda lib: dense(lib, similarity="ip")("tea"), "ConfigError", "ip"),
+    "the server's own ranking": (
+        lambda lib: english(lib, index="native")("tea"),
+        "UnsupportedError",
+        "native",
+    ),
+    "embed keys of words": (
+        lambda lib: english(lib, embed_keys=["letters"]),
+        "ConfigError",
+        "embed_keys",
+    ),
+    "an unknown embed key": (
+        lambda lib: dense(lib, embed_keys=["letter"]),
+        "ConfigError",
+        "letter",
+    ),
+    "an inner product of dense vectors": (
+        lambda lib: dense(lib, similarity="ip")("tea"),
+        "ConfigError",
+        "ip",
+    ),
     "a cosine of sparse vectors": (
         lambda lib: Retriever(lib.sparse, "line", similarity="cosine")("tea"),
         "ConfigError",
         "cosine",
     ),
-    "a cut-off that is a text": (lambda lib: english(lib, similarity_cut_off="1"), "ConfigError", "similarity_cut_off"),
+    "a cut-off that is a text": (
+        lambda lib: english(lib, similarity_cut_off="1"),
+        "ConfigError",
+        "similarity_cut_off",
+    ),
     "k1 below 0": (lambda lib: english(lib, k1=-1), "ConfigError", "k1"),
     "an unknown variant": (lambda lib: english(lib, variant="plus"), "ConfigError", "variant"),
     "a query that is no text": (lambda lib: english(lib)(3), "ConfigError", "3"),
@@ -132,11 +178,23 @@ CALLS = {
         "ConfigError",
         "twice",
     ),
-    "no Documents": (lambda lib: Retriever([], "line", similarity="bm25"), "ConfigError", "Document"),
+    "no Documents": (
+        lambda lib: Retriever([], "line", similarity="bm25"),
+        "ConfigError",
+        "Document",
+    ),
     "no embed": (lambda lib: Retriever(Document(), "FineChunk"), "ConfigError", "embed"),
     # filters
-    "an undeclared field": (lambda lib: english(lib)("tea", {"yaer": [2024]}), "ConfigError", "year"),
-    "a value of another type": (lambda lib: english(lib)("tea", {"year": ["2024"]}), "ConfigError", "year"),
+    "an undeclared field": (
+        lambda lib: english(lib)("tea", {"yaer": [2024]}),
+        "ConfigError",
+        "year",
+    ),
+    "a value of another type": (
+        lambda lib: english(lib)("tea", {"year": ["2024"]}),
+        "ConfigError",
+        "year",
+    ),
     "a number that contains": (
         lambda lib: english(lib)("tea", Condition("year", "contains", 2)),
         "ConfigError",
@@ -152,7 +210,11 @@ CALLS = {
     ),
     # several retrievers
     "a hybrid of nothing": (lambda lib: HybridRetriever(), "ConfigError", "HybridRetriever"),
-    "an unknown fusion": (lambda lib: hybrid(lib, fusion_method="sum"), "NotRegisteredError", "sum"),
+    "an unknown fusion": (
+        lambda lib: hybrid(lib, fusion_method="sum"),
+        "NotRegisteredError",
+        "sum",
+    ),
     "a weight too few": (lambda lib: hybrid(lib, weights=[1]), "ConfigError", "weight"),
     "weights below 0": (lambda lib: hybrid(lib, weights=[1, -1]), "ConfigError", "weight"),
     "weights of a call": (lambda lib: hybrid(lib)("tea", weights=[0, 0]), "ConfigError", "weight"),
@@ -169,13 +231,24 @@ CALLS = {
     ),
     "added distances": (
         lambda lib: HybridRetriever(
-            dense(lib, similarity="distance"), english(lib), fusion_method="weighted", normalise="max"
+            dense(lib, similarity="distance"),
+            english(lib),
+            fusion_method="weighted",
+            normalise="max",
         )("tea"),
         "ConfigError",
         "max",
     ),
-    "a hybrid without embeddings": (lambda lib: HybridRetriever.over(Document(), "FineChunk"), "ConfigError", "embed"),
-    "an unknown method": (lambda lib: retriever_for("fuzzy", lib.docs, "line"), "ConfigError", "fuzzy"),
+    "a hybrid without embeddings": (
+        lambda lib: HybridRetriever.over(Document(), "FineChunk"),
+        "ConfigError",
+        "embed",
+    ),
+    "an unknown method": (
+        lambda lib: retriever_for("fuzzy", lib.docs, "line"),
+        "ConfigError",
+        "fuzzy",
+    ),
     "a rewriter that is no callable": (
         lambda lib: MultiQueryRetriever(english(lib), "shorter"),
         "ConfigError",
@@ -186,33 +259,55 @@ CALLS = {
         "RetrievalError",
         "7",
     ),
-    "feedback by words": (lambda lib: FeedbackRetriever(english(lib)), "ConfigError", "FeedbackRetriever"),
+    "feedback by words": (
+        lambda lib: FeedbackRetriever(english(lib)),
+        "ConfigError",
+        "FeedbackRetriever",
+    ),
     "a retriever that gives no nodes": (
-        lambda lib: HybridRetriever(lambda query, filters=None, topk=None: ["tea"], english(lib))("tea"),
+        lambda lib: HybridRetriever(lambda query, filters=None, topk=None: ["tea"], english(lib))(
+            "tea"
+        ),
         "RetrievalError",
         "tea",
     ),
     "a function without scores, added": (
         lambda lib: HybridRetriever(
-            lambda query, filters=None, topk=None: [DocNode(text="tea")], english(lib), fusion_method="weighted"
+            lambda query, filters=None, topk=None: [DocNode(text="tea")],
+            english(lib),
+            fusion_method="weighted",
         )("tea"),
         "RetrievalError",
         "score",
     ),
     # users' similarities
-    "a similarity that fails": (lambda lib: _ask(lib, _fails, batch=True), "RetrievalError", "out of order"),
+    "a similarity that fails": (
+        lambda lib: _ask(lib, _fails, batch=True),
+        "RetrievalError",
+        "out of order",
+    ),
     "a similarity that gives a text": (
         lambda lib: _ask(lib, lambda query, node, **kwargs: "high"),
         "RetrievalError",
         "high",
     ),
     "a similarity with a node of its own": (
-        lambda lib: _ask(lib, lambda query, nodes, **kwargs: [(DocNode(text="a"), 1.0)], batch=True),
+        lambda lib: _ask(
+            lib, lambda query, nodes, **kwargs: [(DocNode(text="a"), 1.0)], batch=True
+        ),
         "RetrievalError",
         "of a test",
     ),
-    "an unknown mode": (lambda lib: register_similarity(_fails, mode="vector"), "ConfigError", "mode"),
-    "a taken name": (lambda lib: register_similarity(_fails, name="bm25"), "AlreadyRegisteredError", "bm25"),
+    "an unknown mode": (
+        lambda lib: register_similarity(_fails, mode="vector"),
+        "ConfigError",
+        "mode",
+    ),
+    "a taken name": (
+        lambda lib: register_similarity(_fails, name="bm25"),
+        "AlreadyRegisteredError",
+        "bm25",
+    ),
     # rerankers, chains, explanations
     "an unknown reranker": (lambda lib: Reranker("KeyFilter"), "NotRegisteredError", "KeyFilter"),
     "a reranker's unknown keyword": (
@@ -220,7 +315,11 @@ CALLS = {
         "UnknownKeywordError",
         "required_keys",
     ),
-    "a reranker without its model": (lambda lib: Reranker("ModuleReranker"), "ConfigError", "model"),
+    "a reranker without its model": (
+        lambda lib: Reranker("ModuleReranker"),
+        "ConfigError",
+        "model",
+    ),
     "a model that fails": (
         lambda lib: RetrievalChain(english(lib), Reranker("ModuleReranker", model=_fails))("tea"),
         "RetrievalError",
@@ -237,7 +336,11 @@ CALLS = {
         "KeywordFilter",
     ),
     "a chain without a retriever": (lambda lib: RetrievalChain(None), "ConfigError", "None"),
-    "a step that is no callable": (lambda lib: RetrievalChain(english(lib), "MMR"), "ConfigError", "MMR"),
+    "a step that is no callable": (
+        lambda lib: RetrievalChain(english(lib), "MMR"),
+        "ConfigError",
+        "MMR",
+    ),
     "a step that gives no nodes": (
         lambda lib: RetrievalChain(english(lib), lambda nodes, query: 3)("tea"),
         "RetrievalError",
@@ -256,8 +359,16 @@ CALLS = {
     "why not no uid": (lambda lib: why_not(english(lib), 3, "tea"), "ConfigError", "3"),
     "a function's filter": (lambda lib: own_search(lib)("tea", {"yaer": 1}), "ConfigError", "year"),
     # upkeep
-    "a rollback of nothing": (lambda lib: lib.docs.rollback("no such file"), "ConfigError", "no such file"),
-    "an import of nothing": (lambda lib: Document().import_from("no such folder"), "ConfigError", "no such folder"),
+    "a rollback of nothing": (
+        lambda lib: lib.docs.rollback("no such file"),
+        "ConfigError",
+        "no such file",
+    ),
+    "an import of nothing": (
+        lambda lib: Document().import_from("no such folder"),
+        "ConfigError",
+        "no such folder",
+    ),
     "a migration from memory": (lambda lib: migrate({}, {}), "ConfigError", "store"),
     "a text without an id": (lambda lib: lib.docs.add_texts({"": "tea"}), "ConfigError", "id"),
 }
@@ -270,4 +381,6 @@ def test_wrong_calls(library_on, name):
     call, error, word = CALLS[name]
     with pytest.raises(Exception) as caught:
         call(library_on("memory"))
-    assert (type(caught.value).__name__, word in str(caught.value)) == (error, True), str(caught.value)
+    assert (type(caught.value).__name__, word in str(caught.value)) == (error, True), str(
+        caught.value
+    )

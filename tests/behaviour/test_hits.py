@@ -50,7 +50,9 @@ def test_followers(library_on, folder_of, name):
     case = CASES[name]
     case.make(library_on("sqlite"))("tea")  # who only reads, builds nothing
     with ExitStack() as stack:
-        following = open_library(stack, folder_of("sqlite"), STORES["sqlite"].conf_of, read_only=True)
+        following = open_library(
+            stack, folder_of("sqlite"), STORES["sqlite"].conf_of, read_only=True
+        )
         _check(following, name, FEW)
 
 
@@ -72,7 +74,10 @@ def test_on_other_stores(library_on, store, name):
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(
     "store",
-    [pytest.param(name, marks=pytest.mark.exhaustive if name == "memory" else pytest.mark.deep) for name in STORES],
+    [
+        pytest.param(name, marks=pytest.mark.exhaustive if name == "memory" else pytest.mark.deep)
+        for name in STORES
+    ],
 )
 def test_all(library_on, store, name):
     """Every query under every filter on every store."""

@@ -1,4 +1,6 @@
-"""What v0.1 left on the disk opens, is analysed again but not loaded or embedded, and answers as recorded."""
+"""What v0.1 left on the disk opens, is analysed again but not loaded or embedded, and answers as
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from lazyrag.errors import ReadOnlyError, StoreError
 from lazyrag.stores.sqlite import STORE_FORMAT
 from tests.behaviour import answers, goldens
 from tests.behaviour.library import Letters, Library, Pairs, open_document
-from tests.behaviour.make_stores import CACHED_TEXTS, KINDS, Wide, open_wide, stored_rows, unpack, wide_rows
+from tests.behaviour.make_stores import (
+    CACHED_TEXTS,
+    KINDS,
+    Wide,
+    open_wide,
+    stored_rows,
+    unpack,
+    wide_rows,
+)
 from tests.behaviour.store_kinds import STORES
 from tests.interpreter import ROOT
 
@@ -33,7 +43,9 @@ CASES = (
 )
 QUICK = ("sqlite",)
 KIND = [
-    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow, id=name) for name in KINDS if name in STORES
+    pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow, id=name)
+    for name in KINDS
+    if name in STORES
 ]
 
 
@@ -61,7 +73,9 @@ def _check_answers(docs, cases=CASES) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KIND)
 def test_a_store(tmp_path, kind):
-    """Read only, it answers by vectors; a writer analyses texts again, and nothing is loaded or embedded anew."""
+    """Read only, it answers by vectors; a writer analyses texts again, and nothing is loaded or
+    embedded anew.
+    """
     check_store(tmp_path, kind)
 
 
@@ -82,7 +96,12 @@ def check_store(tmp_path: Path, kind: str) -> None:
     embed = {"letters": Counting(Letters()), "pairs": Counting(Pairs())}
     with open_document(tmp_path, conf, embed=embed) as docs:
         report = docs.sync()
-        assert (len(report.unchanged), report.added, report.updated, report.deleted) == (12, (), (), ())
+        assert (len(report.unchanged), report.added, report.updated, report.deleted) == (
+            12,
+            (),
+            (),
+            (),
+        )
         assert docs.verify() == ()
         docs.activate_group("line", analysers=["en", "zh"])
         docs.activate_group("sentence", analysers=["en"])
@@ -93,7 +112,9 @@ def check_store(tmp_path: Path, kind: str) -> None:
 
 
 def test_reading_does_not_migrate(tmp_path):
-    """The format changes with the first writer; a newer one is refused with the way out, and left as it is."""
+    """The format changes with the first writer; a newer one is refused with the way out, and left
+    as it is.
+    """
     unpack("v0.1", "sqlite", tmp_path / "sqlite")
     conf = STORES["sqlite"].conf_of(tmp_path / "sqlite")
     formats = []
@@ -107,7 +128,8 @@ def test_reading_does_not_migrate(tmp_path):
         before = shell.execute("PRAGMA data_version").fetchone()
         for read_only in (True, False):
             with pytest.raises(
-                StoreError, match=r"format 4, written by a newer release.* up to format 3\. Install the newer"
+                StoreError,
+                match=r"format 4, written by a newer release.* up to format 3\. Install the newer",
             ):
                 open_document(tmp_path, conf, read_only=read_only)
         assert shell.execute("PRAGMA data_version").fetchone() == before

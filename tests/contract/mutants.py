@@ -1,4 +1,5 @@
-"""Map stores with one fault each, and the shipped suites over them; `test_mutants.py` looks at which tests notice.
+"""Map stores with one fault each, and the shipped suites over them; `test_mutants.py` looks at
+which tests notice.
 
 Every fault is one that a store on a server easily has. Pytest finds this module only by its name.
 """
@@ -58,7 +59,9 @@ def changed_texts(change):
 
 def unescaped(text):
     """What a parser makes of a text whose backslashes nobody has doubled."""
-    return text.encode("ascii", "backslashreplace").decode("unicode_escape") if "\\" in text else text
+    return (
+        text.encode("ascii", "backslashreplace").decode("unicode_escape") if "\\" in text else text
+    )
 
 
 def open_below(one):
@@ -81,13 +84,19 @@ def named(filter):  # noqa: A002
 
 
 def like_sql(filter, fields):  # noqa: A002
-    """A comparison with a missing field is neither true nor false, and nothing made of it is true."""
+    """A comparison with a missing field is neither true nor false, and nothing made of it is
+    true.
+    """
     return all(fields.get(name) is not None for name in named(filter)) and matches(filter, fields)
 
 
 def like_wildcards(filter, fields):  # noqa: A002
     """In a text, the underscore of `contains` stands for any character."""
-    loose = over_leaves(lambda one: Condition(one.field, "ne", "") if (one.op, one.value) == ("contains", "_") else one)
+    loose = over_leaves(
+        lambda one: (
+            Condition(one.field, "ne", "") if (one.op, one.value) == ("contains", "_") else one
+        )
+    )
     return matches(loose(filter), fields)
 
 
@@ -99,11 +108,15 @@ def translating(base, translate):
 
         def delete(self, collection, *, keys=None, filter=None):  # noqa: A002
             """With another filter."""
-            return super().delete(collection, keys=keys, filter=None if filter is None else translate(filter))
+            return super().delete(
+                collection, keys=keys, filter=None if filter is None else translate(filter)
+            )
 
         def search(self, collection, vectors, topk, filter=None):  # noqa: A002
             """With another filter."""
-            return super().search(collection, vectors, topk, None if filter is None else translate(filter))
+            return super().search(
+                collection, vectors, topk, None if filter is None else translate(filter)
+            )
 
     return Store
 
@@ -139,7 +152,10 @@ class MergedMetadata(MapSegmentStore):
         """Merge."""
         old = {row.key: row for row in self.get(collection, [row.key for row in rows])}
         merged = [
-            row._replace(metadata={**old[row.key].metadata, **row.metadata}) if row.key in old else row for row in rows
+            row._replace(metadata={**old[row.key].metadata, **row.metadata})
+            if row.key in old
+            else row
+            for row in rows
         ]
         super().upsert(collection, merged)
 
@@ -209,7 +225,10 @@ class RepeatedBoundary(MapSegmentStore):
 
     def scan(self, collection, *, after="", limit=1000):
         """From the key on."""
-        return [*self.get(collection, [after]), *super().scan(collection, after=after, limit=limit)][:limit]
+        return [
+            *self.get(collection, [after]),
+            *super().scan(collection, after=after, limit=limit),
+        ][:limit]
 
 
 class CountedUnknownKeys(MapSegmentStore):
@@ -269,7 +288,9 @@ SEGMENT_FAULTS = {
     "NotForgotten": translating(MapSegmentStore, without_not),
     "OrAsAnd": translating(MapSegmentStore, or_as_and),
     "BackslashesUnescaped": translating(MapSegmentStore, changed_texts(unescaped)),
-    "QuotesLost": translating(MapSegmentStore, changed_texts(lambda text: text.replace("'", "").replace('"', ""))),
+    "QuotesLost": translating(
+        MapSegmentStore, changed_texts(lambda text: text.replace("'", "").replace('"', ""))
+    ),
     "GreaterForAtLeast": translating(MapSegmentStore, over_leaves(open_below)),
     "AnyAsAll": translating(MapSegmentStore, over_leaves(any_as_all)),
     "MissingLikeSql": evaluating(like_sql),
@@ -277,7 +298,15 @@ SEGMENT_FAULTS = {
     **{
         one.__name__: one
         for one in (
-            *(MergedMetadata, FirstOfAKey, LostBatch, KeyWithoutBuild, ContentAsText, NoPlaces, StoreOrder),
+            *(
+                MergedMetadata,
+                FirstOfAKey,
+                LostBatch,
+                KeyWithoutBuild,
+                ContentAsText,
+                NoPlaces,
+                StoreOrder,
+            ),
             *(
                 SkippedBoundary,
                 RepeatedBoundary,
@@ -307,17 +336,23 @@ class TiesAsTheyCome(MapVectorStore):
         """The later keys first."""
         rankings = super().search(collection, vectors, max(topk, 0) and 10_000, filter)
         return [
-            sorted(one, key=lambda pair: pair[1], reverse=True)[:topk] for one in [[*one[::-1]] for one in rankings]
+            sorted(one, key=lambda pair: pair[1], reverse=True)[:topk]
+            for one in [[*one[::-1]] for one in rankings]
         ]
 
 
 class TiesCutOff(MapVectorStore):
-    """The best rows are chosen by the store's own order of equal ones; only then they are sorted."""
+    """The best rows are chosen by the store's own order of equal ones; only then they are
+    sorted.
+    """
 
     def search(self, collection, vectors, topk, filter=None):  # noqa: A002
         """Sorted after the cut."""
         rankings = super().search(collection, vectors, max(topk, 0) and 10_000, filter)
-        cut = [sorted(one, key=lambda pair: (pair[1], pair[0]), reverse=True)[:topk] for one in rankings]
+        cut = [
+            sorted(one, key=lambda pair: (pair[1], pair[0]), reverse=True)[:topk]
+            for one in rankings
+        ]
         return [sorted(one, key=lambda pair: (-pair[1], pair[0])) for one in cut]
 
 
@@ -340,7 +375,11 @@ class ZeroNotFound(MapVectorStore):
     def search(self, collection, vectors, topk, filter=None):  # noqa: A002
         """Without it."""
         rankings = super().search(collection, vectors, topk, filter)
-        rows = {row.key for row in self.scan(collection) if isinstance(row.vector, dict) or row.vector.any()}
+        rows = {
+            row.key
+            for row in self.scan(collection)
+            if isinstance(row.vector, dict) or row.vector.any()
+        }
         return [[pair for pair in one if pair[0] in rows] for one in rankings]
 
 
@@ -362,7 +401,10 @@ class FilteredAfterwards(MapVectorStore):
         """Too few."""
         fields = self._collections[collection].by_key
         rankings = super().search(collection, vectors, topk)
-        return [[pair for pair in one if filter is None or matches(filter, fields[pair[0]])] for one in rankings]
+        return [
+            [pair for pair in one if filter is None or matches(filter, fields[pair[0]])]
+            for one in rankings
+        ]
 
 
 class HalfPrecision(MapVectorStore):
@@ -385,7 +427,10 @@ class OldFields(MapVectorStore):
     def upsert(self, collection, rows):
         """With them."""
         old = {row.key: row.fields for row in self.get(collection, [row.key for row in rows])}
-        super().upsert(collection, [VectorRow(row.key, row.vector, old.get(row.key, row.fields)) for row in rows])
+        super().upsert(
+            collection,
+            [VectorRow(row.key, row.vector, old.get(row.key, row.fields)) for row in rows],
+        )
 
 
 class WrittenBeforeRefused(MapVectorStore):
@@ -461,8 +506,12 @@ class SharedByAllRows(MapVectorStore):
         if not self._collections[collection].schema.is_sparse:
             return rankings
         fields = self._collections[collection].by_key
-        every = [(key, 0.0) for key in sorted(fields) if filter is None or matches(filter, fields[key])]
-        return [[*one, *(pair for pair in every if pair[0] not in dict(one))][:topk] for one in rankings]
+        every = [
+            (key, 0.0) for key in sorted(fields) if filter is None or matches(filter, fields[key])
+        ]
+        return [
+            [*one, *(pair for pair in every if pair[0] not in dict(one))][:topk] for one in rankings
+        ]
 
 
 VECTOR_FAULTS = {
@@ -473,8 +522,23 @@ VECTOR_FAULTS = {
     **{
         one.__name__: one
         for one in (
-            *(OneTooMany, TiesAsTheyCome, TiesCutOff, CosineWithoutLength, ZeroNotFound, Distances, FilteredAfterwards),
-            *(HalfPrecision, OldFields, WrittenBeforeRefused, AnyMetric, DeletedVectorsAreCounted, DeletedAreFound),
+            *(
+                OneTooMany,
+                TiesAsTheyCome,
+                TiesCutOff,
+                CosineWithoutLength,
+                ZeroNotFound,
+                Distances,
+                FilteredAfterwards,
+            ),
+            *(
+                HalfPrecision,
+                OldFields,
+                WrittenBeforeRefused,
+                AnyMetric,
+                DeletedVectorsAreCounted,
+                DeletedAreFound,
+            ),
             *(WrittenOrder, SharedByAllRows),
         )
     },
@@ -486,5 +550,15 @@ def suite_over(contract, store_class):
     return type(contract.__name__, (contract,), {"make_store": lambda self: store_class()})
 
 
-globals().update({f"TestSegments{name}": suite_over(SegmentStoreContract, one) for name, one in SEGMENT_FAULTS.items()})
-globals().update({f"TestVectors{name}": suite_over(VectorStoreContract, one) for name, one in VECTOR_FAULTS.items()})
+globals().update(
+    {
+        f"TestSegments{name}": suite_over(SegmentStoreContract, one)
+        for name, one in SEGMENT_FAULTS.items()
+    }
+)
+globals().update(
+    {
+        f"TestVectors{name}": suite_over(VectorStoreContract, one)
+        for name, one in VECTOR_FAULTS.items()
+    }
+)

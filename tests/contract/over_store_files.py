@@ -10,7 +10,9 @@ from lazyrag.stores.sqlite import StoreFile
 
 
 class OverStoreFiles:
-    """Makes stores of the `store_class` of a test class over store files, all closed at the end of the test."""
+    """Makes stores of the `store_class` of a test class over store files, all closed at the end of
+    the test.
+    """
 
     store_class: type
 

@@ -1,4 +1,6 @@
-"""The map segment store in a store file keeps the contract, and lives through restarts, kills and other processes."""
+"""The map segment store in a store file keeps the contract, and lives through restarts, kills and
+other processes.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,11 @@ _json = st.recursive(
 )
 _fields = st.dictionaries(
     st.sampled_from(["author", "year", "tags", "public"]),
-    st.none() | st.booleans() | _texts | st.integers(-(2**31), 2**31 - 1) | st.lists(_texts, max_size=3).map(tuple),
+    st.none()
+    | st.booleans()
+    | _texts
+    | st.integers(-(2**31), 2**31 - 1)
+    | st.lists(_texts, max_size=3).map(tuple),
 )
 _offsets = st.integers(0, 2**40)
 _segments = st.builds(
@@ -93,7 +99,9 @@ _segments = st.builds(
     metadata=st.dictionaries(_texts, _json, max_size=3).map(ReadOnly),
     fields=_fields,
     span=st.none() | st.tuples(_offsets, _offsets),
-    locations=st.lists(st.builds(Location, _offsets, _offsets, _texts, _texts), max_size=3).map(tuple),
+    locations=st.lists(st.builds(Location, _offsets, _offsets, _texts, _texts), max_size=3).map(
+        tuple
+    ),
 )
 
 
@@ -108,7 +116,9 @@ def typed(value):
 
 @given(st.lists(_segments, max_size=5, unique_by=lambda one: one.key))
 def test_any_segment_comes_back_equal(segments):
-    """Whatever JSON it holds, with the types it was written with, and whatever its texts look like."""
+    """Whatever JSON it holds, with the types it was written with, and whatever its texts look
+    like.
+    """
     with StoreFile(None) as file:
         store = MapFileSegmentStore(file)
         store.create(C, SCHEMA)
@@ -134,15 +144,22 @@ def test_what_is_no_json_is_refused(store, wrong):
 
 def test_any_mapping_is_json(store):
     """Also one that is no dict."""
-    row = make_segments()[0]._replace(content=MappingProxyType({"a": [1]}), metadata=MappingProxyType({}))
+    row = make_segments()[0]._replace(
+        content=MappingProxyType({"a": [1]}), metadata=MappingProxyType({})
+    )
     store.upsert(C, [row])
     assert store.get(C, [row.key]) == [row]
 
 
 def test_segments_of_one_build_share_one_object(store, path):
-    """What they have in common lies in the file once, and their fields are one object, however they are read."""
+    """What they have in common lies in the file once, and their fields are one object, however they
+    are read.
+    """
     fields = dict(make_segments()[0].fields)
-    rows = [make_segments()[0]._replace(uid=f"{n:032x}", document_id="d", path="p", fields=fields) for n in range(20)]
+    rows = [
+        make_segments()[0]._replace(uid=f"{n:032x}", document_id="d", path="p", fields=fields)
+        for n in range(20)
+    ]
     store.upsert(C, rows[:10])
     store.upsert(C, [row._replace(fields=dict(fields)) for row in rows[10:]])
     assert value(path, "SELECT count(*) FROM segment_origin") == 1
@@ -154,7 +171,10 @@ def test_segments_of_one_build_share_one_object(store, path):
 def test_what_nobody_shares_any_more_is_forgotten(store, path):
     """Deleting the last segment of a build, or writing it anew, leaves nothing of it behind."""
     rows = [row._replace(path=f"{n // 2}.txt") for n, row in enumerate(make_segments()[:4])]
-    rows = [row._replace(fields=rows[n // 2 * 2].fields, document_id=row.path) for n, row in enumerate(rows)]
+    rows = [
+        row._replace(fields=rows[n // 2 * 2].fields, document_id=row.path)
+        for n, row in enumerate(rows)
+    ]
     origins = "SELECT count(*) FROM segment_origin"
     store.upsert(C, rows)
     assert value(path, origins) == 2
@@ -206,7 +226,9 @@ def test_a_collection_is_of_one_schema(store, other):
     declared = {"year": DocField(DataType.INT32), "作者": DocField(DataType.VARCHAR, max_size=9)}
     store.create("c", make_schema(declared))
     store.create("c", make_schema(dict(reversed(declared.items()))))
-    with pytest.raises(SchemaMismatchError, match=r"Collection 'c' has other fields than requested: .*year, 作者"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"Collection 'c' has other fields than requested: .*year, 作者"
+    ):
         store.create("c", make_schema({**declared, **other} if other else {}))
 
 
@@ -226,7 +248,9 @@ def test_a_restart_reads_what_was_written(path):
 
 
 def test_who_only_reads_is_served(store, path):
-    """With read_only a present collection can be made ready and read, and nothing can be written."""
+    """With read_only a present collection can be made ready and read, and nothing can be
+    written.
+    """
     store.upsert(C, make_segments())
     with StoreFile(path, read_only=True) as file:
         reader = MapFileSegmentStore(file)
@@ -284,7 +308,9 @@ with StoreFile(sys.argv[1], timeout_s=120) as file:
 
 @pytest.mark.slow
 def test_two_processes_that_write_lose_nothing(store, path):
-    """They write the same keys, one after the other: every row is there once, and no origin is left over."""
+    """They write the same keys, one after the other: every row is there once, and no origin is left
+    over.
+    """
     with waiting(WRITE, path, C, "a.txt") as first, waiting(WRITE, path, C, "b.txt") as second:
         assert let_go(first, second) == [0, 0]
     rows = all_rows(store, C)
@@ -315,10 +341,18 @@ MapFileSegmentStore(file).upsert(sys.argv[2], [row._replace(path="new") for row 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
-    ["INSERT INTO segment_origin", "INSERT INTO segment ", "UPDATE segment", "DELETE FROM segment_origin", "COMMIT"],
+    [
+        "INSERT INTO segment_origin",
+        "INSERT INTO segment ",
+        "UPDATE segment",
+        "DELETE FROM segment_origin",
+        "COMMIT",
+    ],
 )
 def test_a_killed_writer_leaves_nothing_of_its_transaction(store, path, statement):
-    """Killed before any of its statements: all is as it was before, nobody waits for it, and the file is whole."""
+    """Killed before any of its statements: all is as it was before, nobody waits for it, and the
+    file is whole.
+    """
     before = make_segments()[:10]
     store.upsert(C, before)
     with waiting(STOPPED, path, C, statement) as process:
@@ -329,4 +363,9 @@ def test_a_killed_writer_leaves_nothing_of_its_transaction(store, path, statemen
     store.upsert(C, make_segments())
     assert all_rows(store, C) == make_segments()
     assert value(path, "PRAGMA integrity_check") == "ok"
-    assert value(path, "SELECT count(*) FROM segment_origin WHERE id NOT IN (SELECT origin FROM segment)") == 0
+    assert (
+        value(
+            path, "SELECT count(*) FROM segment_origin WHERE id NOT IN (SELECT origin FROM segment)"
+        )
+        == 0
+    )

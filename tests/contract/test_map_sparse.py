@@ -38,7 +38,11 @@ def rows_of(count, first=0):
         VectorRow(
             f"{number * 7919 % 100_003:08d}",
             dict(
-                zip(chance.choice(500, 12, replace=False).tolist(), chance.random(12, np.float32).tolist(), strict=True)
+                zip(
+                    chance.choice(500, 12, replace=False).tolist(),
+                    chance.random(12, np.float32).tolist(),
+                    strict=True,
+                )
             ),
             {"year": 2000 + number % 4},
         )
@@ -65,7 +69,9 @@ def in_memory(rows):
 
 @pytest.mark.slow
 def test_a_restart_maps_the_parts(opened):
-    """Many rows lie in an array file; the next program reads of it what it needs, and answers as an index in memory."""
+    """Many rows lie in an array file; the next program reads of it what it needs, and answers as an
+    index in memory.
+    """
     store, rows = opened(), rows_of(4000)
     store.create(C, SCHEMA)
     store.upsert(C, rows)
@@ -73,7 +79,12 @@ def test_a_restart_maps_the_parts(opened):
     again.create(C, SCHEMA)
     [part] = again._now(C).parts
     assert part.in_file
-    for array in (part.block.postings.values, part.block.postings.rows, part.block.positions, part.block.keys):
+    for array in (
+        part.block.postings.values,
+        part.block.postings.rows,
+        part.block.positions,
+        part.block.keys,
+    ):
         assert array.base is not None
         assert not array.flags.writeable
     assert again.search(C, query(), 10) == store.search(C, query(), 10) == in_memory(rows)
@@ -82,7 +93,9 @@ def test_a_restart_maps_the_parts(opened):
 
 
 def test_parts_are_merged_and_nothing_is_lost(opened):
-    """Many small upserts, replacements and deletions leave few parts, with the rankings of the rows that are left."""
+    """Many small upserts, replacements and deletions leave few parts, with the rankings of the rows
+    that are left.
+    """
     store, rows = opened(), rows_of(600)
     store.create(C, SCHEMA)
     for start in range(0, 600, 20):
@@ -123,7 +136,8 @@ def test_a_file_of_the_other_kind_is_an_error(opened):
     store.upsert("dense", [VectorRow("a", np.ones(2, np.float32))])
     with store.file.writing() as connection:
         connection.execute(
-            "UPDATE vector_part SET collection = (SELECT id FROM vector_collection WHERE name = ?)", (C,)
+            "UPDATE vector_part SET collection = (SELECT id FROM vector_collection WHERE name = ?)",
+            (C,),
         )
     with pytest.raises(StoreError, match="lacks the arrays dimensions"):
         opened().count(C)

@@ -1,4 +1,6 @@
-"""The map vector store in a store file keeps the contract, and what a file is for: restarts, kills, other processes."""
+"""The map vector store in a store file keeps the contract, and what a file is for: restarts, kills,
+other processes.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class TestMapFileVectorsInMemory(InMemory, VectorStoreContract):
 
 def _rows(count: int, *, first: int = 0, dimension: int = 64, seed: int = 3) -> list[VectorRow]:
     """Seeded rows with keys in no order, every fourth of one of four files."""
-    vectors = np.random.default_rng([seed, first]).standard_normal((count, dimension)).astype(np.float32)
+    vectors = (
+        np.random.default_rng([seed, first]).standard_normal((count, dimension)).astype(np.float32)
+    )
     files = [{"year": 2000 + number, "tags": ("绿茶", str(number))} for number in range(4)]
     return [
         VectorRow(f"{number * 7919 % 100_003:08d}", vector, files[number % 4])
@@ -78,11 +82,17 @@ def _parts(path: Path) -> list[tuple[int, int, bool]]:
     """Size, dead rows and whether it is an array file, of each part."""
     connection = sqlite3.connect(path)
     try:
-        found = connection.execute("SELECT size, dead, content IS NULL FROM vector_part ORDER BY id").fetchall()
+        found = connection.execute(
+            "SELECT size, dead, content IS NULL FROM vector_part ORDER BY id"
+        ).fetchall()
     finally:
         connection.close()
     return [
-        (size, 0 if dead is None else int(np.unpackbits(np.frombuffer(dead, np.uint8)).sum()), bool(in_file))
+        (
+            size,
+            0 if dead is None else int(np.unpackbits(np.frombuffer(dead, np.uint8)).sum()),
+            bool(in_file),
+        )
         for size, dead, in_file in found
     ]
 
@@ -93,7 +103,9 @@ def _query(seed: int = 1) -> np.ndarray:
 
 @pytest.mark.slow
 def test_any_changes_leave_what_the_store_in_memory_has(opened):
-    """Upserts of many sizes, replacing and deleting, by key and by filter: same rows, same ranking, bit for bit."""
+    """Upserts of many sizes, replacing and deleting, by key and by filter: same rows, same ranking,
+    bit for bit.
+    """
     store, reference = opened(), MapVectorStore()
     rng = np.random.default_rng(5)
     rows = _rows(3000)
@@ -102,7 +114,10 @@ def test_any_changes_leave_what_the_store_in_memory_has(opened):
     for turn in range(60):
         chosen = rng.choice(3000, rng.integers(1, 400))
         vectors = rng.standard_normal((len(chosen), 64)).astype(np.float32)
-        batch = [VectorRow(rows[at].key, vector, rows[at].fields) for at, vector in zip(chosen, vectors, strict=True)]
+        batch = [
+            VectorRow(rows[at].key, vector, rows[at].fields)
+            for at, vector in zip(chosen, vectors, strict=True)
+        ]
         gone = [rows[at].key for at in rng.choice(3000, 60)]
         for one in (store, reference):
             one.upsert(C, batch)
@@ -134,7 +149,9 @@ def test_small_parts_lie_in_the_database_and_large_ones_in_files(opened, path):
 
 @pytest.mark.slow
 def test_parts_stay_few_and_rows_are_moved_a_few_times(opened, path, monkeypatch):
-    """200 upserts of 5 rows leave at most 16 parts, each twice the next, and move each row less than ten times."""
+    """200 upserts of 5 rows leave at most 16 parts, each twice the next, and move each row less
+    than ten times.
+    """
     store = opened()
     store.create(C, SCHEMA)
     written = []
@@ -170,7 +187,9 @@ def test_dead_rows_are_cleared_away(opened, path):
 
 
 def test_files_of_merged_and_dropped_parts_are_left_to_readers(opened):
-    """Their time is renewed and they stay, so that a program which has just read their names can open them."""
+    """Their time is renewed and they stay, so that a program which has just read their names can
+    open them.
+    """
     store = opened()
     store.create(C, SCHEMA)
     store.upsert(C, _rows(1500))
@@ -227,7 +246,9 @@ def test_another_programs_commits_are_seen_by_the_next_call(opened):
 
 
 def test_a_commit_to_another_table_reads_nothing_again(opened):
-    """The file changes for many reasons; a collection in which nothing has changed keeps its state."""
+    """The file changes for many reasons; a collection in which nothing has changed keeps its
+    state.
+    """
     store = opened()
     store.create(C, SCHEMA)
     store.upsert(C, _rows(10))
@@ -257,7 +278,9 @@ def test_read_only_programs_search_and_write_nothing(opened):
 
 @pytest.mark.slow
 def test_threads_that_write_lose_nothing(opened):
-    """Four threads, two programs, upserting and deleting different rows while a fifth searches: all of it is there."""
+    """Four threads, two programs, upserting and deleting different rows while a fifth searches: all
+    of it is there.
+    """
     first, second = opened(), opened()
     first.create(C, SCHEMA)
     done = threading.Event()
@@ -273,7 +296,9 @@ def test_threads_that_write_lose_nothing(opened):
         searches = 0
         while not done.is_set():
             [found] = first.search(C, _query(), 10)
-            assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+            assert [score for _, score in found] == sorted(
+                (score for _, score in found), reverse=True
+            )
             searches += 1
         return searches
 
@@ -284,14 +309,22 @@ def test_threads_that_write_lose_nothing(opened):
         finally:
             done.set()
         assert reading.result() > 0
-    expected = {row.key for number in range(4) for at, row in enumerate(_rows(300, first=1000 * number)) if at % 15}
+    expected = {
+        row.key
+        for number in range(4)
+        for at, row in enumerate(_rows(300, first=1000 * number))
+        if at % 15
+    }
     assert {row.key for row in first.scan(C, limit=5000)} == expected
     assert second.count(C) == len(expected) == 4 * 280
 
 
 def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
-    """Deletes and replacements that another program commits between the joining and its commit are not undone."""
-    monkeypatch.setattr("lazyrag.stores.sqlite._SMALL_BYTES", 0)  # parts in files are merged while others write
+    """Deletes and replacements that another program commits between the joining and its commit are
+    not undone.
+    """
+    # parts in files are merged while others write
+    monkeypatch.setattr("lazyrag.stores.sqlite._SMALL_BYTES", 0)
     store, other = opened(), opened()
     store.create(C, SCHEMA)
     rows = _rows(600)
@@ -318,8 +351,11 @@ def test_rows_that_die_while_parts_are_merged_stay_dead(opened, monkeypatch):
 
 
 def _upsert_and_merge(store, meanwhile, monkeypatch) -> None:
-    """Two upserts whose parts are merged; something happens when they are joined and the new part is not yet kept."""
-    monkeypatch.setattr("lazyrag.stores.sqlite._SMALL_BYTES", 0)  # parts in files are merged while others write
+    """Two upserts whose parts are merged; something happens when they are joined and the new part
+    is not yet kept.
+    """
+    # parts in files are merged while others write
+    monkeypatch.setattr("lazyrag.stores.sqlite._SMALL_BYTES", 0)
     store.create(C, SCHEMA)
     store.upsert(C, _rows(100))
     kept, turns = store.file.arrays.write_or_inline, []
@@ -352,7 +388,9 @@ def test_a_collection_that_is_dropped_while_its_parts_are_merged_stays_dropped(o
 
 
 def test_a_reader_that_comes_too_late_for_a_file_reads_again(opened, monkeypatch):
-    """Its parts were merged and their file removed between reading the names and opening: it gets the new ones."""
+    """Its parts were merged and their file removed between reading the names and opening: it gets
+    the new ones.
+    """
     store, reader = opened(), opened()
     store.create(C, SCHEMA)
     store.upsert(C, _rows(1500))
@@ -397,7 +435,9 @@ def test_a_damaged_part_in_the_database_is_an_error(opened, path):
         opened().count(C)
 
 
-@pytest.mark.parametrize("vector", [np.full(64, np.nan, np.float32), np.full(64, np.inf, np.float32)])
+@pytest.mark.parametrize(
+    "vector", [np.full(64, np.nan, np.float32), np.full(64, np.inf, np.float32)]
+)
 def test_numbers_that_are_not_finite_are_refused(opened, vector):
     """A ConfigError, and nothing is written."""
     store = opened()
@@ -412,9 +452,11 @@ def _upsert_for_ever(path: str, started) -> None:
         store = MapFileVectorStore(file)
         number = 0
         while True:
-            # Each upsert replaces one row of the last and brings 99 of its own, all with the same year.
+            # Each upsert replaces one row of the last and brings 99 of its own, all with the same
+            # year.
             rows = [
-                VectorRow(f"{99 * number + at:06d}", row.vector, {"year": number}) for at, row in enumerate(_rows(100))
+                VectorRow(f"{99 * number + at:06d}", row.vector, {"year": number})
+                for at, row in enumerate(_rows(100))
             ]
             store.upsert(C, rows)
             number += 1
@@ -423,8 +465,8 @@ def _upsert_for_ever(path: str, started) -> None:
 
 @pytest.mark.slow
 def test_a_program_killed_while_it_upserts_leaves_whole_upserts(opened, path):
-    """Whatever was in the making: each upsert is there as a whole or not at all, every array file whole, all in order,
-    and writing goes on.
+    """Whatever was in the making: each upsert is there as a whole or not at all, every array file
+    whole, all in order, and writing goes on.
     """
     store = opened()
     store.create(C, SCHEMA)
@@ -441,7 +483,9 @@ def test_a_program_killed_while_it_upserts_leaves_whole_upserts(opened, path):
     assert upserts >= 1
     rows = store.scan(C, limit=count + 1)
     assert [int(row.key) for row in rows] == list(range(count))
-    assert [row.fields["year"] for row in rows] == [min(at // 99, upserts - 1) for at in range(count)]
+    assert [row.fields["year"] for row in rows] == [
+        min(at // 99, upserts - 1) for at in range(count)
+    ]
     store.upsert(C, [VectorRow("zz", _rows(1)[0].vector)])
     assert opened().count(C) == count + 1
     named = {part.name for part in store._now(C).parts if part.in_file}
@@ -449,7 +493,9 @@ def test_a_program_killed_while_it_upserts_leaves_whole_upserts(opened, path):
 
 
 def _upsert_and_die(path: str, moment: int) -> None:
-    """Replace some rows and bring more, so that parts are merged; end without a word at a statement or a file."""
+    """Replace some rows and bring more, so that parts are merged; end without a word at a statement
+    or a file.
+    """
     with StoreFile(path) as file:
         store = MapFileVectorStore(file)
         store.count(C)
@@ -480,8 +526,8 @@ def _changed_rows() -> list[VectorRow]:
 @pytest.mark.share(3)
 @pytest.mark.slow
 def test_a_program_that_ends_at_any_step_of_an_upsert_leaves_all_of_it_or_nothing(path):
-    """Before, within and after each transaction and each array file: the rows are the old or the new ones, and the same
-    upsert once more leads to the new ones.
+    """Before, within and after each transaction and each array file: the rows are the old or the
+    new ones, and the same upsert once more leads to the new ones.
     """
     old = {row.key: row.vector.tobytes() for row in _rows(1500)}
     new = old | {row.key: row.vector.tobytes() for row in _changed_rows()}
@@ -525,24 +571,33 @@ def _upsert_some(path: str, first: int) -> None:
 
 @pytest.mark.slow
 def test_two_processes_that_write_lose_nothing(opened):
-    """Both write to one collection, merging as they go; a third that has it open sees every row of both."""
+    """Both write to one collection, merging as they go; a third that has it open sees every row of
+    both.
+    """
     store = opened()
     store.create(C, SCHEMA)
     assert store.count(C) == 0
     firsts = (0, 1000)
-    processes = [SPAWN.Process(target=_upsert_some, args=(os.fspath(store.file.path), first)) for first in firsts]
+    processes = [
+        SPAWN.Process(target=_upsert_some, args=(os.fspath(store.file.path), first))
+        for first in firsts
+    ]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    expected = sorted((row.key, row.vector.tobytes()) for first in firsts for row in _rows(400, first=first))
+    expected = sorted(
+        (row.key, row.vector.tobytes()) for first in firsts for row in _rows(400, first=first)
+    )
     assert [(row.key, row.vector.tobytes()) for row in store.scan(C, limit=1000)] == expected
 
 
 @pytest.mark.slow
 def test_a_large_collection_is_searched_by_codes(opened, tmp_path):
-    """From 16,384 rows on a part has codes, made when parts are merged; the answers are those of an index in memory."""
+    """From 16,384 rows on a part has codes, made when parts are merged; the answers are those of an
+    index in memory.
+    """
     rng = np.random.default_rng(5)
     turned, _ = np.linalg.qr(rng.standard_normal((64, 64)))
     vectors = (rng.standard_normal((20_000, 64)) * 0.9 ** np.arange(64) @ turned).astype(np.float32)
@@ -561,4 +616,6 @@ def test_a_large_collection_is_searched_by_codes(opened, tmp_path):
     )
     queries = rng.standard_normal((12, 64)).astype(np.float32)
     assert store.search(C, queries, 10) == [index.state.search(query, 10) for query in queries]
-    assert [opened().search(C, query[None], 10)[0] for query in queries[:3]] == store.search(C, queries[:3], 10)
+    assert [opened().search(C, query[None], 10)[0] for query in queries[:3]] == store.search(
+        C, queries[:3], 10
+    )

@@ -62,11 +62,27 @@ KILLERS = {
 
 @pytest.fixture(scope="module")
 def told(request) -> str:
-    """What pytest says of the killers' tests, each over its fault; only of those that this run has chosen."""
-    here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    """What pytest says of the killers' tests, each over its fault; only of those that this run has
+    chosen.
+    """
+    here = [
+        item
+        for item in request.session.items
+        if item.path == request.path and hasattr(item, "callspec")
+    ]
     suites = [item.callspec.params["suite"] for item in here]
     nodes = [f"tests/contract/mutants.py::{suite}::{KILLERS[suite]}" for suite in suites]
-    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "--tb=line", "-p", "no:cacheprovider", *nodes]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-rfE",
+        "--tb=line",
+        "-p",
+        "no:cacheprovider",
+        *nodes,
+    ]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     return done.stdout + done.stderr
 

@@ -36,7 +36,9 @@ number = 7
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A folder with the store of the page and some others, in which pytest has the plug-in and no other."""
+    """A folder with the store of the page and some others, in which pytest has the plug-in and no
+    other.
+    """
     page = (ROOT / "docs" / "write-a-store.md").read_text(encoding="utf-8")
     [store] = re.findall(r"```python\n(# sqlite_store\.py\n.+?)```", page, re.DOTALL)
     (tmp_path / "sqlite_store.py").write_text(store, encoding="utf-8")
@@ -50,7 +52,9 @@ def project(tmp_path, monkeypatch):
 def conformance(project, *options: str):
     """A run of pytest in a project: how it ended, and all that it said."""
     always = ("-q", "-p", "no:cacheprovider", "--basetemp", str(project / "temporary"))
-    done = python("-m", "pytest", "-p", "lazyrag.testing.plugin", *always, *KIT, *options, cwd=project)
+    done = python(
+        "-m", "pytest", "-p", "lazyrag.testing.plugin", *always, *KIT, *options, cwd=project
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -65,7 +69,12 @@ def test_the_store_of_the_page_passes(project):
 @pytest.mark.slow
 def test_stores_of_both_kinds_are_tested_in_one_run(project):
     """Each contract has its own option."""
-    names = ("--lazyrag-segment-store", "sqlite_store:SqliteSegmentStore", "--lazyrag-vector-store", "stores:in_memory")
+    names = (
+        "--lazyrag-segment-store",
+        "sqlite_store:SqliteSegmentStore",
+        "--lazyrag-vector-store",
+        "stores:in_memory",
+    )
     code, said = conformance(project, *names, "-k", "opening or topk_below")
     assert code == 0, said
     assert "4 passed" in said
@@ -73,17 +82,23 @@ def test_stores_of_both_kinds_are_tested_in_one_run(project):
 
 @pytest.mark.slow
 def test_a_broken_store_fails(project):
-    """A store that gives rows in another order ends the run with 1, and with the name of what it does not keep."""
+    """A store that gives rows in another order ends the run with 1, and with the name of what it
+    does not keep.
+    """
     code, said = conformance(project, "--lazyrag-segment-store", "stores:Disorderly")
     assert code == 1
     assert [line for line in said.splitlines() if line.startswith("FAILED")] == [
-        line for line in said.splitlines() if "test_get_answers_in_the_order_asked" in line and "FAILED" in line
+        line
+        for line in said.splitlines()
+        if "test_get_answers_in_the_order_asked" in line and "FAILED" in line
     ]
 
 
 @pytest.mark.slow
 def test_a_store_is_reopened_as_the_option_says(project):
-    """What the second option makes is what a later program finds; where that is nothing, the contract fails."""
+    """What the second option makes is what a later program finds; where that is nothing, the
+    contract fails.
+    """
     same = ("--lazyrag-segment-store", "sqlite_store:SqliteSegmentStore", "-k", "declared")
     reopened = "--lazyrag-reopen-segment-store"
     assert conformance(project, *same, reopened, "sqlite_store:SqliteSegmentStore")[0] == 0
@@ -96,14 +111,25 @@ def test_a_store_is_reopened_as_the_option_says(project):
     [
         ((), "none is named.*MODULE:CALLABLE.*pytest -p lazyrag.testing.plugin --pyargs"),
         (("--lazyrag-segment-store", "stores"), "must be MODULE:CALLABLE.*got 'stores'"),
-        (("--lazyrag-segment-store", "nowhere:make"), "No module named 'nowhere'.*python -m pytest"),
-        (("--lazyrag-vector-store", "stores:makes"), r"must be a function or class.*stores\.py does not have it"),
+        (
+            ("--lazyrag-segment-store", "nowhere:make"),
+            "No module named 'nowhere'.*python -m pytest",
+        ),
+        (
+            ("--lazyrag-vector-store", "stores:makes"),
+            r"must be a function or class.*stores\.py does not have it",
+        ),
         (("--lazyrag-vector-store", "stores:number"), "must be a function or class; it is 7"),
-        (("--lazyrag-reopen-vector-store", "stores:in_memory"), "needs --lazyrag-vector-store.*Give both"),
+        (
+            ("--lazyrag-reopen-vector-store", "stores:in_memory"),
+            "needs --lazyrag-vector-store.*Give both",
+        ),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(project, options, told):
-    """The run ends with 4, before any test, and says what was given, what is allowed, and what to do."""
+    """The run ends with 4, before any test, and says what was given, what is allowed, and what to
+    do.
+    """
     code, said = conformance(project, *options)
     assert code == 4, said
     assert re.search(told, said)
@@ -113,13 +139,17 @@ def test_a_wrong_option_is_a_usage_error(project, options, told):
 @pytest.mark.slow
 def test_the_kit_without_the_plug_in_says_so(project):
     """Whoever leaves the plug-in out and asks for the contracts is told what they need."""
-    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", *KIT, "-k", "opening", cwd=project)
+    done = python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", *KIT, "-k", "opening", cwd=project
+    )
     assert done.returncode == 1
     assert "Run pytest with -p lazyrag.testing.plugin" in done.stdout
 
 
 def test_no_entry_point_offers_the_plug_in():
-    """An entry point would load it, and numpy, in every run of pytest where lazyrag is installed."""
+    """An entry point would load it, and numpy, in every run of pytest where lazyrag is
+    installed.
+    """
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     assert "pytest11" not in setup["options.entry_points"]
@@ -127,9 +157,22 @@ def test_no_entry_point_offers_the_plug_in():
 
 @pytest.mark.slow
 def test_a_conftest_may_name_the_plug_in(project):
-    """``pytest_plugins`` loads it without an option, and a failing contract shows the values that it compared."""
-    (project / "conftest.py").write_text('pytest_plugins = ["lazyrag.testing.plugin"]\n', encoding="utf-8")
-    names = ("--rootdir", ".", "-c", "pytest.ini", "--lazyrag-segment-store", "stores:Disorderly", "-k", "order_asked")
+    """``pytest_plugins`` loads it without an option, and a failing contract shows the values that
+    it compared.
+    """
+    (project / "conftest.py").write_text(
+        'pytest_plugins = ["lazyrag.testing.plugin"]\n', encoding="utf-8"
+    )
+    names = (
+        "--rootdir",
+        ".",
+        "-c",
+        "pytest.ini",
+        "--lazyrag-segment-store",
+        "stores:Disorderly",
+        "-k",
+        "order_asked",
+    )
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", ".", *KIT, *names, cwd=project)
     assert done.returncode == 1, done.stdout
     assert "At index 0 diff" in done.stdout

@@ -24,7 +24,9 @@ SUITE = pytest.mark.parametrize(("suite", "base"), SUITES, ids=["segments", "vec
 
 
 def declaring(base, *features: str, loses: bool = False):
-    """A store class over a dict that outlives it, as others keep a file, which declares features."""
+    """A store class over a dict that outlives it, as others keep a file, which declares
+    features.
+    """
 
     class Store(base):
         """Keeps its rows in the dict; or loses them when it is closed."""
@@ -79,7 +81,9 @@ def test_a_persistent_store_passes(suite, base):
 
 @SUITE
 def test_a_store_that_forgets_its_rows_is_not_persistent(suite, base):
-    """Rows that are lost when the store is closed fail the suite; undeclared, they are the store's own affair."""
+    """Rows that are lost when the store is closed fail the suite; undeclared, they are the store's
+    own affair.
+    """
     with pytest.raises(StoreError, match="no collection"):
         run(suite, declaring(base, "persistent", loses=True), reopen=again)
     run(suite, declaring(base, loses=True), reopen=again)
@@ -87,15 +91,21 @@ def test_a_store_that_forgets_its_rows_is_not_persistent(suite, base):
 
 @SUITE
 def test_rows_that_live_only_as_long_as_the_object_are_not_persistent(suite, base):
-    """A store in memory that gives its rows after close and open, but not to the next program, fails the suite."""
+    """A store in memory that gives its rows after close and open, but not to the next program,
+    fails the suite.
+    """
     with pytest.raises(AssertionError):
         run(suite, declaring(base, "persistent"), reopen=lambda store: type(store)({}))
 
 
 @SUITE
 def test_a_declared_persistence_must_be_tested(suite, base):
-    """A test class that does not say how to reopen the store fails, and so does one that hands back the old object."""
-    with pytest.raises(pytest.fail.Exception, match=r"declares the feature 'persistent'.*reopen_store\(store\)"):
+    """A test class that does not say how to reopen the store fails, and so does one that hands back
+    the old object.
+    """
+    with pytest.raises(
+        pytest.fail.Exception, match=r"declares the feature 'persistent'.*reopen_store\(store\)"
+    ):
         run(suite, declaring(base, "persistent"))
     with pytest.raises(AssertionError, match="must make another store"):
         run(suite, declaring(base, "persistent"), reopen=lambda store: store)
@@ -105,12 +115,16 @@ def test_a_declared_persistence_must_be_tested(suite, base):
 @pytest.mark.parametrize("feature", ["shared", "exact text", "persistant"])
 def test_a_feature_without_a_test_is_not_passed_over(suite, base, feature):
     """Declaring what the suite cannot test fails it, with the features that it can test."""
-    with pytest.raises(pytest.fail.Exception, match=rf"feature '{feature}'.*no test.*tests for: .*persistent"):
+    with pytest.raises(
+        pytest.fail.Exception, match=rf"feature '{feature}'.*no test.*tests for: .*persistent"
+    ):
         run(suite, declaring(base, feature))
 
 
 def test_a_store_without_sparse_vectors_says_so():
-    """One that takes a sparse schema without declaring the feature fails the suite; one that refuses it passes."""
+    """One that takes a sparse schema without declaring the feature fails the suite; one that
+    refuses it passes.
+    """
 
     class Refusing(declaring(MapVectorStore)):
         """Keeps dense vectors only."""
@@ -151,7 +165,9 @@ class Ranking(declaring(MapSegmentStore, "native text")):
 
 
 def test_a_store_that_ranks_by_text_is_tested():
-    """One that finds what it should passes; one without the method, or that overlooks the filter, fails."""
+    """One that finds what it should passes; one without the method, or that overlooks the filter,
+    fails.
+    """
 
     class Overlooking(Ranking):
         """Finds rows that no filter lets through."""
@@ -166,7 +182,9 @@ def test_a_store_that_ranks_by_text_is_tested():
 
 @pytest.mark.slow
 def test_an_approximate_search_is_not_exact():
-    """A vector store that misses one of the nearest rows among many fails the test of the feature it declares."""
+    """A vector store that misses one of the nearest rows among many fails the test of the feature
+    it declares.
+    """
 
     class Approximate(declaring(MapVectorStore, "exact")):
         """Looks at nine rows of ten once there are many."""
@@ -175,7 +193,9 @@ def test_an_approximate_search_is_not_exact():
             """Rankings without every tenth row."""
             found = super().search(collection, vectors, 2 * topk, filter)
             few = self.count(collection) < 1000
-            return [[pair for pair in one if few or not pair[0].endswith("0")][:topk] for one in found]
+            return [
+                [pair for pair in one if few or not pair[0].endswith("0")][:topk] for one in found
+            ]
 
     run(VectorStoreContract, declaring(MapVectorStore, "exact"))
     with pytest.raises(AssertionError):
@@ -189,8 +209,14 @@ class ExactSearch:
 
     def search_natively(self, collection, vectors, topk, filter=None):  # noqa: A002
         """The exact rankings, as a backend rounds them."""
-        rounded = [[(key, float(np.float16(score))) for key, score in one] for one in self.nearest(vectors, filter)]
-        return [sorted(one, key=lambda pair: (-pair[1], pair[0]))[: self.checked(topk)] for one in rounded]
+        rounded = [
+            [(key, float(np.float16(score))) for key, score in one]
+            for one in self.nearest(vectors, filter)
+        ]
+        return [
+            sorted(one, key=lambda pair: (-pair[1], pair[0]))[: self.checked(topk)]
+            for one in rounded
+        ]
 
     def nearest(self, vectors, filter):  # noqa: A002
         """All rows of the contract's collection, best first."""
@@ -211,7 +237,10 @@ class Unreached(ExactSearch):
         found = super().search(collection, vectors, 10_000, filter)
         if len(found[0]) < 100:
             return [one[:topk] for one in found]
-        return [[pair for at, pair in enumerate(one) if not at or pair[1] != one[at - 1][1]][:topk] for one in found]
+        return [
+            [pair for at, pair in enumerate(one) if not at or pair[1] != one[at - 1][1]][:topk]
+            for one in found
+        ]
 
 
 class Unfiltered(ExactSearch):
@@ -227,7 +256,9 @@ class Reversed(ExactSearch):
 
     def nearest(self, vectors, filter):  # noqa: A002
         """All rows, each with its distance."""
-        return [[(key, 1.0 - score) for key, score in one] for one in super().nearest(vectors, filter)]
+        return [
+            [(key, 1.0 - score) for key, score in one] for one in super().nearest(vectors, filter)
+        ]
 
 
 class Tiny(ExactSearch):
@@ -239,13 +270,25 @@ class Tiny(ExactSearch):
 @pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("kind", "fails"),
-    [(ExactSearch, False), (Unreached, True), (Unfiltered, True), (Reversed, True), (Tiny, True), (object, True)],
+    [
+        (ExactSearch, False),
+        (Unreached, True),
+        (Unfiltered, True),
+        (Reversed, True),
+        (Tiny, True),
+        (object, True),
+    ],
 )
 def test_exact_when_small_and_native_vectors_are_looked_at(kind, fails):
-    """A store passes that is exact up to its size and has a search of its own; one that is not does not."""
+    """A store passes that is exact up to its size and has a search of its own; one that is not does
+    not.
+    """
     base = declaring(MapVectorStore, "exact when small", "native vectors")
     with pytest.raises(AssertionError) if fails else nullcontext():
-        run(VectorStoreContract, type(kind.__name__, (kind, base) if kind is not object else (base,), {}))
+        run(
+            VectorStoreContract,
+            type(kind.__name__, (kind, base) if kind is not object else (base,), {}),
+        )
 
 
 @pytest.mark.parametrize("contract", [SegmentStoreContract, VectorStoreContract])

@@ -18,7 +18,12 @@ ON_STORES = {
     "28_dask": 'pip install "lazyrag[dask]"',
 }
 QUICK = {"05_restart_and_sync"}  # the others are for CI
-WITH_MODEL = ("04_models", "07_from_a_laptop_to_servers", "13_compare_retrievers", "14_explain_a_rank")
+WITH_MODEL = (
+    "04_models",
+    "07_from_a_laptop_to_servers",
+    "13_compare_retrievers",
+    "14_explain_a_rank",
+)
 REAL_ANSWER = "16_real_answer"  # from an endpoint that the environment names
 RUN_WITHOUT_CLIENTS = """
 import pathlib, runpy, sys
@@ -52,7 +57,9 @@ def test_a_script_runs_in_a_fresh_interpreter_from_any_folder(script: Path, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ON_STORES)
 def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path):
-    """Without the store's package, or a server that it cannot do without, a script ends with what to do."""
+    """Without the store's package, or a server that it cannot do without, a script ends with what
+    to do.
+    """
     done = python("-c", RUN_WITHOUT_CLIENTS, str(ROOT / "cookbook" / f"{name}.py"), cwd=tmp_path)
     assert done.returncode == 1
     assert ON_STORES[name] in done.stderr.splitlines()[-1]
@@ -63,16 +70,24 @@ def test_a_script_on_another_store_says_what_it_needs(name: str, tmp_path: Path)
 @pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_MODEL)
-def test_a_script_runs_with_a_real_embedding_model(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With a model's folder named, vectors are the model's, and what the script asserts is true of them, too."""
+def test_a_script_runs_with_a_real_embedding_model(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """With a model's folder named, vectors are the model's, and what the script asserts is true of
+    them, too.
+    """
     monkeypatch.setenv("LAZYRAG_EMBED_MODEL", str(shared("models", "all-minilm-l6-v2")))
     done = python(str(ROOT / "cookbook" / f"{name}.py"), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert {"04_models": "ONNX: How", "13_compare_retrievers": "default chain"}.get(name, "") in done.stdout
+    assert {"04_models": "ONNX: How", "13_compare_retrievers": "default chain"}.get(
+        name, ""
+    ) in done.stdout
 
 
 @pytest.mark.slow
-def test_the_script_on_a_real_model_asks_the_endpoint_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_script_on_a_real_model_asks_the_endpoint_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """It asks for three candidates, and shows the answer with the file it cites."""
     monkeypatch.syspath_prepend(str(ROOT / "cookbook"))
     from quoting_model import served  # the one that 15_cited_answer.py serves
@@ -105,7 +120,9 @@ def test_the_cookbook_has_no_gap():
 @pytest.mark.share(3)
 @pytest.mark.slow
 def test_the_demo_says_how_to_get_hybrid_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Without a model: keyword search, a cited answer, the line for a model, and what to type next; then at once."""
+    """Without a model: keyword search, a cited answer, the line for a model, and what to type next;
+    then at once.
+    """
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path / "modelscope"))
     monkeypatch.delenv("LAZYRAG_EMBED_MODEL", raising=False)

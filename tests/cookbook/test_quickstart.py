@@ -1,4 +1,6 @@
-"""The quickstart notebooks run from top to bottom, as a kernel runs them, and show something after each cell."""
+"""The quickstart notebooks run from top to bottom, as a kernel runs them, and show something after
+each cell.
+"""
 
 from __future__ import annotations
 
@@ -29,35 +31,56 @@ def html_of(value: Any) -> str:
 
 
 async def run(cells: list[str]) -> list[str]:
-    """What each cell shows. Cells run in one namespace, within a running event loop, as in a kernel."""
+    """What each cell shows. Cells run in one namespace, within a running event loop, as in a
+    kernel.
+    """
     shown: list[str] = []
     names: dict[str, Any] = {"display": lambda *values: shown.extend(map(html_of, values))}
     pages = []
     for cell in cells:
         shown.clear()
         tree = ast.parse("\n".join(line for line in cell.splitlines() if not line.startswith("%")))
-        last = ast.Expression(tree.body.pop().value) if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        last = (
+            ast.Expression(tree.body.pop().value)
+            if tree.body and isinstance(tree.body[-1], ast.Expr)
+            else None
+        )
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(tree, "cell", "exec"), names)  # noqa: S102  the notebook is ours
             value = eval(compile(last, "cell", "eval"), names) if last else None  # noqa: S307
-        pages.append("\n".join([*shown, *([html_of(value)] if value is not None else []), printed.getvalue()]))
+        pages.append(
+            "\n".join(
+                [*shown, *([html_of(value)] if value is not None else []), printed.getvalue()]
+            )
+        )
     return pages
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("book", "path", "passage"),
-    [(BOOKS[0], "handbook/tools-and-vehicles.txt", "Forty parts"), (BOOKS[1], "茶园/采摘须知.txt", "每公斤90元")],
+    [
+        (BOOKS[0], "handbook/tools-and-vehicles.txt", "Forty parts"),
+        (BOOKS[1], "茶园/采摘须知.txt", "每公斤90元"),
+    ],
     ids=["en", "zh"],
 )
 def test_a_notebook_runs_and_shows_its_objects(
-    book: Path, path: str, passage: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    book: Path,
+    path: str,
+    passage: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ):
-    """The report, hits, the tree of groups, a rank's explanation, and an answer whose citation unfolds."""
+    """The report, hits, the tree of groups, a rank's explanation, and an answer whose citation
+    unfolds.
+    """
     monkeypatch.chdir(book.parent)
     before = sorted(book.parent.iterdir())
-    install, report, hits, filtered, tree, sentence, ranks, answer, citations, again = asyncio.run(run(code_of(book)))
+    install, report, hits, filtered, tree, sentence, ranks, answer, citations, again = asyncio.run(
+        run(code_of(book))
+    )
     assert install.strip() == ""
     assert "20 added, 0 failed" in report
     assert hits.count("<details open>") == 3

@@ -16,7 +16,9 @@ Holds: TypeAlias = "dict[str, Any]"
 
 @dataclass(slots=True)
 class Part:
-    """A document in one group: its nodes as told, and what each index over the group holds of them."""
+    """A document in one group: its nodes as told, and what each index over the group holds of
+    them.
+    """
 
     fingerprint: str
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -36,7 +38,9 @@ class State:
     def of(cls, dump: Sequence[str]) -> State:
         """A dump, read."""
         told = [json.loads(line) for line in dump]
-        documents: dict[str, dict[str, Part]] = {one["identity"]: {} for one in told if one["is"] == "document"}
+        documents: dict[str, dict[str, Part]] = {
+            one["identity"]: {} for one in told if one["is"] == "document"
+        }
         state = cls(documents, {}, {}, {})
         group, space = "", ("", "", "")
         paths: dict[str, str] = {}
@@ -69,7 +73,9 @@ class State:
         return {node["uid"]: node["content"] for part in parts for node in part.nodes}
 
     def held(self, group: str, by: str) -> Holds:
-        """What an index over a group holds, by uid: that of its terms, or of its vectors under an embed key."""
+        """What an index over a group holds, by uid: that of its terms, or of its vectors under an
+        embed key.
+        """
         found: Holds = {}
         for parts in self.documents.values():
             for space, holds in parts[group].spaces.items() if group in parts else ():
@@ -78,7 +84,8 @@ class State:
 
 
 def mixtures(seen: State, before: State, after: State, moved: Mapping[str, str]) -> Iterator[str]:
-    """Documents that are neither as they were nor as they will be, whole; those that are in two places, or in none.
+    """Documents that are neither as they were nor as they will be, whole; those that are in two
+    places, or in none.
 
     Args:
         seen: What a reader saw.
@@ -91,16 +98,23 @@ def mixtures(seen: State, before: State, after: State, moved: Mapping[str, str])
             what = "is missing" if path not in seen.documents else "is of no one version"
             yield f"{path} {what}"
     for source, target in moved.items():
-        if (source in before.documents) and (source in seen.documents) == (target in seen.documents):
+        if (source in before.documents) and (source in seen.documents) == (
+            target in seen.documents
+        ):
             yield f"{source}, moved to {target}, is in {'both' if source in seen.documents else 'neither'}"
 
 
 def _fits(seen: State, state: State, before: State, path: str) -> bool:
-    """Whether a document is as in a state; what was never there before may be there later than the rest."""
+    """Whether a document is as in a state; what was never there before may be there later than the
+    rest.
+    """
     parts, wanted = seen.documents.get(path), state.documents.get(path)
     if parts is None or wanted is None:
         return parts is wanted
-    if not parts.keys() <= wanted.keys() or not wanted.keys() & before.fingerprints.keys() <= parts.keys():
+    if (
+        not parts.keys() <= wanted.keys()
+        or not wanted.keys() & before.fingerprints.keys() <= parts.keys()
+    ):
         return False
     for group, part in parts.items():
         full = wanted[group]
@@ -114,9 +128,13 @@ def _fits(seen: State, state: State, before: State, path: str) -> bool:
 
 
 def wrong_answers(
-    seen: State, fingerprints: Mapping[str, str], questions: Sequence[tuple[str, str, str]], answers: Sequence[Any]
+    seen: State,
+    fingerprints: Mapping[str, str],
+    questions: Sequence[tuple[str, str, str]],
+    answers: Sequence[Any],
 ) -> Iterator[str]:
-    """Answers that do not name exactly the nodes that are live and fit, and refusals where there are such.
+    """Answers that do not name exactly the nodes that are live and fit, and refusals where there
+    are such.
 
     Args:
         seen: What the reader saw.
@@ -125,8 +143,12 @@ def wrong_answers(
         answers: Uid, text and score of all hits; or why there are none.
     """
     for (group, by, query), answer in zip(questions, answers, strict=True):
-        there = group in seen.fingerprints and any(_serves(space, by) for space in seen.spaces[group])
-        current = all(seen.fingerprints.get(name) == fingerprints.get(name) for name in seen.line(group))
+        there = group in seen.fingerprints and any(
+            _serves(space, by) for space in seen.spaces[group]
+        )
+        current = all(
+            seen.fingerprints.get(name) == fingerprints.get(name) for name in seen.line(group)
+        )
         if isinstance(answer, str):
             if there and current:
                 yield f"{by} over {group} was refused: {answer}"
@@ -183,13 +205,18 @@ _LEFT_OVER = {
 
 
 def leftovers(store: Path) -> Iterator[str]:
-    """Rows that serve nobody: none after a sync that was not ended, once nobody can be reading what is dead."""
+    """Rows that serve nobody: none after a sync that was not ended, once nobody can be reading what
+    is dead.
+    """
     path = store / "store.db"
     for what, query in _LEFT_OVER.items():
         found = _rows(path, query)
         if found:
             yield f"left over are {len(found)} {what}: {found[:3]}"
-    [live] = _rows(path, "SELECT coalesce(sum(value), 0) FROM live JOIN build ON number = build, json_each(counts)")
+    [live] = _rows(
+        path,
+        "SELECT coalesce(sum(value), 0) FROM live JOIN build ON number = build, json_each(counts)",
+    )
     [kept] = _rows(path, "SELECT count(*) FROM segment")
     if live != kept:
         yield f"the ledger knows of {live[0]} nodes, and {kept[0]} are kept"
@@ -207,7 +234,9 @@ def leftovers(store: Path) -> Iterator[str]:
 def unnamed_files(store: Path) -> list[str]:
     """Array files that nothing names, and half-written ones."""
     path = store / "store.db"
-    named = {name for (name,) in _rows(path, "SELECT arrays FROM vector_part WHERE content IS NULL")}
+    named = {
+        name for (name,) in _rows(path, "SELECT arrays FROM vector_part WHERE content IS NULL")
+    }
     named |= {name for (name,) in _rows(path, "SELECT file FROM term_part WHERE arrays IS NULL")}
     return sorted({one.name for one in (store / "store.db.d").glob("*")} - named)
 
@@ -232,7 +261,9 @@ def known(store: Path) -> dict[str, list[tuple[Any, ...]]]:
             "SELECT identity, uid, origin, status, size, mtime_ns, inode, content_hash, mark, loaded, said, updates "
             "FROM document WHERE status <> 'new' ORDER BY identity",
         ),
-        "failures": _rows(path, "SELECT identity, stage, kind, message FROM failure ORDER BY identity, stage"),
+        "failures": _rows(
+            path, "SELECT identity, stage, kind, message FROM failure ORDER BY identity, stage"
+        ),
     }
 
 

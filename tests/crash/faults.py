@@ -1,8 +1,9 @@
-"""A switch that ends a process where its code touches the world outside: a statement, a file, a call.
+"""A switch that ends a process where its code touches the world outside: a statement, a file, a
+call.
 
-The product has no hooks for it. What its code calls is wrapped, so that the points at which it can be ended are those
-of what it really does, and change with it. A point is named by who does what for which time:
-``ledger.flip: after COMMIT #2``.
+The product has no hooks for it. What its code calls is wrapped, so that the points at which it can
+be ended are those of what it really does, and change with it. A point is named by who does what for
+which time: ``ledger.flip: after COMMIT #2``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-_SETTINGS = ("PRAGMA trusted_schema", "PRAGMA foreign_keys", "PRAGMA synchronous")  # of a connection, not of the file
+# of a connection, not of the file
+_SETTINGS = ("PRAGMA trusted_schema", "PRAGMA foreign_keys", "PRAGMA synchronous")
 _UNSECURED = "PRAGMA synchronous = OFF"
 _TORN = (("its first byte", 0.0), ("half of it", 0.5), ("all but its last byte", 1.0))
 
@@ -44,7 +46,9 @@ class Switch:
         self._commits = 0
         self._lock = threading.Lock()
 
-    def reach(self, what: str, who: str = "", meanwhile: Callable[[], object] = lambda: None) -> None:
+    def reach(
+        self, what: str, who: str = "", meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
         """Pass a point, or end there.
 
         Args:
@@ -62,10 +66,14 @@ class Switch:
             os.kill(os.getpid(), signal.SIGINT if self._interrupt else signal.SIGKILL)
 
     def limit(self, time_s: float) -> None:
-        """End the process when it has used up so much of a processor's time, wherever it is then, by SIGPROF."""
+        """End the process when it has used up so much of a processor's time, wherever it is then,
+        by SIGPROF.
+        """
         signal.setitimer(signal.ITIMER_PROF, time_s)
 
-    def around(self, who: str, function: Callable[..., Any], note: Callable[..., object]) -> Callable[..., Any]:
+    def around(
+        self, who: str, function: Callable[..., Any], note: Callable[..., object]
+    ) -> Callable[..., Any]:
         """A function with a point before and after each call, and every call noted."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -80,11 +88,12 @@ class Switch:
     def install(self, *, checkpoint_pages: int) -> None:
         """Watch this process's databases and files from now on.
 
-        Nothing waits for the disk any more, which would take half of the time: what a process has written is there when
-        it is ended. (What a power cut takes cannot be tried like this.)
+        Nothing waits for the disk any more, which would take half of the time: what a process has
+        written is there when it is ended. (What a power cut takes cannot be tried like this.)
 
         Args:
-            checkpoint_pages: After so many pages SQLite moves what was committed from its log to its file.
+            checkpoint_pages: After so many pages SQLite moves what was committed from its log to
+                its file.
         """
         self._watch_databases(checkpoint_pages)
         self._watch_files()
@@ -105,7 +114,9 @@ class Switch:
                 if told:
                     switch.reach(f"before {told}")
                 self.writing = (self.writing or sql == "BEGIN IMMEDIATE") and sql != "ROLLBACK"
-                return super().execute(_UNSECURED if sql.startswith("PRAGMA synchronous") else sql, *parameters)
+                return super().execute(
+                    _UNSECURED if sql.startswith("PRAGMA synchronous") else sql, *parameters
+                )
 
             def executemany(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
                 """Count it once, and do it."""
@@ -122,16 +133,28 @@ class Switch:
                 return done
 
             def _tear(self, share: float) -> None:
-                """Leave the log as it is when a process ends while SQLite writes the transaction into it."""
-                [path] = [file for _, name, file in super().execute("PRAGMA database_list") if name == "main"]
+                """Leave the log as it is when a process ends while SQLite writes the transaction
+                into it.
+                """
+                [path] = [
+                    file
+                    for _, name, file in super().execute("PRAGMA database_list")
+                    if name == "main"
+                ]
                 log = Path(f"{path}-wal")
-                super().execute("PRAGMA wal_autocheckpoint = 0")  # it would come after all of that was written
+                # it would come after all of that was written
+                super().execute("PRAGMA wal_autocheckpoint = 0")
                 before = log.read_bytes()
                 super().execute("COMMIT")
                 after = log.read_bytes()
-                changed = [at for at in range(len(after)) if at >= len(before) or after[at] != before[at]]
+                changed = [
+                    at for at in range(len(after)) if at >= len(before) or after[at] != before[at]
+                ]
                 if changed:
-                    end = max(changed[0] + 1, min(int(changed[0] + share * (changed[-1] - changed[0])), changed[-1]))
+                    end = max(
+                        changed[0] + 1,
+                        min(int(changed[0] + share * (changed[-1] - changed[0])), changed[-1]),
+                    )
                     log.write_bytes(after[:end] + before[end:])
 
             def close(self) -> None:
@@ -142,7 +165,9 @@ class Switch:
         def watched(*args: Any, **kwargs: Any) -> sqlite3.Connection:
             switch.reach("before connect")
             connection = connect(*args, factory=Connection, **kwargs)
-            sqlite3.Connection.execute(connection, f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}")
+            sqlite3.Connection.execute(
+                connection, f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}"
+            )
             return connection
 
         sqlite3.connect = watched
@@ -153,7 +178,9 @@ class Switch:
         def fsync(descriptor: int) -> None:
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 half = os.fstat(descriptor).st_size // 2
-                self.reach("half of a file written", meanwhile=lambda: os.ftruncate(descriptor, half))
+                self.reach(
+                    "half of a file written", meanwhile=lambda: os.ftruncate(descriptor, half)
+                )
                 self.reach("before fsync of a file")
             else:
                 self.reach("before fsync of a folder")
@@ -168,13 +195,21 @@ class Switch:
             told = "before making a file"
         else:
             return
-        path = args[0] if isinstance(args[0], str) else os.fspath(args[0]) if isinstance(args[0], os.PathLike) else ""
+        path = (
+            args[0]
+            if isinstance(args[0], str)
+            else os.fspath(args[0])
+            if isinstance(args[0], os.PathLike)
+            else ""
+        )
         if path.startswith(self.folder):
             self.reach(told)
 
 
 def kind_of(point: str) -> str:
-    """What a point has in common with others: who does what. Within a transaction it is all one what is to come."""
+    """What a point has in common with others: who does what. Within a transaction it is all one
+    what is to come.
+    """
     who, _, what = point.rpartition(" #")[0].partition(": ")
     what = re.sub(r"^before ([A-Z]+|PRAGMA .*)$", "before a statement", what)
     return f"{who}: {what.partition(', ')[0]}"
@@ -182,7 +217,14 @@ def kind_of(point: str) -> str:
 
 def _told(sql: str) -> str:
     """What a statement does to a file, in a word or two; "" for nothing."""
-    first = next((line.strip() for line in sql.splitlines() if line.strip() and not line.strip().startswith("--")), "")
+    first = next(
+        (
+            line.strip()
+            for line in sql.splitlines()
+            if line.strip() and not line.strip().startswith("--")
+        ),
+        "",
+    )
     word = first.partition(" ")[0]
     if word in {"SELECT", "COMMIT"} or first == "BEGIN" or first.startswith(_SETTINGS):
         return ""
@@ -192,7 +234,9 @@ def _told(sql: str) -> str:
 
 
 def _function() -> str:
-    """The function of the product that is at work; what is below, in the storage room, serves all of them."""
+    """The function of the product that is at work; what is below, in the storage room, serves all
+    of them.
+    """
     frame: FrameType | None = sys._getframe(2)
     found = ""
     while frame is not None:

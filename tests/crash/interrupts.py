@@ -1,12 +1,14 @@
-"""Interrupts inside of a process that goes on: after Ctrl-C the same object works, or says that it is closed.
+"""Interrupts inside of a process that goes on: after Ctrl-C the same object works, or says that it
+is closed.
 
-    python -m tests.crash.interrupts                  at every return from SQLite, files, locks and user functions
-    python -m tests.crash.interrupts --every          at every place, too, where Python looks for signals
-    python -m tests.crash.interrupts --signals 1000   by real signals at random moments
-    python -m tests.crash.interrupts --postgres URL   over a store in PostgreSQL
+    python -m tests.crash.interrupts                  at every return from SQLite, files, locks and
+    user functions python -m tests.crash.interrupts --every          at every place, too, where
+    Python looks for signals python -m tests.crash.interrupts --signals 1000   by real signals at
+    random moments python -m tests.crash.interrupts --postgres URL   over a store in PostgreSQL
 
-Each exception is kept with its traceback, as notebooks keep the last one. An operation is written so that it can be
-done over and over on one object: it leads from the state that it left the last time to another one, and back.
+Each exception is kept with its traceback, as notebooks keep the last one. An operation is written
+so that it can be done over and over on one object: it leads from the state that it left the last
+time to another one, and back.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ State: TypeAlias = "dict[str, Any]"
 
 _FILES = {"posix", "_io", "io", "fcntl", "mmap", "shutil", "_socket", "_ssl"}
 _LOCKS = {"_thread"}
-_PLAIN = {"fspath", "getpid", "urandom", "get_ident", "__exit__", "tell", "closed", "getvalue"}  # change nothing
+# change nothing
+_PLAIN = {"fspath", "getpid", "urandom", "get_ident", "__exit__", "tell", "closed", "getvalue"}
 _PATIENCE_S = 5.0
 
 
@@ -85,7 +88,9 @@ class Interrupter:
         if event == "c_return":
             is_point = self._every or _is_point(called)
         else:
-            is_point = (event == "return" and frame.f_code in self._codes) or (self._every and event == "call")
+            is_point = (event == "return" and frame.f_code in self._codes) or (
+                self._every and event == "call"
+            )
         if not is_point:
             return
         self._left -= 1
@@ -195,7 +200,11 @@ class DocumentCase(Case):
         super().__init__(folder)
         self.files = folder / "files"
         self.files.mkdir(parents=True)
-        for name, text in {"a.txt": "green tea\nblack tea", "b.md": f"# Prices\n\n{TABLE}", "c.txt": "coffee"}.items():
+        for name, text in {
+            "a.txt": "green tea\nblack tea",
+            "b.md": f"# Prices\n\n{TABLE}",
+            "c.txt": "coffee",
+        }.items():
             (self.files / name).write_text(text)
         self.uri = str(folder / "store.db") if uri == "" else uri
         kwargs = {} if self.uri is None else {"uri": self.uri}
@@ -234,7 +243,9 @@ class DocumentCase(Case):
             return docs.add_files({"outside": path})
 
         def define(turn: int) -> object:
-            docs.create_node_group("word", transform=pairs if turn else words, parent="line", replace=True)
+            docs.create_node_group(
+                "word", transform=pairs if turn else words, parent="line", replace=True
+            )
             return docs.activate_group("word", embed_keys=["dense"], analysers=["en"])
 
         def export(_: int) -> object:
@@ -247,16 +258,24 @@ class DocumentCase(Case):
 
         (self.folder / "exports").mkdir()
         return {
-            "add_texts": lambda turn: docs.add_texts({"note": f"tea {turn}", "more": f"more tea {turn}"}),
+            "add_texts": lambda turn: docs.add_texts(
+                {"note": f"tea {turn}", "more": f"more tea {turn}"}
+            ),
             "add_files": add_files,
-            "delete_files": lambda turn: docs.delete_files(["gone"]) if turn else docs.add_texts({"gone": "tea"}),
-            "update_metadata": lambda turn: docs.update_metadata({"note": {"author": f"author {turn}"}}),
+            "delete_files": lambda turn: (
+                docs.delete_files(["gone"]) if turn else docs.add_texts({"gone": "tea"})
+            ),
+            "update_metadata": lambda turn: docs.update_metadata(
+                {"note": {"author": f"author {turn}"}}
+            ),
             "sync": sync,
             "activate_group": define,
             "retry_failed": lambda _: docs.retry_failed(),
             "repair": lambda _: docs.repair(),
             "compact": lambda _: docs.compact(),
-            "purge": lambda turn: docs.purge("secret") if turn else docs.add_texts({"secret": "secret tea"}),
+            "purge": lambda turn: (
+                docs.purge("secret") if turn else docs.add_texts({"secret": "secret tea"})
+            ),
             "rollback": rollback,
             "export": export,
         }
@@ -279,7 +298,8 @@ class DocumentCase(Case):
 
     def _reads(self) -> dict[str, Operation]:
         docs = self.docs
-        node = next(one for one in docs.get_nodes("line") if one.path == "c.txt")  # it never changes
+        # it never changes
+        node = next(one for one in docs.get_nodes("line") if one.path == "c.txt")
 
         def labels(nodes: Any) -> list[str]:
             return sorted(f"{one.path} {one.text}" for one in nodes if one.path != "probe")
@@ -291,7 +311,9 @@ class DocumentCase(Case):
             "hybrid": lambda _: labels(self.hybrid("green")),
             "search": lambda _: len(docs.search("coffee", 1)),
             "get_nodes": lambda _: len(docs.get_nodes("word")) > 0,
-            "restricted": lambda _: labels(docs.restricted({"file_name": ["a.txt"]}).get_nodes("line")),
+            "restricted": lambda _: labels(
+                docs.restricted({"file_name": ["a.txt"]}).get_nodes("line")
+            ),
             "outline": lambda _: len(docs.outline("b.md")),
             "read": lambda _: docs.read("b.md"),
             "grep": lambda _: len(docs.grep("coffee")),
@@ -309,23 +331,35 @@ class DocumentCase(Case):
             "status": lambda _: type(docs.status()).__name__,
             "plan": lambda _: type(docs.plan()).__name__,
             "verify": lambda _: docs.verify(),
-            "jobs.list": lambda _: (len(Jobs(docs).list()) >= 0, Jobs(docs).find("none"), Jobs(docs).working()),
+            "jobs.list": lambda _: (
+                len(Jobs(docs).list()) >= 0,
+                Jobs(docs).find("none"),
+                Jobs(docs).working(),
+            ),
         }
 
     def look(self) -> State:
         """Texts and metadata of each document, and by which words and vectors they are found."""
         state: State = {}
         found = self.docs.get_nodes("line")
-        for name, nodes in (("lines", found), ("words", self.by_word("tea")), ("vectors", self.by_vector("tea"))):
+        for name, nodes in (
+            ("lines", found),
+            ("words", self.by_word("tea")),
+            ("vectors", self.by_vector("tea")),
+        ):
             for node in nodes:
                 if node.path != "probe":
-                    state.setdefault(f"{name} {node.path}", []).append((node.text, node.metadata.get("author")))
+                    state.setdefault(f"{name} {node.path}", []).append(
+                        (node.text, node.metadata.get("author"))
+                    )
         group = self.docs.get_nodes("word")
         state["groups"] = len({node.text.count(" ") for node in group if node.path != "probe"})
         for path in (self.folder / "exports").glob("*"):
             if not (path / "manifest.json").exists():
                 state[f"unfinished export {path.name}"] = True
-        return {key: sorted(value) if isinstance(value, list) else value for key, value in state.items()}
+        return {
+            key: sorted(value) if isinstance(value, list) else value for key, value in state.items()
+        }
 
     def probe(self, number: int) -> str:
         """Add a text; another thread finds it by words and by vectors."""
@@ -335,7 +369,12 @@ class DocumentCase(Case):
         found: list[Any] = []
 
         def ask() -> None:
-            found.extend(["probe" in {node.path for node in ask(text)} for ask in (self.by_word, self.by_vector)])
+            found.extend(
+                [
+                    "probe" in {node.path for node in ask(text)}
+                    for ask in (self.by_word, self.by_vector)
+                ]
+            )
 
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
@@ -349,8 +388,13 @@ class DocumentCase(Case):
         if self.uri is None:
             return ""
         if "://" in self.uri:
-            with self.docs.reader.indexer.ledger.file.second_writer() as server, server.writing() as connection:
-                [held] = connection.execute("SELECT count(*) FROM ledger WHERE holder <> ''").fetchone()
+            with (
+                self.docs.reader.indexer.ledger.file.second_writer() as server,
+                server.writing() as connection,
+            ):
+                [held] = connection.execute(
+                    "SELECT count(*) FROM ledger WHERE holder <> ''"
+                ).fetchone()
             return "the lease is still held" if held else ""
         other = sqlite3.connect(self.uri, timeout=0.0, isolation_level=None)
         try:
@@ -422,18 +466,24 @@ class CacheCase(Case):
         self.space = space
         self.cache.put_many(space, {"tea": [1.0, 2.0]})
         self.operations = {
-            "cache.get_many": lambda _: {key: list(one) for key, one in self.cache.get_many(space, ["tea"]).items()},
+            "cache.get_many": lambda _: {
+                key: list(one) for key, one in self.cache.get_many(space, ["tea"]).items()
+            },
             "cache.known": lambda _: self.cache.known(space, ["tea", "coffee"]),
             "cache.embeddings": lambda _: len(list(self.cache.embeddings())) > 0,
             "cache.put_many": lambda turn: self.cache.put_many(space, {"note": [float(turn), 1.0]}),
             "cache.copy_to": lambda _: self.cache.copy_to(folder / "copy.db"),
             "cache.stats": lambda _: self.cache.size_bytes > 0,
-            "cache.clear": lambda turn: self.cache.clear() if turn else self.cache.put_many(space, {"tea": [1.0, 2.0]}),
+            "cache.clear": lambda turn: (
+                self.cache.clear() if turn else self.cache.put_many(space, {"tea": [1.0, 2.0]})
+            ),
         }
 
     def look(self) -> State:
         """The vectors by text."""
-        return {key: list(one) for key, one in self.cache.get_many(self.space, ["tea", "note"]).items()}
+        return {
+            key: list(one) for key, one in self.cache.get_many(self.space, ["tea", "note"]).items()
+        }
 
     def probe(self, number: int) -> str:
         """Store a vector and read it again."""
@@ -503,7 +553,9 @@ class RetrieverCase(Case):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.retriever = BM25Retriever()
-        texts = [[{"id": name, "text": f"tea {name}"} for name in names] for names in ("abc", "abcd")]
+        texts = [
+            [{"id": name, "text": f"tea {name}"} for name in names] for names in ("abc", "abcd")
+        ]
         self.operations = {
             "index_documents": lambda turn: self.retriever.index_documents(texts[turn]),
             "BM25Retriever": lambda _: len(self.retriever.search("tea")) > 0,
@@ -540,7 +592,8 @@ def walk(
     for name in [name for name in case.operations if not only or name in only.split(",")]:
         before = tally.tried
         for error in errors:
-            looks = [_settled(case, name, turn) for turn in (0, 1)]  # and what is built at first use, is built
+            # and what is built at first use, is built
+            looks = [_settled(case, name, turn) for turn in (0, 1)]
             looks = [_settled(case, name, turn) for turn in (0, 1)]
             at, turn = 1 + random.Random(name).randrange(step), 0
             while True:
@@ -554,7 +607,9 @@ def walk(
                 tally.swallowed += raised is None
                 problem = _problem(case, name, turn, looks, raised, interrupter, tally.tried)
                 if problem:
-                    tally.note(f"{name}, {error.__name__}, point {at}, {interrupter.point}: {problem}")
+                    tally.note(
+                        f"{name}, {error.__name__}, point {at}, {interrupter.point}: {problem}"
+                    )
                     with suppress(Exception):
                         case.close()
                     case = _made(make, root)
@@ -625,7 +680,9 @@ def _mixture(seen: State, states: list[State]) -> str:
 
 
 class Alarms:
-    """Real signals: a timer's, or one that another thread sends, raise an exception in the midst of a call."""
+    """Real signals: a timer's, or one that another thread sends, raise an exception in the midst of
+    a call.
+    """
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
@@ -639,7 +696,9 @@ class Alarms:
             self.has_come = True
             raise error
 
-    def run(self, call: Callable[[], object], error: BaseException, delay_s: float, *, threaded: bool) -> Any:
+    def run(
+        self, call: Callable[[], object], error: BaseException, delay_s: float, *, threaded: bool
+    ) -> Any:
         """Call a function; returns what it raised."""
         sender = threading.Timer(delay_s, os.kill, [os.getpid(), signal.SIGUSR1])
         sender.daemon = True
@@ -659,8 +718,12 @@ class Alarms:
         return None
 
 
-def strike(make: Callable[[Path], Case], root: Path, tally: Tally, count: int, seed: int = 0) -> None:
-    """Interrupt so many calls by real signals at random moments, all of one object as long as it works."""
+def strike(
+    make: Callable[[Path], Case], root: Path, tally: Tally, count: int, seed: int = 0
+) -> None:
+    """Interrupt so many calls by real signals at random moments, all of one object as long as it
+    works.
+    """
     chance, alarms, case = random.Random(seed), Alarms(), _made(make, root)
     until, turn, times = tally.tried + count, 0, _times(case)
     while tally.tried < until:
@@ -709,7 +772,9 @@ def _strike(case: Case, name: str, turn: int, alarms: Alarms, delay_s: float, ta
 
 def _difference(seen: State, expected: State) -> str:
     keys = [key for key in {*seen, *expected} if seen.get(key) != expected.get(key)]
-    return "; ".join(f"{key}: {seen.get(key)!r:.80}, not {expected.get(key)!r:.80}" for key in sorted(keys)[:2])
+    return "; ".join(
+        f"{key}: {seen.get(key)!r:.80}, not {expected.get(key)!r:.80}" for key in sorted(keys)[:2]
+    )
 
 
 def _describe(exc: BaseException) -> str:
@@ -758,7 +823,14 @@ def main() -> int:
         if arguments.signals:
             strike(cases["document"], Path(root), tally, arguments.signals, arguments.seed)
         for name in [] if arguments.signals else arguments.case or cases:
-            walk(cases[name], Path(root), tally, every=arguments.every, step=arguments.step, only=arguments.only)
+            walk(
+                cases[name],
+                Path(root),
+                tally,
+                every=arguments.every,
+                step=arguments.step,
+                only=arguments.only,
+            )
     for name, tried in tally.by_operation.items():
         print(f"{name:20} {tried:7,}")
     print(*tally.problems, f"interrupts that came to nothing: {tally.swallowed}", tally, sep="\n")

@@ -1,11 +1,13 @@
-"""Kills at random instants: a program is ended by SIGKILL again and again, and the next start has to go on by itself.
+"""Kills at random instants: a program is ended by SIGKILL again and again, and the next start has
+to go on by itself.
 
     python -m tests.crash.kills --store chroma --kills 100
 
-Stores: map; postgres, all of it in the database at LAZYRAG_POSTGRES; chroma, milvus (Milvus Lite), the vectors of the
-last two beside a store file of the nodes and the ledger; they need the environment of tests/live. A kill is survived if
-the next start, which syncs, gives the answers of a program that was never killed (in PostgreSQL its nodes and vectors,
-too, byte by byte), and verify() finds nothing, without a step by hand.
+Stores: map; postgres, all of it in the database at LAZYRAG_POSTGRES; chroma, milvus (Milvus Lite),
+the vectors of the last two beside a store file of the nodes and the ledger; they need the
+environment of tests/live. A kill is survived if the next start, which syncs, gives the answers of a
+program that was never killed (in PostgreSQL its nodes and vectors, too, byte by byte), and verify()
+finds nothing, without a step by hand.
 """
 
 from __future__ import annotations
@@ -35,12 +37,26 @@ from lazyrag.errors import IngestionWarning
 from lazyrag.ingest import engine as ingest
 from lazyrag.ingest import term_index
 from lazyrag.stores import sqlite as store_file
-from tests.crash.scenario import LINES, PATIENCE_S, QUESTIONS, Embedder, _set, ask, pieces, write_files
+from tests.crash.scenario import (
+    LINES,
+    PATIENCE_S,
+    QUESTIONS,
+    Embedder,
+    _set,
+    ask,
+    pieces,
+    write_files,
+)
 from tests.forked import Starter, serve
 
 _STATES = ("first", "edited")
 _HNSW = {"sync_threshold": 20, "batch_size": 5}  # Chroma writes its graph often
-_PACKAGES = {"map": "lazyrag", "postgres": "sqlalchemy", "chroma": "chromadb", "milvus": "milvus_lite"}
+_PACKAGES = {
+    "map": "lazyrag",
+    "postgres": "sqlalchemy",
+    "chroma": "chromadb",
+    "milvus": "milvus_lite",
+}
 
 
 def _nodes(request: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +64,10 @@ def _nodes(request: dict[str, Any]) -> dict[str, Any]:
     if request["store"] != "postgres":
         return {"type": "map", "kwargs": {"uri": str(Path(request["folder"]) / "nodes.db")}}
     schema = request["schema"]
-    return {"type": "postgresql", "kwargs": {"uri": f"{os.environ['LAZYRAG_POSTGRES']}?schema={schema}"}}
+    return {
+        "type": "postgresql",
+        "kwargs": {"uri": f"{os.environ['LAZYRAG_POSTGRES']}?schema={schema}"},
+    }
 
 
 VECTOR_STORES: dict[str, Any] = {
@@ -70,7 +89,11 @@ def opened(request: dict[str, Any]) -> Document:
         embed={"dense": Embedder()},
         store_conf={
             "segment_store": _nodes(request),
-            **({"vector_store": VECTOR_STORES[request["store"]](folder)} if request["store"] in VECTOR_STORES else {}),
+            **(
+                {"vector_store": VECTOR_STORES[request["store"]](folder)}
+                if request["store"] in VECTOR_STORES
+                else {}
+            ),
         },
         workers=1,
     )
@@ -88,16 +111,26 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
         synced_s = time.monotonic() - start
         problems = [str(problem) for problem in docs.verify()] if request["verify"] else []
         export = _exported(docs) if request["verify"] and request["store"] == "postgres" else {}
-    return {"export": export, "answers": answers, "problems": problems, "repaired": repaired, "synced_s": synced_s}
+    return {
+        "export": export,
+        "answers": answers,
+        "problems": problems,
+        "repaired": repaired,
+        "synced_s": synced_s,
+    }
 
 
 def _exported(docs: Document) -> dict[str, str]:
-    """Digests of an export's files, whatever the order of their rows and the time of the last reading."""
+    """Digests of an export's files, whatever the order of their rows and the time of the last
+    reading.
+    """
     accessed = re.compile(rb'"last_accessed_date": "[^"]*"')
     with tempfile.TemporaryDirectory() as folder:
         files = docs.export(Path(folder, "export")).iterdir()
         return {
-            one.name: hashlib.sha256(accessed.sub(b"", b"".join(sorted(one.open("rb"))))).hexdigest()
+            one.name: hashlib.sha256(
+                accessed.sub(b"", b"".join(sorted(one.open("rb"))))
+            ).hexdigest()
             for one in files
             if one.name != "manifest.json"
         }
@@ -139,7 +172,9 @@ class Tally:
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        rebuilt = ", ".join(f"{name} {times} times" for name, times in self.rebuilt.items()) or "nothing"
+        rebuilt = (
+            ", ".join(f"{name} {times} times" for name, times in self.rebuilt.items()) or "nothing"
+        )
         return f"{self.kills} kills, {self.survived} survived without a manual step, rebuilt: {rebuilt}"
 
 
@@ -149,7 +184,10 @@ def _problems(ended_by: int, found: dict[str, Any], expected: dict[str, Any]) ->
         return [f"signal {ended_by} ended the next start"]
     if "error" in found:
         return [found["error"]]
-    return [*found["problems"], *(f"another {part}" for part in ("answers", "export") if found[part] != expected[part])]
+    return [
+        *found["problems"],
+        *(f"another {part}" for part in ("answers", "export") if found[part] != expected[part]),
+    ]
 
 
 def kill(store: str, kills: int, root: Path, seed: int = 0) -> Tally:
@@ -157,11 +195,14 @@ def kill(store: str, kills: int, root: Path, seed: int = 0) -> Tally:
     chance, tally = random.Random(seed), Tally()
     files, folder = root / "files", root / "store"
     write_files(files)
-    for path in files.glob("*/*.crash"):  # failed files keep the version before them, if there was one
+    # failed files keep the version before them, if there was one
+    for path in files.glob("*/*.crash"):
         path.unlink()
     with closing(Starter("tests.crash.kills", KILLS_STORE=store)) as starter:
 
-        def start(state: str, kill_s: float | None, folder: Path = folder) -> tuple[int, dict[str, Any]]:
+        def start(
+            state: str, kill_s: float | None, folder: Path = folder
+        ) -> tuple[int, dict[str, Any]]:
             folder.mkdir(exist_ok=True)
             name = folder / "schema"
             if not name.exists():
@@ -193,7 +234,9 @@ def kill(store: str, kills: int, root: Path, seed: int = 0) -> Tally:
             tally.rebuilt.update(found.get("repaired", ()))
             tally.survived += not problems
             if problems:
-                tally.problems += [f"kill {tally.kills}, after {kill_s:.3f} s, {state}: {one}" for one in problems]
+                tally.problems += [
+                    f"kill {tally.kills}, after {kill_s:.3f} s, {state}: {one}" for one in problems
+                ]
                 shutil.rmtree(folder)
     return tally
 

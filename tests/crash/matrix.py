@@ -1,4 +1,5 @@
-"""The crash matrix: each start of the program, ended at each kind of point, looked at, and begun again.
+"""The crash matrix: each start of the program, ended at each kind of point, looked at, and begun
+again.
 
 A single case: ``python -m tests.crash.matrix edits "ledger.flip: after COMMIT #1"``.
 A `Matrix` is used by one thread; it runs cases in two.
@@ -87,7 +88,8 @@ class Matrix:
             phase, store = PHASES[name], self._copy(self._beginning(PHASES[name]), f"{name}-whole")
             before = self._read(self._previous(phase), store)
             result = self._run(phase, store)
-            assert "error" not in result, result["error"]  # nobody has ended it: the program itself fails
+            # nobody has ended it: the program itself fails
+            assert "error" not in result, result["error"]
             _take_calls(store)
             again = self._run(phase, store)
             self._references[name] = Reference(
@@ -103,11 +105,16 @@ class Matrix:
         return self._references[name]
 
     def choose(self, name: str) -> list[str]:
-        """One point of each kind that a phase passes: the first, the last or one between, in turn."""
+        """One point of each kind that a phase passes: the first, the last or one between, in
+        turn.
+        """
         kinds: dict[str, list[str]] = {}
         for point in self.reference(name).points:
             kinds.setdefault(kind_of(point), []).append(point)
-        return [points[(0, -1, len(points) // 2)[turn % 3]] for turn, points in enumerate(kinds.values())]
+        return [
+            points[(0, -1, len(points) // 2)[turn % 3]]
+            for turn, points in enumerate(kinds.values())
+        ]
 
     def cases(self, cases: Iterable[tuple[str, ...]], *, interrupt: bool = False) -> list[str]:
         """Run cases, each a phase and points; returns what is wrong, with how to see it again."""
@@ -123,36 +130,58 @@ class Matrix:
 
         Args:
             name: The phase.
-            points: Where it is ended: a point, or ``"after 40 % of its time"``; then where the next start is ended, if
-                it comes there.
+            points: Where it is ended: a point, or ``"after 40 % of its time"``; then where the next
+                start is ended, if it comes there.
             interrupt: By Ctrl-C.
 
         Returns:
             What is wrong.
         """
-        how = " ".join(["python -m tests.crash.matrix", name, *map(repr, points)]) + " --interrupt" * interrupt
+        how = (
+            " ".join(["python -m tests.crash.matrix", name, *map(repr, points)])
+            + " --interrupt" * interrupt
+        )
         store = self._copy(self._beginning(PHASES[name]), "case")
         problems = list(self._problems(PHASES[name], points, store, interrupt=interrupt))
         if not self._keep:
             shutil.rmtree(store)
         return [f"{problem}\n    {how}" for problem in problems]
 
-    def _problems(self, phase: Phase, points: Sequence[str], store: Path, *, interrupt: bool) -> Iterator[str]:
+    def _problems(
+        self, phase: Phase, points: Sequence[str], store: Path, *, interrupt: bool
+    ) -> Iterator[str]:
         reference = self.reference(phase.name)
         for number, point in enumerate(points):
-            ended, told = self._ended(phase, store, point, reference.result["time_s"], interrupt=interrupt)
+            ended, told = self._ended(
+                phase, store, point, reference.result["time_s"], interrupt=interrupt
+            )
             if "error" in told:
                 yield told["error"]
-            arrived = told.get("interrupted", False) if interrupt else ended in {signal.SIGKILL, signal.SIGPROF}
+            arrived = (
+                told.get("interrupted", False)
+                if interrupt
+                else ended in {signal.SIGKILL, signal.SIGPROF}
+            )
             if not arrived and not number and "%" not in point:
                 yield f"it did not end there (signal {ended})"
             yield from self._seen(phase, store, reference)
             yield from checks.damage(store)
             yield from checks.missing_files(store)
         yield from _differences("resumed", self._run(phase, store), reference.result)
-        taken = [(kind, text) for kind, texts in _take_calls(store) if kind.startswith("embed") for text in texts]
-        again = {one: count for one, count in Counter(taken).items() if count > 1 and one[1] not in _QUERIES}
-        if len(again) > len(points) * Embedder.batch_size or any(count > 1 + len(points) for count in again.values()):
+        taken = [
+            (kind, text)
+            for kind, texts in _take_calls(store)
+            if kind.startswith("embed")
+            for text in texts
+        ]
+        again = {
+            one: count
+            for one, count in Counter(taken).items()
+            if count > 1 and one[1] not in _QUERIES
+        }
+        if len(again) > len(points) * Embedder.batch_size or any(
+            count > 1 + len(points) for count in again.values()
+        ):
             yield f"{len(again)} texts were embedded again"
         yield from self._once_more(phase, store, reference)
 
@@ -181,7 +210,9 @@ class Matrix:
         after = reference.after
         previous = self._previous(phase)
         is_same = (previous.lines, previous.version) == (phase.lines, phase.version)
-        readings = {one: self._read(one, store) for one in ([phase] if is_same else [previous, phase])}
+        readings = {
+            one: self._read(one, store) for one in ([phase] if is_same else [previous, phase])
+        }
         if checks.has_ledger(store) and all("refused" in told for told in readings.values()):
             yield f"nobody can read it: {[told['refused'] for told in readings.values()]}"
         for reader, told in readings.items():
@@ -205,7 +236,9 @@ class Matrix:
             return self.reference(phase.after).store
         if phase.after not in self._unpurged:
             previous = PHASES[phase.after]
-            store = self._copy(self._beginning(replace(previous, waiting=True)), f"{previous.name}-unpurged")
+            store = self._copy(
+                self._beginning(replace(previous, waiting=True)), f"{previous.name}-unpurged"
+            )
             self._run(previous, store, grace_s=LONG_S)
             _take_calls(store)
             self._unpurged[previous.name] = store
@@ -231,11 +264,22 @@ class Matrix:
         self, phase: Phase, store: Path, point: str, time_s: float, *, interrupt: bool
     ) -> tuple[int, dict[str, Any]]:
         share = re.fullmatch(r"after (\d+) % of its time", point)
-        limit = {"time_s": time_s * int(share[1]) / 100} if share else {"point": point, "interrupt": interrupt}
+        limit = (
+            {"time_s": time_s * int(share[1]) / 100}
+            if share
+            else {"point": point, "interrupt": interrupt}
+        )
         return self._start("run", phase, store, **limit)
 
-    def _start(self, do: str, phase: Phase, store: Path, **options: Any) -> tuple[int, dict[str, Any]]:
-        request: dict[str, Any] = {"do": do, "phase": phase.name, "files": str(self._files), "store": str(store)}
+    def _start(
+        self, do: str, phase: Phase, store: Path, **options: Any
+    ) -> tuple[int, dict[str, Any]]:
+        request: dict[str, Any] = {
+            "do": do,
+            "phase": phase.name,
+            "files": str(self._files),
+            "store": str(store),
+        }
         request |= {"point": "", "interrupt": False, "time_s": 0.0, "grace_s": 0.0, **options}
         starter = self._free.get()
         try:
@@ -249,9 +293,14 @@ def _differences(what: str, told: dict[str, Any], wanted: dict[str, Any]) -> Ite
         yield f"{what}: {told['error']}"
         return
     if told["dump"] != wanted["dump"]:
-        lost, added = set(wanted["dump"]) - set(told["dump"]), set(told["dump"]) - set(wanted["dump"])
+        lost, added = (
+            set(wanted["dump"]) - set(told["dump"]),
+            set(told["dump"]) - set(wanted["dump"]),
+        )
         yield f"{what}: the dump lacks {len(lost)} lines and has {len(added)} others: {[*lost, *added][:2]}"
-    for question, answer, wanted_answer in zip(QUESTIONS, told["answers"], wanted["answers"], strict=True):
+    for question, answer, wanted_answer in zip(
+        QUESTIONS, told["answers"], wanted["answers"], strict=True
+    ):
         if answer != wanted_answer:
             yield f"{what}: another answer to {question}"
     if told["failed"] != wanted["failed"]:
@@ -267,7 +316,11 @@ def _take_calls(store: Path) -> list[Any]:
 
 
 def _without_queries(calls: Sequence[Any]) -> list[Any]:
-    return [[kind, said] for kind, said in calls if not kind.startswith("embed") or not set(said) <= _QUERIES]
+    return [
+        [kind, said]
+        for kind, said in calls
+        if not kind.startswith("embed") or not set(said) <= _QUERIES
+    ]
 
 
 def main() -> None:

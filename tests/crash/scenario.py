@@ -1,4 +1,5 @@
-"""The program that is ended: a Document is ingested, synced, rebuilt and migrated, each in a process of its own.
+"""The program that is ended: a Document is ingested, synced, rebuilt and migrated, each in a
+process of its own.
 
 A request stands for a fresh start of the program on a store folder; see `tests.forked`.
 """
@@ -72,7 +73,8 @@ class Phase:
         batch: Documents that become live together.
         workers: Threads that call loaders and transforms.
         checkpoint_pages: See `Switch.install`.
-        waiting: Whether the phases before it have purged nothing, so that their dead builds are still there.
+        waiting: Whether the phases before it have purged nothing, so that their dead builds are
+            still there.
     """
 
     name: str
@@ -145,7 +147,8 @@ class Embedder:
     def __call__(self, texts: list[str]) -> list[list[float]]:
         """One vector for each text."""
         return [
-            [1.0 + sum(ord(letter) % 16 == position for letter in text) for position in range(16)] for text in texts
+            [1.0 + sum(ord(letter) % 16 == position for letter in text) for position in range(16)]
+            for text in texts
         ]
 
 
@@ -157,7 +160,10 @@ class Weights:
 
     def __call__(self, texts: list[str]) -> list[dict[int, float]]:
         """One vector for each text."""
-        return [{0: 1.0} | {1 + ord(letter) % 50: 1.0 + ord(letter) % 3 for letter in text} for text in texts]
+        return [
+            {0: 1.0} | {1 + ord(letter) % 50: 1.0 + ord(letter) % 3 for letter in text}
+            for text in texts
+        ]
 
 
 EMBEDDERS = {"dense": Embedder, "sparse": Weights}
@@ -176,11 +182,22 @@ class CrashLoader:
 
 
 def write_files(root: Path) -> None:
-    """Write both states of the files beneath a folder; those that are not changed are the same file in both."""
+    """Write both states of the files beneath a folder; those that are not changed are the same file
+    in both.
+    """
     first = {
-        **{f"guide/{name}.md": f"# {name}\n\n{_text(number, 5)}" for number, name in enumerate(["brew", "water"])},
-        **{name: _text(number, 6) for number, name in enumerate(["said.txt", "old.txt", "gone.txt"], start=10)},
-        **{name: _text(number, 6) for number, name in enumerate(["touched.txt", "edited.txt", "茶.txt"], start=20)},
+        **{
+            f"guide/{name}.md": f"# {name}\n\n{_text(number, 5)}"
+            for number, name in enumerate(["brew", "water"])
+        },
+        **{
+            name: _text(number, 6)
+            for number, name in enumerate(["said.txt", "old.txt", "gone.txt"], start=10)
+        },
+        **{
+            name: _text(number, 6)
+            for number, name in enumerate(["touched.txt", "edited.txt", "茶.txt"], start=20)
+        },
         "hidden.txt": "~ nothing of it\n~ is shown",
         "broken.crash": "broken " + _text(30, 3),
         "worse.crash": _text(31, 3),
@@ -220,7 +237,10 @@ def _text(seed: int, lines: int) -> str:
     words = [*_ENGLISH, *_CHINESE]
     made = []
     for line in range(lines):
-        numbers = [(seed * 31 + line * 7 + position * position * 3 + seed * line) % len(words) for position in range(9)]
+        numbers = [
+            (seed * 31 + line * 7 + position * position * 3 + seed * line) % len(words)
+            for position in range(9)
+        ]
         made.append(f"{seed}.{line} " + " ".join(words[number] for number in numbers))
     return "\n".join(made) + "\n"
 
@@ -249,11 +269,15 @@ def ask(docs: Document, question: tuple[str, str, str]) -> list[tuple[str, str, 
     """Uid, text and score of everything that is found."""
     group, by, query = question
     way: dict[str, Any] = {"embed_keys": [by]} if by in EMBEDDERS else {"similarity": by}
-    return [(hit.uid, hit.text, hit.score) for hit in Retriever(docs, group, topk=1000, **way)(query)]
+    return [
+        (hit.uid, hit.text, hit.score) for hit in Retriever(docs, group, topk=1000, **way)(query)
+    ]
 
 
 def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) -> dict[str, Any]:
-    """The program: bring in what changed, ask, tell what is live. Its calls are noted in a file ``calls``."""
+    """The program: bring in what changed, ask, tell what is live. Its calls are noted in a file
+    ``calls``.
+    """
     _set(opening, "_GRACE_S", grace_s)
     _set(store_file, "_YOUNG_S", grace_s)
     _prepare(phase)

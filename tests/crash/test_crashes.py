@@ -1,4 +1,6 @@
-"""A program that is ended at any instant, and begun again, has what one has that was never ended."""
+"""A program that is ended at any instant, and begun again, has what one has that was never
+ended.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +67,14 @@ def assert_fine(problems: list[str]) -> None:
 
 @pytest.mark.slow
 def test_the_program_meets_all_that_can_happen_to_files(matrix):
-    """What the cases are made of: files come, change, move, go and fail; and each way there ends in one state."""
+    """What the cases are made of: files come, change, move, go and fail; and each way there ends in
+    one state.
+    """
     first, edits = matrix.reference("first"), matrix.reference("edits")
     assert first.result["failed"] == [["broken.crash", "load"]]
-    assert edits.result["report"].startswith("3 added, 3 updated, 1 moved, 1 deleted, 6 unchanged, 1 failed")
+    assert edits.result["report"].startswith(
+        "3 added, 3 updated, 1 moved, 1 deleted, 6 unchanged, 1 failed"
+    )
     assert edits.result["failed"] == [["worse.crash", "load"]]
     before, after = edits.before.documents, edits.after.documents
     assert after["hidden.txt"]["line"].nodes == []
@@ -81,7 +87,9 @@ def test_the_program_meets_all_that_can_happen_to_files(matrix):
 
 @pytest.mark.slow
 def test_the_checks_see_what_they_are_for(matrix):
-    """A group of another version, a document that is lost or there twice, an index or an answer that lacks one."""
+    """A group of another version, a document that is lost or there twice, an index or an answer
+    that lacks one.
+    """
     reference = matrix.reference("edits")
     moved = {"old.txt": "kept/old.txt"}
 
@@ -93,9 +101,9 @@ def test_the_checks_see_what_they_are_for(matrix):
     before = reference.before.documents
     assert told(lambda _: None) == []
     assert told(lambda seen: seen.documents.update({"edited.txt": before["edited.txt"]})) == []
-    assert told(lambda seen: seen.documents["edited.txt"].update(piece=before["edited.txt"]["piece"])) == [
-        "edited.txt is of no one version"
-    ]
+    assert told(
+        lambda seen: seen.documents["edited.txt"].update(piece=before["edited.txt"]["piece"])
+    ) == ["edited.txt is of no one version"]
     assert told(lambda seen: seen.documents.pop("long.txt")) == ["long.txt is missing"]
     assert told(lambda seen: seen.documents.update({"old.txt": before["old.txt"]})) == [
         "old.txt, moved to kept/old.txt, is in both"
@@ -116,16 +124,22 @@ def test_a_definition_that_comes_back(matrix):
 
 
 @pytest.mark.parametrize(
-    "sample", [SAMPLE[7:8], pytest.param(SAMPLE, marks=[pytest.mark.slow, pytest.mark.share(3)])], ids=["one", "all"]
+    "sample",
+    [SAMPLE[7:8], pytest.param(SAMPLE, marks=[pytest.mark.slow, pytest.mark.share(3)])],
+    ids=["one", "all"],
 )
 def test_a_sample_of_crashes(matrix, sample):
-    """A SIGKILL of each sort: readers see one version or the other, the next start ends where this one would have."""
+    """A SIGKILL of each sort: readers see one version or the other, the next start ends where this
+    one would have.
+    """
     assert_fine(matrix.cases(chosen(matrix, *one) for one in sample))
 
 
 @pytest.mark.slow
 def test_a_sample_of_interrupts(matrix):
-    """Ctrl-C ends the program with KeyboardInterrupt, and leaves what SIGKILL does: one version or the other."""
+    """Ctrl-C ends the program with KeyboardInterrupt, and leaves what SIGKILL does: one version or
+    the other.
+    """
     assert_fine(matrix.cases((chosen(matrix, *one) for one in INTERRUPTS), interrupt=True))
 
 
@@ -133,7 +147,9 @@ def test_a_sample_of_interrupts(matrix):
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("name", PHASES)
 def test_crashes_at_every_kind_of_point(matrix, name, share):
-    """Wherever a program is ended: nothing is lost, nothing is there twice, nothing is left over, nobody sees half."""
+    """Wherever a program is ended: nothing is lost, nothing is there twice, nothing is left over,
+    nobody sees half.
+    """
     points = matrix.choose(name)
     assert len(points) * len(PHASES) > 200
     assert_fine(matrix.cases((name, point) for point in points[share::SHARES]))
@@ -152,7 +168,9 @@ def test_crashes_upon_crashes(matrix, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["first", "edits", "transform", "batches"])
 def test_crashes_at_any_instant(matrix, name):
-    """What holds between statements and calls holds in the midst of them: the program has used up its time there."""
+    """What holds between statements and calls holds in the midst of them: the program has used up
+    its time there.
+    """
     assert_fine(matrix.cases((name, f"after {share} % of its time") for share in range(6, 96, 9)))
 
 
@@ -160,13 +178,17 @@ def test_crashes_at_any_instant(matrix, name):
 @pytest.mark.parametrize("share", range(3))
 @pytest.mark.parametrize("name", ["edits", "transform", "batches"])
 def test_interrupts_at_many_kinds_of_points(matrix, name, share):
-    """Wherever Ctrl-C comes, the program ends, and the next start ends where it would have ended."""
+    """Wherever Ctrl-C comes, the program ends, and the next start ends where it would have
+    ended.
+    """
     points = [point for point in matrix.choose(name) if "in COMMIT" not in point]
     assert_fine(matrix.cases(((name, point) for point in points[share::3]), interrupt=True))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are ended through pidfd")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="processes are ended through pidfd"
+)
 def test_kills_at_random_instants(tmp_path):
     """Every next start goes on by itself; a hundred: ``python -m tests.crash.kills``."""
     tally = kills.kill("map", 10, tmp_path)

@@ -1,4 +1,6 @@
-"""After an interrupt the same object goes on: it works as if the call had not begun or had finished, or is closed."""
+"""After an interrupt the same object goes on: it works as if the call had not begun or had
+finished, or is closed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def assert_whole(tally: Tally, at_least: int) -> None:
 
 @pytest.mark.parametrize("name", ["cache", "source", "retriever"])
 def test_small_objects_go_on(tmp_path, name):
-    """An embedding cache, a source and a BM25 index: at every return from SQLite, files and user functions."""
+    """An embedding cache, a source and a BM25 index: at every return from SQLite, files and user
+    functions.
+    """
     tally = Tally()
     walk(CASES[name], tmp_path, tally)
     assert_whole(tally, 3)
@@ -52,7 +56,14 @@ def test_small_objects_go_on(tmp_path, name):
 def test_a_document_goes_on(tmp_path):
     """A share of the points of searching and of adding texts."""
     tally = Tally()
-    walk(CASES["document"], tmp_path, tally, step=6, only="bm25,add_texts", errors=(KeyboardInterrupt,))
+    walk(
+        CASES["document"],
+        tmp_path,
+        tally,
+        step=6,
+        only="bm25,add_texts",
+        errors=(KeyboardInterrupt,),
+    )
     assert_whole(tally, 20)
 
 
@@ -68,7 +79,9 @@ def test_every_method_of_a_document_goes_on(tmp_path, error):
 
 @pytest.mark.slow
 def test_real_signals(tmp_path):
-    """Signals of a timer and of another thread at random moments; a thousand: ``--signals 1000``."""
+    """Signals of a timer and of another thread at random moments; a thousand:
+    ``--signals 1000``.
+    """
     tally = Tally()
     strike(CASES["document"], tmp_path, tally, 40)
     assert_whole(tally, 40)
@@ -93,7 +106,9 @@ def interrupted_search(docs: Document, at: int) -> BaseException | None:
 
 
 def test_searches_after_an_interrupt_see_what_is_added(tmp_path):
-    """At any place where Python looks for signals; the tracebacks stay, as a notebook keeps the last one."""
+    """At any place where Python looks for signals; the tracebacks stay, as a notebook keeps the
+    last one.
+    """
     case = DocumentCase(tmp_path)
     raised = [interrupted_search(case.docs, at) for at in range(1, 400, 23)]
     assert sum(isinstance(one, KeyboardInterrupt) for one in raised) > 10
@@ -102,7 +117,9 @@ def test_searches_after_an_interrupt_see_what_is_added(tmp_path):
 
 
 def test_a_block_is_left_once(tmp_path):
-    """Wherever an interrupt comes, what was begun is ended, though the traceback stays; other threads have the lock."""
+    """Wherever an interrupt comes, what was begun is ended, though the traceback stays; other
+    threads have the lock.
+    """
     lock, log = threading.RLock(), []
 
     @contextmanager
@@ -142,7 +159,9 @@ def test_a_walk_sees_what_is_broken(tmp_path):
         def __init__(self, folder: Path) -> None:
             super().__init__(folder)
             database = self.cache._database
-            self.operations = {"broken": lambda _: database._connection.execute("BEGIN IMMEDIATE") and self._end()}
+            self.operations = {
+                "broken": lambda _: database._connection.execute("BEGIN IMMEDIATE") and self._end()
+            }
 
         def _end(self) -> None:
             self.cache._database._connection.execute("ROLLBACK")
@@ -154,7 +173,9 @@ def test_a_walk_sees_what_is_broken(tmp_path):
 
 
 def test_progress_goes_on_after_an_interrupt():
-    """Wherever the display of progress is interrupted, the next work ends, in another thread as well."""
+    """Wherever the display of progress is interrupted, the next work ends, in another thread as
+    well.
+    """
 
     def work():
         with Work("load", 1, "file") as shown:

@@ -1,9 +1,9 @@
 """What is documented runs, and what can be named is documented.
 
-The ``python`` blocks of a page run in order in one namespace, in a temporary working directory with a copy of the
-sample corpus as ``corpus``. A block whose first line is a comment with the name of a Python file, such as
-``# sqlite_store.py``, is saved under that name and imported, so that later blocks can use it. The README's blocks run
-with ``cookbook/corpus`` alone, as in a checkout.
+The ``python`` blocks of a page run in order in one namespace, in a temporary working directory with
+a copy of the sample corpus as ``corpus``. A block whose first line is a comment with the name of a
+Python file, such as ``# sqlite_store.py``, is saved under that name and imported, so that later
+blocks can use it. The README's blocks run with ``cookbook/corpus`` alone, as in a checkout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,15 @@ DOCS = ROOT / "docs"
 SPECS = ROOT / "tests" / "specs"
 READMES = (ROOT / "README.md", ROOT / "README.zh.md")
 # The others are for CI.
-QUICK = ("context.md", "formats.md", "fusion.md", "operators.md", "README.md", "reading-files.md", "tracing.md")
+QUICK = (
+    "context.md",
+    "formats.md",
+    "fusion.md",
+    "operators.md",
+    "README.md",
+    "reading-files.md",
+    "tracing.md",
+)
 WITH_MODELS = (  # need a model and an endpoint
     "generation.md",
     "models.md",
@@ -45,10 +53,13 @@ WITH_MODELS = (  # need a model and an endpoint
     "tutorials/first-answer.md",
     "tutorials/first-search.md",
 )
-ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")  # how to read the English figures; the report of spec 003
+# how to read the English figures; the report of spec 003
+ONLY_IN_CHINESE = ("figures.md", "structured-rag.md")
 WITHOUT_CODE = ("platforms.md", "README.md", "registries.md")
 IN_CHINESE = sorted(
-    page.relative_to(DOCS / "zh").as_posix() for page in (DOCS / "zh").rglob("*.md") if page.name not in ONLY_IN_CHINESE
+    page.relative_to(DOCS / "zh").as_posix()
+    for page in (DOCS / "zh").rglob("*.md")
+    if page.name not in ONLY_IN_CHINESE
 )
 PAGES = [*sorted(DOCS.rglob("*.md")), *READMES]
 TWINS = {"the README": READMES, **{name: (DOCS / name, DOCS / "zh" / name) for name in IN_CHINESE}}
@@ -72,7 +83,9 @@ def blocks_of(page: Path) -> list[Block]:
     fence = language = ""
     lines: list[str] = []
     start = 0
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+    for number, line in enumerate(
+        page.read_text(encoding="utf-8").splitlines(keepends=True), start=1
+    ):
         mark = _FENCE.match(line)
         if fence and mark and mark[1].startswith(fence) and not mark[2]:
             found.append(Block(language, "".join(lines), start))
@@ -149,7 +162,9 @@ def run_blocks(page: Path, blocks: list[Block], monkeypatch: pytest.MonkeyPatch)
 
 
 def read(pages: list[Path]) -> list[object]:
-    """Pages as parameters, most of them slow; no Chinese page whose code is that of its English twin."""
+    """Pages as parameters, most of them slow; no Chinese page whose code is that of its English
+    twin.
+    """
     return [
         pytest.param(
             page,
@@ -169,7 +184,13 @@ def is_chinese(page: Path) -> bool:
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize(
     "page",
-    read([page for page in PAGES if page not in [*READMES, *map(DOCS.joinpath, WITH_MODELS)] and python_of(page)]),
+    read(
+        [
+            page
+            for page in PAGES
+            if page not in [*READMES, *map(DOCS.joinpath, WITH_MODELS)] and python_of(page)
+        ]
+    ),
 )
 def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     """Every Python block of a page runs, top to bottom, and what it asserts is true."""
@@ -186,7 +207,9 @@ def test_the_code_of_a_page_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
     read([DOCS / name for name in WITH_MODELS]),
 )
 def test_the_code_of_the_pages_on_models_runs(page: Path, monkeypatch: pytest.MonkeyPatch):
-    """With the real model in its folder and a local endpoint, every block runs and what it asserts is true."""
+    """With the real model in its folder and a local endpoint, every block runs and what it asserts
+    is true.
+    """
     shutil.copytree(Path("cookbook") / "corpus", "corpus")
     monkeypatch.setenv("MODEL_FOLDER", str(shared("models", "all-minilm-l6-v2")))
     with HTTPServer(threaded=True) as server:
@@ -198,12 +221,16 @@ def test_the_code_of_the_pages_on_models_runs(page: Path, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("_as_a_reader")
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
 def test_the_readme_runs_in_a_checkout(page: Path, monkeypatch: pytest.MonkeyPatch):
-    """The README's blocks run in a checkout's folder, what they assert is true, and its two commands are there."""
+    """The README's blocks run in a checkout's folder, what they assert is true, and its two
+    commands are there.
+    """
     blocks = python_of(page)
     assert len(blocks[0].text.split("\n\n", 1)[1].split()) < 80  # "ten lines"
     run_blocks(page, blocks, monkeypatch)
     text = page.read_text(encoding="utf-8")
-    assert [command for command in ("make demo", "make test", "lazyrag index") if command not in text] == []
+    assert [
+        command for command in ("make demo", "make test", "lazyrag index") if command not in text
+    ] == []
 
 
 def test_the_picture_of_the_readme_is_a_session_in_both_languages():
@@ -211,7 +238,9 @@ def test_the_picture_of_the_readme_is_a_session_in_both_languages():
     picture = DOCS / "session.svg"
     assert picture.stat().st_size < 100_000
     svg = ET.parse(picture)  # noqa: S314  a file of ours
-    texts = [(one.text or "", one.get("fill")) for one in svg.iter("{http://www.w3.org/2000/svg}text")]
+    texts = [
+        (one.text or "", one.get("fill")) for one in svg.iter("{http://www.w3.org/2000/svg}text")
+    ]
     shown = "".join(text for text, _ in texts)
     files = [
         path.relative_to(ROOT / "cookbook" / "corpus").as_posix()
@@ -225,19 +254,28 @@ def test_the_picture_of_the_readme_is_a_session_in_both_languages():
 
 @pytest.mark.parametrize("name", TWINS)
 def test_both_languages_say_the_same(name: str):
-    """An English page and its Chinese twin have the same code blocks, their comments aside, in the same order."""
+    """An English page and its Chinese twin have the same code blocks, their comments aside, in the
+    same order.
+    """
     english, chinese = map(blocks_of, TWINS[name])
     assert bool(english) is (name not in WITHOUT_CODE)
     assert [block.language for block in english] == [block.language for block in chinese]
     for one, other in zip(english, chinese, strict=True):
         if one.language == "python":
-            assert ast.dump(ast.parse(one.text)) == ast.dump(ast.parse(other.text)), f"lines {one.line}, {other.line}"
+            assert ast.dump(ast.parse(one.text)) == ast.dump(ast.parse(other.text)), (
+                f"lines {one.line}, {other.line}"
+            )
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_both_languages_have_the_same_sections(name: str):
-    """The headings of an English page and its Chinese twin have the same levels in the same order."""
-    levels = [[len(mark) for mark in re.findall(r"^(#+) ", prose_of(page), re.MULTILINE)] for page in TWINS[name]]
+    """The headings of an English page and its Chinese twin have the same levels in the same
+    order.
+    """
+    levels = [
+        [len(mark) for mark in re.findall(r"^(#+) ", prose_of(page), re.MULTILINE)]
+        for page in TWINS[name]
+    ]
     assert levels[0] == levels[1]
 
 
@@ -260,9 +298,18 @@ registries = (loaders, transforms, similarities, rerankers, segment_stores, vect
 print(json.dumps([name for registry in (*registries, fusions, indexes, refiners) for name in registry]))
 """
     names = json.loads(python("-c", listing).stdout)
-    assert {".pdf", "SentenceSplitter", "cosine", "KeywordFilter", "map", "zh", "utf8", "rrf", "native", "tree"} <= {
-        *names
-    }
+    assert {
+        ".pdf",
+        "SentenceSplitter",
+        "cosine",
+        "KeywordFilter",
+        "map",
+        "zh",
+        "utf8",
+        "rrf",
+        "native",
+        "tree",
+    } <= {*names}
     assert undocumented(names) == []
 
 
@@ -276,17 +323,23 @@ def test_every_error_is_documented():
     classes = [
         name
         for name, value in vars(errors).items()
-        if inspect.isclass(value) and issubclass(value, (Exception, Warning)) and value.__module__ == errors.__name__
+        if inspect.isclass(value)
+        and issubclass(value, (Exception, Warning))
+        and value.__module__ == errors.__name__
     ]
     assert "StaleNodeError" in classes
     assert undocumented(classes) == []
 
 
 def test_every_public_name_is_in_the_changelog():
-    """Each name of the package's __all__ and each public member of a Document stands there, fully qualified."""
+    """Each name of the package's __all__ and each public member of a Document stands there, fully
+    qualified.
+    """
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     names = [f"lazyrag.{name}" for name in lazyrag.__all__ if name != "__version__"]
-    members = [name for name in dir(lazyrag.Document) if not name.startswith("_") and name != "reader"]
+    members = [
+        name for name in dir(lazyrag.Document) if not name.startswith("_") and name != "reader"
+    ]
     names += [f"lazyrag.Document.{name}" for name in members]
     assert {"lazyrag.Document.restricted", "lazyrag.Document.sync"} < {*names}
     assert [name for name in names if not re.search(rf"`{re.escape(name)}\b", changelog)] == []
@@ -294,7 +347,9 @@ def test_every_public_name_is_in_the_changelog():
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("spec-*.md")), ids=lambda page: page.stem)
 def test_the_page_of_a_specification_names_its_tests(page: Path):
-    """Every test that the page names is there, and every test of the specification's suite is named in it."""
+    """Every test that the page names is there, and every test of the specification's suite is named
+    in it.
+    """
     number = page.stem.partition("-")[2]
     named = {
         (SPECS / file).resolve().relative_to(ROOT).as_posix() + f"::{test}"
@@ -322,7 +377,9 @@ def names_of_tests(file: Path) -> set[str]:
 
 
 def test_every_make_target_is_documented():
-    """Each target of the Makefile that a person would call stands in the documentation as ``make <target>``."""
+    """Each target of the Makefile that a person would call stands in the documentation as
+    ``make <target>``.
+    """
     makefile = ROOT / "Makefile"
     text = makefile.read_text(encoding="utf-8") if makefile.exists() else ""
     targets = re.findall(r"^([a-z][\w-]*)\s*:(?!=)", text, re.MULTILINE)
@@ -332,7 +389,9 @@ def test_every_make_target_is_documented():
 
 @pytest.mark.parametrize("folder", [DOCS, DOCS / "zh"], ids=["english", "chinese"])
 def test_the_page_of_the_storage_format_names_every_table_and_column(folder: Path):
-    """Each language's storage-format.md lists the tables and columns that a new store file has, and no others."""
+    """Each language's storage-format.md lists the tables and columns that a new store file has, and
+    no others.
+    """
     listed: dict[str, set[str]] = {}
     table = ""
     for line in (folder / "storage-format.md").read_text(encoding="utf-8").splitlines():
@@ -353,7 +412,9 @@ def test_the_page_of_the_storage_format_names_every_table_and_column(folder: Pat
 @pytest.mark.share(3)
 @pytest.mark.slow
 def test_make_docs_checks_and_rewrites(tmp_path: Path):
-    """With --check a stale page is an exit status of 1 and stays as it is; without, it is rewritten."""
+    """With --check a stale page is an exit status of 1 and stays as it is; without, it is
+    rewritten.
+    """
     (tmp_path / "tools").mkdir()
     (tmp_path / "docs").mkdir()
     shutil.copy(ROOT / "tools" / "format_table.py", tmp_path / "tools")
@@ -382,13 +443,21 @@ def test_relative_links_lead_somewhere(page: Path):
 
 @pytest.mark.parametrize(
     "page",
-    [DOCS / "architecture.md", *sorted((DOCS / "internals").glob("*.md")), *sorted((DOCS / "decisions").glob("*.md"))],
+    [
+        DOCS / "architecture.md",
+        *sorted((DOCS / "internals").glob("*.md")),
+        *sorted((DOCS / "decisions").glob("*.md")),
+    ],
     ids=lambda page: page.relative_to(DOCS).as_posix(),
 )
 def test_pages_on_the_code_name_code_that_exists(page: Path):
     """Each module, function and file of the package that the pages on its inside name is there."""
     text = page.read_text(encoding="utf-8")
-    names = {name for code in re.findall(r"`([^`\n]+)`", text) for name in re.findall(r"^lazyrag(?:\.\w+)+$", code)}
+    names = {
+        name
+        for code in re.findall(r"`([^`\n]+)`", text)
+        for name in re.findall(r"^lazyrag(?:\.\w+)+$", code)
+    }
     assert [name for name in sorted(names) if not is_importable(name)] == []
     files = re.findall(r"\b(?:lazyrag|tests|tools|benchmarks)/[\w./]+\w", text)
     assert [file for file in files if not (ROOT / file).exists()] == []
@@ -398,11 +467,15 @@ def test_pages_on_the_code_name_code_that_exists(page: Path):
 def test_modules_that_have_moved_are_where_the_page_says(folder: Path):
     """In the table of upgrading.md no old name leads anywhere, and each new one does."""
     rows = re.findall(
-        r"^\| (`lazyrag\..+) \| `(lazyrag\..+)` \|$", (folder / "upgrading.md").read_text("utf-8"), re.MULTILINE
+        r"^\| (`lazyrag\..+) \| `(lazyrag\..+)` \|$",
+        (folder / "upgrading.md").read_text("utf-8"),
+        re.MULTILINE,
     )
     assert len(rows) > 10
     assert [new for _, new in rows if not is_importable(new)] == []
-    assert [old for olds, _ in rows for old in re.findall(r"`([\w.]+)`", olds) if is_importable(old)] == []
+    assert [
+        old for olds, _ in rows for old in re.findall(r"`([\w.]+)`", olds) if is_importable(old)
+    ] == []
 
 
 def is_importable(name: str) -> bool:
@@ -411,9 +484,15 @@ def is_importable(name: str) -> bool:
     found = importlib.import_module(module)
     for attribute in attributes:
         module = f"{module}.{attribute}"
-        if not hasattr(found, attribute) and (not inspect.ismodule(found) or importlib.util.find_spec(module) is None):
+        if not hasattr(found, attribute) and (
+            not inspect.ismodule(found) or importlib.util.find_spec(module) is None
+        ):
             return False
-        found = getattr(found, attribute) if hasattr(found, attribute) else importlib.import_module(module)
+        found = (
+            getattr(found, attribute)
+            if hasattr(found, attribute)
+            else importlib.import_module(module)
+        )
     return True
 
 
@@ -435,22 +514,33 @@ def messages_of(page: Path) -> list[str]:
 
 
 def texts_of_the_package() -> str:
-    """All texts in the code of the package, one in a line, with … for what they are formatted with."""
+    """All texts in the code of the package, one in a line, with … for what they are formatted
+    with.
+    """
     texts = []
     for file in sorted((ROOT / "lazyrag").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.JoinedStr):
-                texts.append("".join(str(one.value) if isinstance(one, ast.Constant) else "…" for one in node.values))
+                texts.append(
+                    "".join(
+                        str(one.value) if isinstance(one, ast.Constant) else "…"
+                        for one in node.values
+                    )
+                )
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 texts.append(node.value)
     return "\n".join(text.replace("\n", " ") for text in texts)
 
 
 def test_the_messages_of_the_page_on_errors_are_those_of_the_code():
-    """Each part of a message that the page explains is in the code; both languages have the same messages."""
+    """Each part of a message that the page explains is in the code; both languages have the same
+    messages.
+    """
     texts = texts_of_the_package()
     messages = messages_of(DOCS / "errors.md")
     assert len(messages) >= 35
-    pieces = {piece.strip(" ()") for message in messages for piece in re.split(r"…|(?<=[.,;:]) ", message)}
+    pieces = {
+        piece.strip(" ()") for message in messages for piece in re.split(r"…|(?<=[.,;:]) ", message)
+    }
     assert [piece for piece in sorted(pieces) if len(piece) > 3 and piece not in texts] == []
     assert messages_of(DOCS / "zh" / "errors.md") == messages

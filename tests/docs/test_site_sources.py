@@ -26,7 +26,12 @@ def test_the_navigation_names_every_page_once(texts):
     pages = sorted({*texts["en"], *texts["zh"]} - {"index.md"})
     named = [entry.path for entry in make_site.entries(pages)]
     assert sorted(named) == pages
-    assert {"tutorials/first-search.md", "how-to/filter-by-metadata.md", "api/lazyrag.md", "changelog.md"} < {*named}
+    assert {
+        "tutorials/first-search.md",
+        "how-to/filter-by-metadata.md",
+        "api/lazyrag.md",
+        "changelog.md",
+    } < {*named}
 
 
 def test_every_line_of_the_navigation_names_a_page(texts):
@@ -44,18 +49,23 @@ def test_every_line_of_the_navigation_names_a_page(texts):
 
 
 def test_no_user_page_lacks_its_twin(texts):
-    """A page has the languages that the navigation says: both, but for those of names, figures and internals."""
+    """A page has the languages that the navigation says: both, but for those of names, figures and
+    internals.
+    """
     pages = sorted({*texts["en"], *texts["zh"]} - {"index.md"})
     wrong = {
         entry.path: entry.languages
         for entry in make_site.entries(pages)
-        if {*entry.languages} != {language for language in make_site.LANGUAGES if entry.path in texts[language]}
+        if {*entry.languages}
+        != {language for language in make_site.LANGUAGES if entry.path in texts[language]}
     }
     assert wrong == {}
 
 
 def test_links_lead_to_pages_of_the_site(texts):
-    """Links to files of the repository that are no pages become plain text; those to the other language are kept."""
+    """Links to files of the repository that are no pages become plain text; those to the other
+    language are kept.
+    """
     assert "../CHANGELOG.md" not in texts["en"]["upgrading.md"]
     assert "](changelog.md)" in texts["en"]["upgrading.md"]
     assert "](../quality.html)" in texts["zh"]["index.md"]
@@ -70,7 +80,9 @@ def test_the_api_has_every_public_name_with_its_docstring():
 
     pages = site_api.pages()
     page = pages["api/lazyrag.md"]
-    assert [name for name in lazyrag.__all__ if name != "__version__" and f"\n## {name}\n" not in page] == []
+    assert [
+        name for name in lazyrag.__all__ if name != "__version__" and f"\n## {name}\n" not in page
+    ] == []
     assert "\n### Document.search\n" in page
     assert "- `topk`: At most so many nodes, at least 1." in page
     assert "\n## ConfigError\n" in pages["api/lazyrag.errors.md"]

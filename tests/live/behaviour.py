@@ -1,4 +1,6 @@
-"""The recorded behaviour (tests/behaviour) on stores that need a server or a package of their own."""
+"""The recorded behaviour (tests/behaviour) on stores that need a server or a package of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ EXPLAINED = ("bm25", "climbing", "hybrid weighted", "chain of all")
 
 
 class StoreBehaviour:
-    """The golden files on one kind of store; subclass it as ``TestSomething`` and say how the store is configured."""
+    """The golden files on one kind of store; subclass it as ``TestSomething`` and say how the store
+    is configured.
+    """
 
     has_sparse = True
     is_map = False
@@ -59,7 +63,9 @@ class StoreBehaviour:
             return self.conf(folder)
 
         with ExitStack() as stack:
-            yield open_library(stack, tmp_path, conf_of, has_sparse=self.has_sparse, is_map=self.is_map)
+            yield open_library(
+                stack, tmp_path, conf_of, has_sparse=self.has_sparse, is_map=self.is_map
+            )
 
     def test_dumps(self, lib: Library) -> None:
         """What the Documents hold."""

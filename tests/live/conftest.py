@@ -12,13 +12,17 @@ def address_of(name: str) -> str:
     """What an environment variable says; without it the test fails: nothing is skipped here."""
     found = os.environ.get(name, "")
     if not found:
-        pytest.fail(f"{name} is not set: this test needs a real server. Run make live, which starts it.", pytrace=False)
+        pytest.fail(
+            f"{name} is not set: this test needs a real server. Run make live, which starts it.",
+            pytrace=False,
+        )
     return found
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home for each worker: Milvus Lite 2.5 makes and removes a folder there, and of two at once one fails.
+    """A home for each worker: Milvus Lite 2.5 makes and removes a folder there, and of two at once
+    one fails.
 
     Our store asks again, which has a test of its own; the bare client does not.
     """

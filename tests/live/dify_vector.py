@@ -21,7 +21,9 @@ def documents(**texts: str) -> list[Document]:
 
 
 def goes_through_a_life(vector_type: str, **options: Any) -> None:
-    """Filled, searched both ways, filtered, changed, opened again, emptied: equal to the same on the map store."""
+    """Filled, searched both ways, filtered, changed, opened again, emptied: equal to the same on
+    the map store.
+    """
     expected = Vector("teas", ["source"], embed)
     expected.create(documents(**TEXTS))
     with Vector("teas", ["source"], embed, vector_type=vector_type, **options) as vector:
@@ -30,7 +32,9 @@ def goes_through_a_life(vector_type: str, **options: Any) -> None:
             same(vector.search_by_vector(query, top_k=3), expected.search_by_vector(query, top_k=3))
         same(vector.search_by_full_text("茶", top_k=3), expected.search_by_full_text("茶", top_k=3))
         only = MetadataCondition("and", [Condition("source", "is", "2.txt")])
-        assert [one.metadata["doc_id"] for one in vector.search_by_vector("绿茶", top_k=3, filters=only)] == ["2"]
+        assert [
+            one.metadata["doc_id"] for one in vector.search_by_vector("绿茶", top_k=3, filters=only)
+        ] == ["2"]
         assert vector.search_by_vector("绿茶", top_k=3, score_threshold=1.0) == []
         vector.delete_by_ids(["3"])
         vector.create(documents(**{"1": "黑茶也用沸水泡。"}))

@@ -1,4 +1,5 @@
-"""Install the real stores that the tests of this folder need, each in a place of its own under build/live.
+"""Install the real stores that the tests of this folder need, each in a place of its own under
+build/live.
 
     python tests/live/install.py [env milvus25 milvus-server opensearch]
 
@@ -25,7 +26,8 @@ MILVUS_BINARIES = LIVE / "milvus-server" / "unpacked" / "bin"
 _PACKAGES = {
     # One environment for all clients: what a user has who installs every extra.
     "env": ("chromadb==1.5.9", "milvus-lite==3.2.2", "opensearch-py==3.2.0", "pymilvus==3.0.2"),
-    # Its pkg_resources went with setuptools 80; 2.x and 3.x of milvus-lite share a name and exclude each other.
+    # Its pkg_resources went with setuptools 80; 2.x and 3.x of milvus-lite share a name and exclude
+    # each other.
     "milvus25": ("milvus-lite==2.5.1", "pymilvus==2.6.17", "setuptools<80"),
     "milvus-server": ("milvus==2.3.5",),
 }
@@ -39,9 +41,19 @@ def python_of(name: str) -> Path:
 
 
 def make_environment(name: str) -> None:
-    """A virtual environment with its packages; those for tests have this package and what its tests need, too."""
+    """A virtual environment with its packages; those for tests have this package and what its tests
+    need, too.
+    """
     venv.create(LIVE / name, with_pip=True)
-    _run(python_of(name), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *_packages(name))
+    _run(
+        python_of(name),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        *_packages(name),
+    )
     if name == "milvus-server":
         # The server would unpack 250 MB into every new folder of data.
         unpack = "import milvus, sys; milvus._initialize_data_files(sys.argv[1])"
@@ -51,7 +63,9 @@ def make_environment(name: str) -> None:
 def copy_jars(name: str) -> None:
     """The jars of OpenSearch and of the runner that starts it in a plain JVM."""
     if shutil.which("mvn") is None or shutil.which("java") is None:
-        sys.exit(f"{name} needs Java 17 and Maven on the PATH: apt-get install openjdk-17-jdk-headless maven")
+        sys.exit(
+            f"{name} needs Java 17 and Maven on the PATH: apt-get install openjdk-17-jdk-headless maven"
+        )
     _run(
         "mvn",
         "-B",
@@ -84,23 +98,34 @@ def _pins(name: str) -> str:
     """All that an installation depends on, as a text."""
     if name == "opensearch":
         return (HERE / "pom.xml").read_text(encoding="utf-8")
-    own = () if name == "milvus-server" else ((ROOT / "setup.cfg").read_text(encoding="utf-8").partition("[mypy]")[0],)
+    own = (
+        ()
+        if name == "milvus-server"
+        else ((ROOT / "setup.cfg").read_text(encoding="utf-8").partition("[mypy]")[0],)
+    )
     return "\n".join([sys.version, *_packages(name), *own])
 
 
 def _run(*command: str | Path) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        sys.exit(
+            f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
 
 
-WAYS: dict[str, Callable[[str], None]] = {**dict.fromkeys(_PACKAGES, make_environment), "opensearch": copy_jars}
+WAYS: dict[str, Callable[[str], None]] = {
+    **dict.fromkeys(_PACKAGES, make_environment),
+    "opensearch": copy_jars,
+}
 
 
 def main() -> None:
     """Install what is named, or all of it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", metavar="name", help=f"some of: {' '.join(WAYS)}; all without")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"some of: {' '.join(WAYS)}; all without"
+    )
     names = parser.parse_args().names or [*WAYS]
     if unknown := [name for name in names if name not in WAYS]:
         parser.error(f"{unknown[0]!r} is none of: {' '.join(WAYS)}")

@@ -17,7 +17,11 @@ def check_answers(folder: Path, *arguments: str) -> None:
         arguments: Its own.
     """
     for added in ("20 added", "0 added, 20 unchanged"):
-        last = [line for line in check_script(folder, _ALL_STORES, *arguments).splitlines() if "failed" in line][-1]
+        last = [
+            line
+            for line in check_script(folder, _ALL_STORES, *arguments).splitlines()
+            if "failed" in line
+        ][-1]
         assert last.endswith(f": {added}, 0 failed, 0 skipped")
 
 

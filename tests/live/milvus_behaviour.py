@@ -1,4 +1,6 @@
-"""What is asked of every Milvus beyond the contract of stores, as tests that each kind of it inherits."""
+"""What is asked of every Milvus beyond the contract of stores, as tests that each kind of it
+inherits.
+"""
 
 from __future__ import annotations
 
@@ -70,17 +72,25 @@ class MilvusBehaviour:
             yield client
 
     def test_texts_are_never_interpreted(self) -> None:
-        """Whatever a key, a value and a filter hold, exactly the equal ones are found, by key, filter and deletion."""
+        """Whatever a key, a value and a filter hold, exactly the equal ones are found, by key,
+        filter and deletion.
+        """
         with self.store() as store:
             store.create(C, VectorSchema(2, "ip", SCHEMA))
-            store.upsert(C, [VectorRow("left", np.ones(2, np.float32), {"author": "left", "year": 1})])
+            store.upsert(
+                C, [VectorRow("left", np.ones(2, np.float32), {"author": "left", "year": 1})]
+            )
 
             @settings(max_examples=30)
             @given(TEXTS, TEXTS)
             def check(key: str, text: str) -> None:
-                row = VectorRow(key, np.array([2, 3], np.float32), {"author": text, "作者": key, "year": None})
+                row = VectorRow(
+                    key, np.array([2, 3], np.float32), {"author": text, "作者": key, "year": None}
+                )
                 store.upsert(C, [row])
-                filter_ = bind_filter(And(Condition("author", "eq", text), Condition("作者", "in", [key])), SCHEMA)
+                filter_ = bind_filter(
+                    And(Condition("author", "eq", text), Condition("作者", "in", [key])), SCHEMA
+                )
                 [read] = store.get(C, [key])
                 assert (read.key, read.fields) == (key, row.fields)
                 [[(found, _)]] = store.search(C, np.ones((1, 2), np.float32), 9, filter_)
@@ -88,15 +98,23 @@ class MilvusBehaviour:
                 assert [one.key for one in store.scan(C)] == sorted({key, "left"})
                 assert store.delete(C, filter=filter_) == 1
                 assert store.count(C) == (key != "left")
-                store.upsert(C, [VectorRow("left", np.ones(2, np.float32), {"author": "left", "year": 1})])
+                store.upsert(
+                    C, [VectorRow("left", np.ones(2, np.float32), {"author": "left", "year": 1})]
+                )
 
             check()
 
     def test_missing_fields_mean_what_filters_say(self) -> None:
-        """Every comparison with a field that some rows lack, and its negation, finds what the evaluator says."""
+        """Every comparison with a field that some rows lack, and its negation, finds what the
+        evaluator says.
+        """
         values = (None, -(2**63), -1, 0, 2**63 - 1)
         rows = [
-            VectorRow(f"k{number}", np.ones(2, np.float32), {"year": year, "author": author} if number % 2 else {})
+            VectorRow(
+                f"k{number}",
+                np.ones(2, np.float32),
+                {"year": year, "author": author} if number % 2 else {},
+            )
             for number, (year, author) in enumerate(itertools.product(values, (None, "", "a", "b")))
         ]
         conditions = [
@@ -117,25 +135,34 @@ class MilvusBehaviour:
                 for wanted in (condition, Not(condition)):
                     bound = bind_filter(wanted, SCHEMA)
                     [found] = store.search(C, np.ones((1, 2), np.float32), 100, bound)
-                    assert [key for key, _ in found] == sorted(row.key for row in rows if matches(bound, row.fields))
+                    assert [key for key, _ in found] == sorted(
+                        row.key for row in rows if matches(bound, row.fields)
+                    )
 
     @pytest.mark.parametrize("dimension", [1, 32_769])
     def test_dimensions_that_milvus_does_not_keep_are_refused(self, dimension: int) -> None:
         """An UnsupportedError says which ones it keeps, and no collection is left behind."""
         with self.store() as store:
-            with pytest.raises(UnsupportedError, match=rf"2 to 32768 numbers; these have {dimension}\b"):
+            with pytest.raises(
+                UnsupportedError, match=rf"2 to 32768 numbers; these have {dimension}\b"
+            ):
                 store.create(C, VectorSchema(dimension, "ip", {}))
             store.create(C, VectorSchema(2, "ip", {}))
             assert store.count(C) == 0
 
     @pytest.mark.slow
     def test_more_rows_than_an_answer_may_hold(self) -> None:
-        """Beyond 16,384 rows: counted, paged in key order, ranked whole, ties broken by key, deleted by filter."""
+        """Beyond 16,384 rows: counted, paged in key order, ranked whole, ties broken by key,
+        deleted by filter.
+        """
         count = WINDOW + 700
         order = np.random.default_rng(1).permutation(count)
         vectors = np.random.default_rng(2).normal(size=(count, 4)).astype(np.float32)
         vectors[:, 0] = 1.0
-        rows = [VectorRow(f"k{at:05d}", vectors[at], {"year": int(at) % 2, "tags": (0.5,)}) for at in order]
+        rows = [
+            VectorRow(f"k{at:05d}", vectors[at], {"year": int(at) % 2, "tags": (0.5,)})
+            for at in order
+        ]
         keys = sorted(row.key for row in rows)
         reference = MapVectorStore()
         with self.store() as store:
@@ -153,17 +180,24 @@ class MilvusBehaviour:
             # All rows tie, so that no number of candidates tells which keys are the smallest.
             [tied] = store.search(C, np.array([[1, 0, 0, 0]], np.float32), 3)
             assert tied == [(key, 1.0) for key in keys[:3]]
-            tagged = bind_filter(And(Condition("tags", "contains", 0.5), Condition("year", "eq", 1)), SCHEMA)
+            tagged = bind_filter(
+                And(Condition("tags", "contains", 0.5), Condition("year", "eq", 1)), SCHEMA
+            )
             assert store.search(C, query, 5, tagged) == reference.search(C, query, 5, tagged)
             assert store.delete(C, filter=tagged) == count // 2
             assert store.delete(C, keys=keys) == count - count // 2
             assert store.count(C) == 0
 
     def test_what_was_flushed_reads_the_same(self) -> None:
-        """Vectors and rankings are bit for bit those before the server wrote its segments and their indexes."""
+        """Vectors and rankings are bit for bit those before the server wrote its segments and their
+        indexes.
+        """
         vectors = np.random.default_rng(4).normal(size=(300, 8)).astype(np.float32)
         vectors[7] = 0.0
-        rows = [VectorRow(f"k{number:03d}", vector, {"year": number}) for number, vector in enumerate(vectors)]
+        rows = [
+            VectorRow(f"k{number:03d}", vector, {"year": number})
+            for number, vector in enumerate(vectors)
+        ]
         with self.store() as store:
             store.create(C, VectorSchema(8, "cosine", SCHEMA))
             store.upsert(C, rows)
@@ -172,23 +206,38 @@ class MilvusBehaviour:
                 client.flush(C)
             store.upsert(C, rows[:1])
             read = store.scan(C)
-            assert all(one.vector.tobytes() == row.vector.tobytes() for one, row in zip(read, rows, strict=True))
+            assert all(
+                one.vector.tobytes() == row.vector.tobytes()
+                for one, row in zip(read, rows, strict=True)
+            )
             assert store.search(C, vectors[5:8], 300) == before
             assert [len(ranking) for ranking in before] == [300] * 3
 
     def test_what_a_crash_left_without_an_index_is_completed(self) -> None:
-        """A collection that was made and not yet indexed or loaded is both when it is created again, or read."""
+        """A collection that was made and not yet indexed or loaded is both when it is created
+        again, or read.
+        """
         schema = VectorSchema(2, "ip", SCHEMA)
         with self.store() as store:
-            for name, use in ((C, lambda: store.create(C, schema)), (f"{C}_2", lambda: store.count(f"{C}_2"))):
+            for name, use in (
+                (C, lambda: store.create(C, schema)),
+                (f"{C}_2", lambda: store.count(f"{C}_2")),
+            ):
                 store._connection.create(name, Layout(schema, "FLAT", {}))
                 use()
                 store.upsert(name, [VectorRow("k", np.ones(2, np.float32), {})])
                 assert store.search(name, np.ones((1, 2), np.float32), 1) == [[("k", 2.0)]]
 
     def test_an_approximate_index_is_used_and_said(self) -> None:
-        """The store does not declare exactness, and its scores are those of the vectors; the collection remembers."""
-        index = {"index_type": "IVF_FLAT", "metric_type": "IP", "params": {"nlist": 4}, "search_params": {"nprobe": 4}}
+        """The store does not declare exactness, and its scores are those of the vectors; the
+        collection remembers.
+        """
+        index = {
+            "index_type": "IVF_FLAT",
+            "metric_type": "IP",
+            "params": {"nlist": 4},
+            "search_params": {"nprobe": 4},
+        }
         rows = [VectorRow(f"k{at}", np.array([at, 1], np.float32), {}) for at in range(1, 40)]
         schema = VectorSchema(2, "ip", SCHEMA, embed_key="vec1")
         with self.store(index_kwargs=[{"embed_key": "vec1", **index}]) as store:
@@ -198,7 +247,9 @@ class MilvusBehaviour:
             with self.bare() as client:
                 [name] = client.list_indexes(C)
                 assert client.describe_index(C, name)["index_type"] == "IVF_FLAT"
-            assert store.search(C, np.array([[1, 0]], np.float32), 2) == [[("k39", 39.0), ("k38", 38.0)]]
+            assert store.search(C, np.array([[1, 0]], np.float32), 2) == [
+                [("k39", 39.0), ("k38", 38.0)]
+            ]
             assert store.search_natively(C, np.array([[1, 0]], np.float32), 1) == [[("k39", 39.0)]]
             with pytest.raises(ConfigError, match="'COSINE'"):
                 store.create(f"{C}_2", VectorSchema(2, "cosine", SCHEMA, embed_key="vec1"))
@@ -226,7 +277,9 @@ class MilvusBehaviour:
             assert [row.key for row in store.get(C, ["k2099", "k0000"])] == ["k2099", "k0000"]
 
     def test_sparse_rows_that_milvus_cannot_rank_are_ranked(self) -> None:
-        """Weights below 0, dimensions beyond 32 bits and queries of both are ranked as the map store does."""
+        """Weights below 0, dimensions beyond 32 bits and queries of both are ranked as the map
+        store does.
+        """
         schema = VectorSchema(SPARSE, "ip", SCHEMA)
         rng = np.random.default_rng(8)
         rows = [VectorRow(f"k{at:03d}", self._sparse(rng), {"year": at % 3}) for at in range(120)]
@@ -241,7 +294,9 @@ class MilvusBehaviour:
                 one.upsert(C, rows)
             for filter_ in (None, bind_filter(Condition("year", "eq", 1), SCHEMA)):
                 for topk in (3, 200):
-                    assert store.search(C, queries, topk, filter_) == reference.search(C, queries, topk, filter_)
+                    assert store.search(C, queries, topk, filter_) == reference.search(
+                        C, queries, topk, filter_
+                    )
 
     @staticmethod
     def _sparse(rng: np.random.Generator) -> Mapping[int, float]:
@@ -259,7 +314,9 @@ class MilvusBehaviour:
             assert not caplog.records
 
     def test_index_choices_are_those_of_the_collection(self) -> None:
-        """A collection that is read without being created first is searched by the index that it has."""
+        """A collection that is read without being created first is searched by the index that it
+        has.
+        """
         with self.store() as store:
             store.create(C, VectorSchema(2, "ip", SCHEMA))
         with self.store() as store:

@@ -1,4 +1,6 @@
-"""What Documents on a store find in XQuAD and Cranfield: what they find in memory, hence with the same quality."""
+"""What Documents on a store find in XQuAD and Cranfield: what they find in memory, hence with the
+same quality.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,14 @@ KNOWN = {
     ("xquad-en", "cosine"): (0.948, 0.01),
     ("xquad-en", "bm25"): (0.9685, 0.0001),
 }
-"""The nDCG@10 seen in memory, and by how much it may differ: an int8 model's vectors depend on the processor."""
+"""The nDCG@10 seen in memory, and by how much it may differ: an int8 model's vectors depend on the
+processor."""
 
 
 class StoreQuality:
-    """Both sets on one store; subclass it as ``TestSomething`` and say how the store is configured."""
+    """Both sets on one store; subclass it as ``TestSomething`` and say how the store is
+    configured.
+    """
 
     threads = 1
     """How many ask at once: for servers that let each question wait."""
@@ -44,7 +49,9 @@ class StoreQuality:
 
     @pytest.mark.parametrize("name", ["cranfield", "xquad-en"])
     def test_rankings_and_quality_are_those_in_memory(self, name: str, tmp_path: Path) -> None:
-        """Every question has the same uids with the same scores in the same order, so that nDCG@10 is the same."""
+        """Every question has the same uids with the same scores in the same order, so that nDCG@10
+        is the same.
+        """
         judged, expected = judged_set(name), in_memory(name)
         conf, own_name = self.conf(tmp_path), f"quality {tmp_path.name}"
         found = rankings(judged, tmp_path, self.threads, store_conf=conf, name=own_name)
@@ -58,7 +65,9 @@ class StoreQuality:
 
 @functools.cache
 def in_memory(name: str) -> dict[str, list[Ranking]]:
-    """The rankings of the ``map`` stores. What is embedded for them is kept for all that come after."""
+    """The rankings of the ``map`` stores. What is embedded for them is kept for all that come
+    after.
+    """
     with _alone(), tempfile.TemporaryDirectory() as folder:
         return rankings(judged_set(name), Path(folder))
 
@@ -70,30 +79,43 @@ def embedder() -> CachedEmbedder:
     return CachedEmbedder(model, LIVE / "quality" / "embeddings.db")
 
 
-def rankings(judged: Judged, folder: Path, threads: int = 1, **kwargs: Any) -> dict[str, list[Ranking]]:
-    """By similarity, for each question the (path, score) of the ten best files of a Document over a set's texts."""
+def rankings(
+    judged: Judged, folder: Path, threads: int = 1, **kwargs: Any
+) -> dict[str, list[Ranking]]:
+    """By similarity, for each question the (path, score) of the ten best files of a Document over a
+    set's texts.
+    """
     files = folder / "files"
     files.mkdir()
     for path, text in judged.texts.items():
         (files / path).write_text(text, encoding="utf-8")
     found = {}
-    with Document(files, embed=embedder(), **kwargs) as docs, ThreadPoolExecutor(threads) as executor:
+    with (
+        Document(files, embed=embedder(), **kwargs) as docs,
+        ThreadPoolExecutor(threads) as executor,
+    ):
         for similarity in SIMILARITIES:
             retriever = Retriever(docs, LAZY_ROOT_NAME, similarity=similarity, topk=TOPK)
             answers = executor.map(retriever, [question for question, _ in judged.questions])
-            found[similarity] = [[(str(node.path), node.score) for node in nodes] for nodes in answers]
+            found[similarity] = [
+                [(str(node.path), node.score) for node in nodes] for nodes in answers
+            ]
     return found
 
 
 def mean_ndcg(judged: Judged, found: Sequence[Ranking]) -> float:
     """The mean nDCG@10 of a set's questions, each with its ranking."""
     pairs = zip(judged.questions, found, strict=True)
-    return sum(ndcg([path for path, _ in one], grades, TOPK) for (_, grades), one in pairs) / len(found)
+    return sum(ndcg([path for path, _ in one], grades, TOPK) for (_, grades), one in pairs) / len(
+        found
+    )
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Parts run side by side: the second one waits for what the first has embedded, instead of doing it as well."""
+    """Parts run side by side: the second one waits for what the first has embedded, instead of
+    doing it as well.
+    """
     (LIVE / "quality").mkdir(parents=True, exist_ok=True)
     with (LIVE / "quality" / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -19,10 +19,17 @@ def check_kills(store: str, count: int, root: Path) -> None:
 
 
 def check_damage(store: str, name: str, content: bytes | None, root: Path) -> None:
-    """Replace a file, or remove it for None: the next sync rebuilds all from the ledger, and says so."""
+    """Replace a file, or remove it for None: the next sync rebuilds all from the ledger, and says
+    so.
+    """
     write_files(root / "files")
     (root / "store").mkdir()
-    request = {"store": store, "folder": str(root / "store"), "files": str(root / "files"), "state": "first"}
+    request = {
+        "store": store,
+        "folder": str(root / "store"),
+        "files": str(root / "files"),
+        "state": "first",
+    }
     before = kills.run({**request, "verify": True})
     assert (before["problems"], before["repaired"]) == ([], ())
     [path] = (root / "store").glob(name)

@@ -2,9 +2,10 @@
 
     python tests/live/run.py [--coverage] [part ...]
 
-Each part is the test files of its name, in the environment and beside the server that they need. All of it runs in
-namespaces of its own: no network but loopback, which Milvus would otherwise serve to all, and no process that outlives
-them. That needs Linux and the right to make them, which root has on most machines.
+Each part is the test files of its name, in the environment and beside the server that they need.
+All of it runs in namespaces of its own: no network but loopback, which Milvus would otherwise serve
+to all, and no process that outlives them. That needs Linux and the right to make them, which root
+has on most machines.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Part:
         environment: The environment that its tests run in.
         tests: Its test files, as a pattern.
         workers: How many processes run them at once: for those that mostly wait for a server.
-        alone: Whether it has a network of its own, for tests that start servers whose ports are always the same.
+        alone: Whether it has a network of its own, for tests that start servers whose ports are
+            always the same.
         needs: What else has to be installed.
         variable: The environment variable that tells tests where its server answers.
         server: Starts the server over a folder.
@@ -73,7 +75,9 @@ PARTS = {
         variable="LAZYRAG_LIVE_MILVUS",
         server=milvus_server,
     ),
-    "chroma": Part("env", "test_chroma*.py", workers=2, variable="LAZYRAG_LIVE_CHROMA", server=chroma_server),
+    "chroma": Part(
+        "env", "test_chroma*.py", workers=2, variable="LAZYRAG_LIVE_CHROMA", server=chroma_server
+    ),
     "milvus-killed": Part("env", "test_milvus_killed*.py", alone=True, needs=("milvus-server",)),
     "milvus3": Part("env", "test_milvus_lite*.py", workers=3),
     "milvus25": Part("milvus25", "test_milvus_lite*.py", workers=3),
@@ -84,15 +88,21 @@ PARTS = {
         variable="LAZYRAG_LIVE_OPENSEARCH",
         server=opensearch_server,
     ),
-    "postgres": Part("env", "test_postgres*.py", variable="LAZYRAG_POSTGRES", server=postgres_server),
+    "postgres": Part(
+        "env", "test_postgres*.py", variable="LAZYRAG_POSTGRES", server=postgres_server
+    ),
 }
 
 
 def main() -> int:
     """Install, go into the namespaces, and there run what was asked for; 1 if any test failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"some of: {' '.join(PARTS)}; all without")
-    parser.add_argument("--coverage", action="store_true", help="measure it, into .coverage.* files in the root")
+    parser.add_argument(
+        "parts", nargs="*", metavar="part", help=f"some of: {' '.join(PARTS)}; all without"
+    )
+    parser.add_argument(
+        "--coverage", action="store_true", help="measure it, into .coverage.* files in the root"
+    )
     parser.add_argument(_INSIDE, action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     names = asked.parts or parts_of_slice()
@@ -104,11 +114,14 @@ def main() -> int:
             for needed in (PARTS[name].environment, *PARTS[name].needs):
                 install(needed)
         sys.stdout.flush()
-        os.execvp("unshare", ["unshare", *_NAMESPACES, sys.executable, __file__, _INSIDE, *sys.argv[1:]])
+        os.execvp(
+            "unshare", ["unshare", *_NAMESPACES, sys.executable, __file__, _INSIDE, *sys.argv[1:]]
+        )
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     runner = ("-m", "coverage", "run", "-m", "pytest") if asked.coverage else ("-m", "pytest")
     names.sort(key=[*PARTS].index)
-    with ThreadPoolExecutor(_AT_ONCE) as executor:  # most of the time one of them waits for its server
+    # most of the time one of them waits for its server
+    with ThreadPoolExecutor(_AT_ONCE) as executor:
         passed = [*executor.map(lambda name: run_part(name, runner), names)]
     failed = [name for name, good in zip(names, passed, strict=True) if not good]
     print("\n" + (f"failed: {' '.join(failed)}" if failed else f"passed: {' '.join(names)}"))
@@ -116,11 +129,14 @@ def main() -> int:
 
 
 def parts_of_slice() -> list[str]:
-    """All parts; where LAZYRAG_SLICE chooses some of the tests, those with one of the two versions of Milvus Lite."""
+    """All parts; where LAZYRAG_SLICE chooses some of the tests, those with one of the two versions
+    of Milvus Lite.
+    """
     number = os.environ.get("LAZYRAG_SLICE", "").partition("/")[0]
     if not number:
         return [*PARTS]
-    left_out = ("milvus3", "milvus25")[int(number) // 2 % 2]  # halves of the tests go by the remainder: see conftest
+    # halves of the tests go by the remainder: see conftest
+    left_out = ("milvus3", "milvus25")[int(number) // 2 % 2]
     return [name for name in PARTS if name != left_out]
 
 
@@ -129,8 +145,21 @@ def run_part(name: str, runner: tuple[str, ...]) -> bool:
     part = PARTS[name]
     files = sorted(map(str, HERE.glob(part.tests)))
     workers = ("-n", str(part.workers), "--dist", "worksteal") if part.workers else ()
-    network = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"') if part.alone else ()
-    command = [*network, python_of(part.environment), *runner, "-q", "-m", "not deep", *workers, *files]
+    network = (
+        ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
+        if part.alone
+        else ()
+    )
+    command = [
+        *network,
+        python_of(part.environment),
+        *runner,
+        "-q",
+        "-m",
+        "not deep",
+        *workers,
+        *files,
+    ]
     told = f"\n== {name}: {' '.join(Path(file).name for file in files)}\n"
     with tempfile.TemporaryDirectory(prefix="lazyrag-live-") as folder:
         with part.server(Path(folder)) if part.server else nullcontext() as server:
@@ -158,7 +187,9 @@ def _check_namespaces() -> None:
     missing = [program for program in ("unshare", "ip") if shutil.which(program) is None]
     if missing:
         sys.exit(f"This needs {' and '.join(missing)}: apt-get install util-linux iproute2")
-    tried = subprocess.run(["unshare", *_NAMESPACES, "true"], check=False, capture_output=True, text=True)
+    tried = subprocess.run(
+        ["unshare", *_NAMESPACES, "true"], check=False, capture_output=True, text=True
+    )
     if tried.returncode:
         sys.exit(
             f"unshare {' '.join(_NAMESPACES)} said: {tried.stderr.strip()}\n"

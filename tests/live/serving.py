@@ -1,7 +1,8 @@
-"""Start the real servers of build/live, wait until they answer, and stop them with all their children.
+"""Start the real servers of build/live, wait until they answer, and stop them with all their
+children.
 
-Each server is a process group of its own, on loopback. Milvus listens on all interfaces, whatever its settings say: run
-it in a network namespace, as run.py does.
+Each server is a process group of its own, on loopback. Milvus listens on all interfaces, whatever
+its settings say: run it in a network namespace, as run.py does.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Server:
         name: What it is, for messages.
         folder: Where its data and its log lie.
         process: What was started: the leader of the process group.
-        addresses: Where it answers: ``http://127.0.0.1:port``, one for each node. Filled once it does.
+        addresses: Where it answers: ``http://127.0.0.1:port``, one for each node. Filled once it
+            does.
     """
 
     name: str
@@ -52,7 +54,9 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port of that address: give it to the server that is started next over the same folder."""
+        """The port of that address: give it to the server that is started next over the same
+        folder.
+        """
         return int(self.address.rpartition(":")[2])
 
     @property
@@ -74,7 +78,9 @@ class Server:
             os.killpg(self.process.pid, signal.SIGCONT)
 
     def stop(self, sign: int = signal.SIGTERM) -> None:
-        """End it and its children, by force where it takes long. TimeoutError if some of them stay all the same."""
+        """End it and its children, by force where it takes long. TimeoutError if some of them stay
+        all the same.
+        """
         for one in (sign, signal.SIGKILL):
             self._stop(one)
             if not members(self.process.pid):
@@ -86,8 +92,11 @@ class Server:
         if members(self.process.pid):
             os.killpg(self.process.pid, sign)
         until = time.monotonic() + STOP_S
-        # Waiting for the leader takes its entry from the table of processes; its children may take longer.
-        while (self.process.poll() is None or members(self.process.pid)) and time.monotonic() < until:
+        # Waiting for the leader takes its entry from the table of processes; its children may take
+        # longer.
+        while (
+            self.process.poll() is None or members(self.process.pid)
+        ) and time.monotonic() < until:
             time.sleep(_POLL_S)
 
 
@@ -97,7 +106,9 @@ def members(group: int) -> list[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             # "pid (name) state parent group ...", and a name may hold anything.
-            state, _, its_group = stat.read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()[:3]
+            state, _, its_group = (
+                stat.read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()[:3]
+            )
         except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             continue
         if int(its_group) == group and state != "Z":
@@ -110,12 +121,22 @@ def chroma_server(folder: Path, port: int | None = None) -> Iterator[Server]:
     """``chroma run`` over a folder.
 
     Args:
-        folder: Where it keeps its data; it is made where it is not there. The same for all servers here.
+        folder: Where it keeps its data; it is made where it is not there. The same for all servers
+            here.
         port: None for any that is free. The same for all servers here.
     """
     port = port or free_port()
     program = python_of("env").with_name("chroma")
-    command = [program, "run", "--path", folder / "data", "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        program,
+        "run",
+        "--path",
+        folder / "data",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     with _running("chroma", folder, command) as server:
         _wait(server, lambda: [f"http://127.0.0.1:{port}/api/v2/heartbeat"])
         server.addresses = (f"http://127.0.0.1:{port}",)
@@ -130,7 +151,13 @@ def milvus_server(folder: Path, port: int | None = None) -> Iterator[Server]:
     data.mkdir(parents=True, exist_ok=True)
     if not (data / "bin").exists():
         (data / "bin").symlink_to(MILVUS_BINARIES)
-    command = [python_of("milvus-server").with_name("milvus-server"), "--data", data, "--proxy-port", str(port)]
+    command = [
+        python_of("milvus-server").with_name("milvus-server"),
+        "--data",
+        data,
+        "--proxy-port",
+        str(port),
+    ]
     # TERM takes its child half a minute.
     with _running("milvus", folder, command, stop_by=signal.SIGKILL) as server:
         _wait(server, lambda: _milvus_health(server))
@@ -159,7 +186,12 @@ def opensearch_server(folder: Path, port: int | None = None, *, nodes: int = 1) 
         *(*options, "-baseHttpPort", str(base), "-clusterName", f"lazyrag-{base}"),
     ]
     with _running("opensearch", folder, command) as server:
-        _wait(server, lambda: [f"{one}{_OPENSEARCH_HEALTH}{nodes}" for one in _opensearch_addresses(server, nodes)])
+        _wait(
+            server,
+            lambda: [
+                f"{one}{_OPENSEARCH_HEALTH}{nodes}" for one in _opensearch_addresses(server, nodes)
+            ],
+        )
         server.addresses = _opensearch_addresses(server, nodes)
         yield server
 
@@ -168,7 +200,9 @@ _POSTGRES_PROGRAMS = Path("/usr/lib/postgresql")
 
 
 def find_postgres() -> Path:
-    """The folder of PostgreSQL's programs: those of the newest version that Debian has installed."""
+    """The folder of PostgreSQL's programs: those of the newest version that Debian has
+    installed.
+    """
     found = sorted(_POSTGRES_PROGRAMS.glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     if not found:
         msg = "PostgreSQL is not installed: apt-get install postgresql"
@@ -178,9 +212,12 @@ def find_postgres() -> Path:
 
 @contextmanager
 def postgres_server(folder: Path, port: int | None = None) -> Iterator[Server]:
-    """PostgreSQL over a folder, which does not wait for the disk; its address has the user and the password."""
+    """PostgreSQL over a folder, which does not wait for the disk; its address has the user and the
+    password.
+    """
     port, programs, data = port or free_port(), find_postgres(), folder / "data"
-    owner = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}  # it refuses to run as root
+    # it refuses to run as root
+    owner = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     if not data.exists():
@@ -203,7 +240,12 @@ def postgres_server(folder: Path, port: int | None = None) -> Iterator[Server]:
             "UTF8",
         ]
         subprocess.run(make, check=True, stdout=subprocess.DEVNULL, cwd="/", **owner)
-    settings = "fsync=off", "full_page_writes=off", "max_connections=200", f"unix_socket_directories={data}"
+    settings = (
+        "fsync=off",
+        "full_page_writes=off",
+        "max_connections=200",
+        f"unix_socket_directories={data}",
+    )
     options = [argument for one in settings for argument in ("-c", one)]
     command = [programs / "postgres", "-D", data, "-h", "127.0.0.1", "-p", str(port), *options]
     with _running("postgres", folder, command, stop_by=signal.SIGINT, **owner) as server:
@@ -234,7 +276,12 @@ def free_port(first: int = 0, last: int = 0) -> int:
 
 @contextmanager
 def _running(
-    name: str, folder: Path, command: Sequence[str | Path], *, stop_by: int = signal.SIGTERM, **owner: str
+    name: str,
+    folder: Path,
+    command: Sequence[str | Path],
+    *,
+    stop_by: int = signal.SIGTERM,
+    **owner: str,
 ) -> Iterator[Server]:
     """A started program, which is gone afterwards whatever happens."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -256,7 +303,9 @@ def _running(
 
 
 def _wait(server: Server, pages: Callable[[], Sequence[str]]) -> None:
-    """Until all pages answer with success; there are none as long as the server has not said where it is."""
+    """Until all pages answer with success; there are none as long as the server has not said where
+    it is.
+    """
     until = time.monotonic() + START_S
     while not (known := pages()) or not all(map(_answers, known)):
         if server.process.poll() is not None:
@@ -280,7 +329,11 @@ def _milvus_health(server: Server) -> list[str]:
     """Its page of health is at the first free port from 9091: what it told its child."""
     for pid in members(server.process.pid):
         environment = Path(f"/proc/{pid}/environ")
-        port = re.search(rb"\0METRICS_PORT=(\d+)\0", environment.read_bytes()) if environment.exists() else None
+        port = (
+            re.search(rb"\0METRICS_PORT=(\d+)\0", environment.read_bytes())
+            if environment.exists()
+            else None
+        )
         if port:
             return [f"http://127.0.0.1:{int(port[1])}/healthz"]
     return []
@@ -296,12 +349,16 @@ def _opensearch_settings(nodes: int) -> str:
     else:
         # It takes the first free ports from 9300 for talking to itself.
         seeds = ", ".join(f'"127.0.0.1:{port}"' for port in range(9300, 9306))
-        lines += [f"discovery.seed_hosts: [{seeds}]", 'cluster.initial_cluster_manager_nodes: ["Node 1"]']
+        lines += [
+            f"discovery.seed_hosts: [{seeds}]",
+            'cluster.initial_cluster_manager_nodes: ["Node 1"]',
+        ]
     return "\n".join([*lines, ""])
 
 
 def _opensearch_addresses(server: Server, nodes: int) -> tuple[str, ...]:
     """Where its nodes answer, once all of them have said so."""
     said = (server.folder / _LOG).read_text(encoding="utf-8", errors="replace")
-    ports = re.findall(r"HTTP Port: +(\d+)$", said, re.MULTILINE)  # later nodes say it through the first one's logger
+    # later nodes say it through the first one's logger
+    ports = re.findall(r"HTTP Port: +(\d+)$", said, re.MULTILINE)
     return tuple(f"http://127.0.0.1:{port}" for port in ports) if len(ports) == nodes else ()

@@ -49,14 +49,18 @@ class TestOnServer(VectorStoreContract):
 
     def make_store(self):
         """A new store in a new database."""
-        return ChromaVectorStore(self.address, client_kwargs={"database": self.database}, exact_rows=_FEW)
+        return ChromaVectorStore(
+            self.address, client_kwargs={"database": self.database}, exact_rows=_FEW
+        )
 
     def reopen_store(self, store):
         """Another one over the same database."""
         return self.make_store()
 
     def share_store(self, store):
-        """The same, as another program opens it: every client of a server has its own connections."""
+        """The same, as another program opens it: every client of a server has its own
+        connections.
+        """
         return self.make_store()
 
 

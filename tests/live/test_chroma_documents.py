@@ -19,7 +19,10 @@ class TestInAFolder(StoreDocuments):
         graph = {"hnsw": {"space": "cosine", "ef_construction": 200}}
         return {
             "segment_store": {"type": "map", "kwargs": {"uri": str(folder / "sqlite3.db")}},
-            "vector_store": {"type": "chromadb", "kwargs": {"dir": str(folder / "vectors"), "index_kwargs": graph}},
+            "vector_store": {
+                "type": "chromadb",
+                "kwargs": {"dir": str(folder / "vectors"), "index_kwargs": graph},
+            },
         }
 
 

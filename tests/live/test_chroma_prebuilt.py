@@ -1,4 +1,6 @@
-"""Specification 000's ChromaRetriever over collections that another program filled, by chromadb itself."""
+"""Specification 000's ChromaRetriever over collections that another program filled, by chromadb
+itself.
+"""
 
 from __future__ import annotations
 
@@ -58,11 +60,14 @@ def filled(tmp_path, space: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("space", "scores"), [("cosine", [1.0, 0.8, 0.0]), ("ip", [1.0, 0.8, 0.0]), ("l2", [1.0, 1 / 1.4, 1 / 3])]
+    ("space", "scores"),
+    [("cosine", [1.0, 0.8, 0.0]), ("ip", [1.0, 0.8, 0.0]), ("l2", [1.0, 1 / 1.4, 1 / 3])],
 )
 def test_rows_come_best_first_with_scores(tmp_path, space, scores):
     """By each of Chroma's ways to compare: higher is better, the same vector is 1.0."""
-    rows = ChromaRetriever(filled(tmp_path, space), lambda text: [1.0, 0.0])({"query": "绿茶"})["retrieval_results"]
+    rows = ChromaRetriever(filled(tmp_path, space), lambda text: [1.0, 0.0])({"query": "绿茶"})[
+        "retrieval_results"
+    ]
     assert [row["id"] for row in rows] == ["g", "r", "c"]
     assert [row["score"] for row in rows] == pytest.approx(scores, abs=1e-5)
     assert rows[0]["text"] == "绿茶用八十度的水。"
@@ -72,7 +77,9 @@ def test_rows_come_best_first_with_scores(tmp_path, space, scores):
 def test_the_collection_may_embed_itself(tmp_path):
     """Without embed its own function is asked; filters reach Chroma."""
     collection = filled(tmp_path, "cosine")
-    assert ChromaRetriever(collection, topk=1)({"query": "绿茶"})["retrieval_docs"] == ["绿茶用八十度的水。"]
+    assert ChromaRetriever(collection, topk=1)({"query": "绿茶"})["retrieval_docs"] == [
+        "绿茶用八十度的水。"
+    ]
     late = ChromaRetriever(collection, filters={"year": 2024})({"query": "绿茶"})
     assert [row["id"] for row in late["retrieval_results"]] == ["r", "c"]
 

@@ -1,4 +1,6 @@
-"""Chroma is killed or damaged: the next program goes on by itself, and rebuilds what cannot be read."""
+"""Chroma is killed or damaged: the next program goes on by itself, and rebuilds what cannot be
+read.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,11 @@ def test_it_keeps_what_is_written(chroma_address):
     client = chromadb.HttpClient(host=where.hostname, port=where.port)
     collection = client.create_collection("bare-client", embedding_function=None)
     try:
-        collection.upsert(ids=["a", "b"], embeddings=[[1.0, 0.0], [0.0, 1.0]], metadatas=[{"年": 2024}, {"年": 2025}])
+        collection.upsert(
+            ids=["a", "b"],
+            embeddings=[[1.0, 0.0], [0.0, 1.0]],
+            metadatas=[{"年": 2024}, {"年": 2025}],
+        )
         read = collection.get(ids=["b"], include=["embeddings", "metadatas"])
         # A row may show lists of a collection that was dropped before (chroma-core/chroma#7594).
         assert (read["ids"], read["metadatas"][0]["年"]) == (["b"], 2025)

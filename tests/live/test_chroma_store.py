@@ -1,4 +1,6 @@
-"""What the chromadb vector store promises beyond the contract, on the real thing in all three places."""
+"""What the chromadb vector store promises beyond the contract, on the real thing in all three
+places.
+"""
 
 from __future__ import annotations
 
@@ -99,14 +101,21 @@ def fresh(store, dimension=2, metric="cosine", fields=None):
 
 def rows_of(vectors, fields=None) -> list[VectorRow]:
     """A row for each vector."""
-    return [VectorRow(f"k{at:06d}", one, {} if fields is None else fields[at]) for at, one in enumerate(vectors)]
+    return [
+        VectorRow(f"k{at:06d}", one, {} if fields is None else fields[at])
+        for at, one in enumerate(vectors)
+    ]
 
 
 _fields = st.fixed_dictionaries(
     {},
-    optional={kind.value: st.one_of(st.none(), st.sampled_from(values)) for kind, values in VALUES.items()}
+    optional={
+        kind.value: st.one_of(st.none(), st.sampled_from(values)) for kind, values in VALUES.items()
+    }
     | {
-        f"many_{kind.value}": st.one_of(st.none(), st.lists(st.sampled_from(values), max_size=3).map(tuple))
+        f"many_{kind.value}": st.one_of(
+            st.none(), st.lists(st.sampled_from(values), max_size=3).map(tuple)
+        )
         for kind, values in VALUES.items()
     }
     | {"作者": st.sampled_from(TEXTS)},
@@ -123,7 +132,10 @@ def _conditions():
         made += [
             st.builds(Condition, name, st.sampled_from(["eq", "ne"]), perhaps),
             st.builds(
-                Condition, st.one_of(name, many), st.sampled_from(["in", "not in"]), st.lists(perhaps, max_size=3)
+                Condition,
+                st.one_of(name, many),
+                st.sampled_from(["in", "not in"]),
+                st.lists(perhaps, max_size=3),
             ),
             st.builds(Condition, st.one_of(name, many), st.just("exists"), st.booleans()),
             st.builds(Condition, many, st.just("contains"), one),
@@ -131,7 +143,14 @@ def _conditions():
         ]
         if kind is not DataType.BOOLEAN:
             made.append(st.builds(Condition, name, st.sampled_from(["gt", "ge", "lt", "le"]), one))
-    made.append(st.builds(Condition, st.sampled_from(["varchar", "作者"]), st.just("contains"), st.sampled_from(TEXTS)))
+    made.append(
+        st.builds(
+            Condition,
+            st.sampled_from(["varchar", "作者"]),
+            st.just("contains"),
+            st.sampled_from(TEXTS),
+        )
+    )
     return st.one_of(made)
 
 
@@ -151,18 +170,27 @@ def _types(fields):
 
 
 @MANY_EXAMPLES
-@given(fields=st.lists(_fields, min_size=1, max_size=12), filters=st.lists(_filters, min_size=5, max_size=20))
+@given(
+    fields=st.lists(_fields, min_size=1, max_size=12),
+    filters=st.lists(_filters, min_size=5, max_size=20),
+)
 def test_any_filter_means_what_the_reference_says(store, fields, filters):
-    """Fields of every type come back as they were, and a filter lets the rows through that `matches` names."""
+    """Fields of every type come back as they were, and a filter lets the rows through that
+    `matches` names.
+    """
     fresh(store, fields=SCHEMA)
     rows = rows_of(np.ones((len(fields), 2), np.float32), fields)
     store.upsert(C, rows)
     read = store.get(C, [row.key for row in rows])
-    assert [(row.fields, _types(row.fields)) for row in read] == [(one, _types(one)) for one in fields]
+    assert [(row.fields, _types(row.fields)) for row in read] == [
+        (one, _types(one)) for one in fields
+    ]
     for one in filters:
         bound = bind_filter(one, SCHEMA)
         [found] = store.search(C, np.ones((1, 2), np.float32), 100, bound)
-        assert [key for key, _ in found] == [row.key for row in rows if matches(bound, row.fields)], bound
+        assert [key for key, _ in found] == [
+            row.key for row in rows if matches(bound, row.fields)
+        ], bound
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
@@ -171,11 +199,14 @@ def test_any_filter_means_what_the_reference_says(store, fields, filters):
     vectors=hnp.arrays(
         np.float32,
         st.tuples(st.integers(1, 20), st.just(3)),
-        elements=st.floats(-(2.0**100), 2.0**100, width=32) | st.sampled_from([0.0, -0.0, 1.0, 1e-40, 0.6, -0.8]),
+        elements=st.floats(-(2.0**100), 2.0**100, width=32)
+        | st.sampled_from([0.0, -0.0, 1.0, 1e-40, 0.6, -0.8]),
     )
 )
 def test_vectors_come_back_bit_for_bit_and_are_ranked_as_in_memory(store, metric, vectors):
-    """Of any length: none, one, tiny, or beyond what float32 can square; the map store gives the same rankings."""
+    """Of any length: none, one, tiny, or beyond what float32 can square; the map store gives the
+    same rankings.
+    """
     reference = MapVectorStore()
     rows = rows_of(vectors)
     for one in (store, reference):
@@ -190,7 +221,9 @@ def test_vectors_come_back_bit_for_bit_and_are_ranked_as_in_memory(store, metric
 
 @pytest.mark.parametrize(("metric", "length", "spread"), [("ip", 1e-5, 1.0), ("cosine", 1.0, 0.05)])
 def test_rankings_are_exact_where_chroma_s_distances_are_not(store, metric, length, spread):
-    """Products that vanish beside the 1 that Chroma takes them from; lengths that are nearly 1, and do not count."""
+    """Products that vanish beside the 1 that Chroma takes them from; lengths that are nearly 1, and
+    do not count.
+    """
     rng = np.random.default_rng(9)
     vectors = np.concatenate([np.ones((300, 1)), 1e-3 * rng.normal(size=(300, 7))], axis=1)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -205,7 +238,9 @@ def test_rankings_are_exact_where_chroma_s_distances_are_not(store, metric, leng
 
 @pytest.mark.parametrize("exact_rows", [0, 12_000])
 def test_more_rows_than_go_into_a_call(position, exact_rows):
-    """12,000 rows are written, read, paged, found and deleted, though Chroma takes 5,461 at once."""
+    """12,000 rows are written, read, paged, found and deleted, though Chroma takes 5,461 at
+    once.
+    """
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(12_000, 4)).astype(np.float32)
     rows = rows_of(vectors, [{"year": at % 1000} for at in range(12_000)])
@@ -216,20 +251,27 @@ def test_more_rows_than_go_into_a_call(position, exact_rows):
             fresh(one, 4, "l2", schema)
             one.upsert(C, rows[::-1])
         assert store.count(C) == 12_000
-        assert [row.key for row in store.get(C, [row.key for row in rows])] == [row.key for row in rows]
+        assert [row.key for row in store.get(C, [row.key for row in rows])] == [
+            row.key for row in rows
+        ]
         few, most = Condition("year", "eq", 7), Condition("year", "ne", 7)
         assert store.search(C, vectors[:3], 20, few) == reference.search(C, vectors[:3], 20, few)
         if exact_rows:
-            assert store.search(C, vectors[:3], 20, most) == reference.search(C, vectors[:3], 20, most)
+            assert store.search(C, vectors[:3], 20, most) == reference.search(
+                C, vectors[:3], 20, most
+            )
         [found], [expected] = store.search(C, vectors[:1], 10), reference.search(C, vectors[:1], 10)
-        assert len(set(found) & set(expected)) >= (10 if exact_rows else 9)  # beyond exact_rows some may be missing
+        # beyond exact_rows some may be missing
+        assert len(set(found) & set(expected)) >= (10 if exact_rows else 9)
         assert found == sorted(found, key=lambda pair: (-pair[1], pair[0]))
         assert store.delete(C, keys=[row.key for row in rows[:11_000]]) == 11_000
         assert [row.key for row in store.scan(C, limit=5000)] == [row.key for row in rows[11_000:]]
 
 
 def test_filters_too_large_for_chroma_are_ours(store):
-    """Thousands of values, hundreds of parts, dozens of levels: as large as Chroma is given them, and larger."""
+    """Thousands of values, hundreds of parts, dozens of levels: as large as Chroma is given them,
+    and larger.
+    """
     schema = make_schema({"year": DocField(DataType.INT32)})
     fresh(store, fields=schema)
     rows = rows_of(np.ones((30, 2), np.float32), [{"year": at} for at in range(30)])
@@ -238,13 +280,19 @@ def test_filters_too_large_for_chroma_are_ours(store):
     def nested(levels):
         filter_ = Condition("year", "eq", 3)
         for at in range(levels):
-            filter_ = Or(And(filter_, Condition("year", "lt", 20)), Condition("year", "eq", 50 + at))
+            filter_ = Or(
+                And(filter_, Condition("year", "lt", 20)), Condition("year", "eq", 50 + at)
+            )
         return filter_
 
     filters = [Condition("year", "in", range(10, count)) for count in (5_000, 60_000)]
     filters += [Not(Condition("year", "in", range(10, count))) for count in (5_000, 60_000)]
-    filters += [Or(*(Condition("year", "eq", at) for at in range(10, count))) for count in (200, 3_000)]
-    filters += [And(*(Condition("year", "ne", at) for at in range(10, count))) for count in (200, 3_000)]
+    filters += [
+        Or(*(Condition("year", "eq", at) for at in range(10, count))) for count in (200, 3_000)
+    ]
+    filters += [
+        And(*(Condition("year", "ne", at) for at in range(10, count))) for count in (200, 3_000)
+    ]
     filters += [nested(levels) for levels in (5, 6, 40, 100)]
     for one in filters:
         expected = [row.key for row in rows if matches(one, row.fields)]
@@ -261,9 +309,13 @@ def test_a_scan_sees_what_others_write_meanwhile(lasting_place):
         store.upsert(C, rows[::2])
         first = store.scan(C, limit=3)
         other.upsert(C, rows[1::2])
-        assert [row.key for row in store.scan(C, after=first[-1].key, limit=3)] == [row.key for row in rows[5:8]]
+        assert [row.key for row in store.scan(C, after=first[-1].key, limit=3)] == [
+            row.key for row in rows[5:8]
+        ]
         other.delete(C, keys=[row.key for row in rows[8:10]])
-        assert [row.key for row in store.scan(C, after=rows[7].key, limit=3)] == [row.key for row in rows[10:13]]
+        assert [row.key for row in store.scan(C, after=rows[7].key, limit=3)] == [
+            row.key for row in rows[10:13]
+        ]
         other.delete(C, keys=[rows[13].key])
         other.upsert(C, [VectorRow("zz", rows[0].vector)])
         # As many as before, but of those that were to come next one is gone.
@@ -274,7 +326,9 @@ def test_a_scan_sees_what_others_write_meanwhile(lasting_place):
 
 
 def test_a_collection_made_anew_by_another_store_is_found(lasting_place):
-    """A store that knew the old one works with the new one, whose vectors are longer; dropped, it is an error."""
+    """A store that knew the old one works with the new one, whose vectors are longer; dropped, it
+    is an error.
+    """
     with opened(lasting_place) as store, opened(lasting_place) as other:
         fresh(store)
         store.upsert(C, rows_of(np.ones((3, 2), np.float32)))
@@ -285,13 +339,20 @@ def test_a_collection_made_anew_by_another_store_is_found(lasting_place):
         store.upsert(C, rows_of(np.ones((3, 5), np.float32)))
         assert [len(one) for one in other.search(C, np.ones((1, 5), np.float32), 9)] == [3]
         other.drop(C)
-        for use in (store.count, store.scan, lambda name: store.get(name, ["a"]), lambda name: store.upsert(name, [])):
+        for use in (
+            store.count,
+            store.scan,
+            lambda name: store.get(name, ["a"]),
+            lambda name: store.upsert(name, []),
+        ):
             with pytest.raises(StoreError, match=r"no collection 'lr_vectors'.*Create it first"):
                 use(C)
 
 
 def test_another_schema_is_refused(store):
-    """Another metric, dimension or field for a collection that is there, which Chroma itself would not notice."""
+    """Another metric, dimension or field for a collection that is there, which Chroma itself would
+    not notice.
+    """
     schema = VectorSchema(2, "cosine", make_schema(None))
     store.drop(C)
     store.create(C, schema)
@@ -318,21 +379,31 @@ def test_a_collection_of_somebody_else_is_left_alone(store):
 
 
 def test_rows_inherit_no_lists_of_a_dropped_collection(store):
-    """Chroma gives the lists of dropped rows to new ones (chroma-core/chroma#7594): ours set each of their keys."""
+    """Chroma gives the lists of dropped rows to new ones (chroma-core/chroma#7594): ours set each
+    of their keys.
+    """
     schema = make_schema(
-        {"tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR), "year": DocField(DataType.INT32)}
+        {
+            "tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR),
+            "year": DocField(DataType.INT32),
+        }
     )
     fresh(store, fields=schema)
     store.upsert(C, rows_of(np.eye(2), [{"tags": ("old", "older")}] * 2))
     fresh(store, fields=schema)
     new = [{"tags": (), "year": 2024}, {"tags": ("new",), "year": 2025}]
     store.upsert(C, rows_of(np.eye(2), new))
-    found = [{name: value for name, value in row.fields.items() if name in schema} for row in store.scan(C)]
+    found = [
+        {name: value for name, value in row.fields.items() if name in schema}
+        for row in store.scan(C)
+    ]
     assert [{name: row[name] for name in ("tags", "year")} for row in found] == new
 
 
 def test_settings_of_the_graph_reach_chroma(position):
-    """Both ways to write them; the space is the metric, and Chroma's cosine is an inner product of unit vectors."""
+    """Both ways to write them; the space is the metric, and Chroma's cosine is an inner product of
+    unit vectors.
+    """
     flat = {"space": "cosine", "ef_construction": 200}
     for index_kwargs in (flat, {"hnsw": flat}):
         with opened(position, index_kwargs=index_kwargs) as store:
@@ -345,7 +416,9 @@ def test_settings_of_the_graph_reach_chroma(position):
 
 
 def test_stores_in_memory_have_nothing_in_common():
-    """Chroma has one memory for the whole process; each of our stores sees its own collections, until it is closed."""
+    """Chroma has one memory for the whole process; each of our stores sees its own collections,
+    until it is closed.
+    """
     with opened({}) as store, opened({}) as other:
         fresh(store)
         with pytest.raises(StoreError, match="no collection"):
@@ -360,8 +433,13 @@ def test_stores_in_memory_have_nothing_in_common():
 
 
 def test_a_folder_may_be_opened_twice_in_one_program(tmp_path):
-    """Each store sees at once what the other writes, however the path is spelt; closing one leaves the other open."""
-    with opened({"dir": tmp_path / "chroma"}) as store, opened({"dir": tmp_path / "." / "chroma"}) as other:
+    """Each store sees at once what the other writes, however the path is spelt; closing one leaves
+    the other open.
+    """
+    with (
+        opened({"dir": tmp_path / "chroma"}) as store,
+        opened({"dir": tmp_path / "." / "chroma"}) as other,
+    ):
         fresh(store)
         store.upsert(C, rows_of(np.ones((3, 2), np.float32)))
         assert other.count(C) == 3
@@ -369,7 +447,9 @@ def test_a_folder_may_be_opened_twice_in_one_program(tmp_path):
         other.upsert(C, [VectorRow("new", np.ones(2, np.float32))])
         store.open()
         assert [len(one) for one in store.search(C, np.ones((1, 2), np.float32), 9)] == [4]
-        different = ChromaVectorStore(dir=tmp_path / "chroma", client_kwargs={"settings": {"allow_reset": True}})
+        different = ChromaVectorStore(
+            dir=tmp_path / "chroma", client_kwargs={"settings": {"allow_reset": True}}
+        )
         with pytest.raises(StoreConnectionError, match="different settings"):
             different.open()
 
@@ -410,10 +490,14 @@ def test_chroma_s_own_search_holds_filters_that_it_does_not_understand(store):
 
 
 def test_repeated_searches_see_each_change(lasting_place):
-    """Searches between changes by this store and by another one answer as the map store, whatever they keep."""
+    """Searches between changes by this store and by another one answer as the map store, whatever
+    they keep.
+    """
     rng = np.random.default_rng(5)
     schema = make_schema({"year": DocField(DataType.INT32)})
-    rows = rows_of(rng.normal(size=(200, 4)).astype(np.float32), [{"year": at % 3} for at in range(200)])
+    rows = rows_of(
+        rng.normal(size=(200, 4)).astype(np.float32), [{"year": at % 3} for at in range(200)]
+    )
     queries = rng.normal(size=(3, 4)).astype(np.float32)
     reference = MapVectorStore()
     with opened(lasting_place) as store, opened(lasting_place) as other:
@@ -422,7 +506,8 @@ def test_repeated_searches_see_each_change(lasting_place):
             one.upsert(C, rows)
         changes = [
             lambda one: None,
-            lambda one: one.upsert(C, [VectorRow(rows[7].key, queries[0], {"year": 1})]),  # as many rows as before
+            # as many rows as before
+            lambda one: one.upsert(C, [VectorRow(rows[7].key, queries[0], {"year": 1})]),
             lambda one: one.delete(C, keys=[rows[7].key]),
             lambda one: one.delete(C, filter=Condition("year", "eq", 2)),
         ]

@@ -1,4 +1,6 @@
-"""What goes wrong between the chromadb store and Chroma becomes our errors, or passes unseen where it passes."""
+"""What goes wrong between the chromadb store and Chroma becomes our errors, or passes unseen where
+it passes.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,15 @@ class Proxy:
     def _answer(self, request) -> Response:
         if self.answers:
             return self.answers.pop(0)
-        connection = http.client.HTTPConnection(self._behind.hostname, self._behind.port, timeout=30)
+        connection = http.client.HTTPConnection(
+            self._behind.hostname, self._behind.port, timeout=30
+        )
         try:
             connection.request(
-                request.method, request.full_path, request.get_data(), {"Content-Type": "application/json"}
+                request.method,
+                request.full_path,
+                request.get_data(),
+                {"Content-Type": "application/json"},
             )
             answer = connection.getresponse()
             return Response(answer.read(), answer.status, {"Content-Type": "application/json"})
@@ -64,7 +71,9 @@ def proxy(chroma_address, httpserver):
 @pytest.fixture
 def behind(proxy, chroma_address):
     """An open store that works through the proxy, with three rows."""
-    store = ChromaVectorStore(proxy.address, client_kwargs={"database": new_database(chroma_address)})
+    store = ChromaVectorStore(
+        proxy.address, client_kwargs={"database": new_database(chroma_address)}
+    )
     store.open()
     store.create(C, SCHEMA)
     store.upsert(C, _rows(3))
@@ -74,7 +83,9 @@ def behind(proxy, chroma_address):
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_what_passes_is_tried_again(behind, proxy, status):
-    """A server or a proxy that is busy twice, and says so, is asked a third time, and nothing is written twice."""
+    """A server or a proxy that is busy twice, and says so, is asked a third time, and nothing is
+    written twice.
+    """
     uses = (
         lambda: behind.count(C),
         lambda: behind.upsert(C, _rows(5)),
@@ -90,7 +101,9 @@ def test_what_passes_is_tried_again(behind, proxy, status):
 
 
 def test_a_server_that_stays_busy_is_an_error(behind, proxy):
-    """After four tries, or at once if it asks for a minute; the error says where it is and what it answered."""
+    """After four tries, or at once if it asks for a minute; the error says where it is and what it
+    answered.
+    """
     proxy.answers = [Response("busy", 503)] * 9
     with pytest.raises(StoreConnectionError, match=f"{proxy.address}.*HTTP 503"):
         behind.count(C)
@@ -102,7 +115,9 @@ def test_a_server_that_stays_busy_is_an_error(behind, proxy):
 
 
 def test_what_does_not_pass_is_not_tried_again(behind, proxy):
-    """A server's own failure is a StoreError with its words, and no access is a StoreConnectionError."""
+    """A server's own failure is a StoreError with its words, and no access is a
+    StoreConnectionError.
+    """
     proxy.answers = [Response('{"error": "InternalError", "message": "the disk is full"}', 500)] * 2
     with pytest.raises(StoreError, match="the disk is full") as caught:
         behind.count(C)
@@ -154,7 +169,9 @@ def test_a_folder_that_cannot_be_one(tmp_path):
 
 
 def test_a_server_killed_in_the_middle_of_an_upsert(tmp_path):
-    """It is our error; once the server is back the same upsert completes, and the rows are whole."""
+    """It is our error; once the server is back the same upsert completes, and the rows are
+    whole.
+    """
     rows = _rows(25_000)
     with chroma_server(tmp_path) as server:
         port = server.port
@@ -186,7 +203,10 @@ def test_a_server_killed_in_the_middle_of_an_upsert(tmp_path):
         assert store.count(C) == len(rows)
         last = rows[-3:]
         for row, read in zip(last, store.get(C, [row.key for row in last]), strict=True):
-            assert (row.vector.tobytes(), dict(row.fields)) == (read.vector.tobytes(), dict(read.fields))
+            assert (row.vector.tobytes(), dict(row.fields)) == (
+                read.vector.tobytes(),
+                dict(read.fields),
+            )
         [found] = store.search(C, last[0].vector[None], 1)
         assert found[0][0] == last[0].key
         store.close()
@@ -206,7 +226,9 @@ def test_a_server_that_was_started_anew_meanwhile(tmp_path):
 
 
 def test_a_server_that_is_silent(tmp_path):
-    """After timeout_s that is an error, for calls and for opening; when it wakes up, all goes on."""
+    """After timeout_s that is an error, for calls and for opening; when it wakes up, all goes
+    on.
+    """
     with chroma_server(tmp_path) as server:
         store = ChromaVectorStore(server.address, timeout_s=0.5)
         store.open()

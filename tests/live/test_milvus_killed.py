@@ -1,4 +1,6 @@
-"""A Milvus server that freezes, or is killed, while the store writes to it: the only one in its network."""
+"""A Milvus server that freezes, or is killed, while the store writes to it: the only one in its
+network.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ THAW_S = 120.0  # within which a server that was frozen takes its own nodes for 
 
 
 def _wait_until_it_answers(store: MilvusVectorStore, rows: list[VectorRow]) -> None:
-    """Write and read until both work; until then they are connections that fail, and nothing else."""
+    """Write and read until both work; until then they are connections that fail, and nothing
+    else.
+    """
     until = time.monotonic() + THAW_S
     while True:
         try:
@@ -35,7 +39,8 @@ def _wait_until_it_answers(store: MilvusVectorStore, rows: list[VectorRow]) -> N
 
 @pytest.mark.slow
 def test_a_server_that_freezes_or_is_killed_while_it_is_written_to(tmp_path: Path) -> None:
-    """Either is a StoreConnectionError after the timeout; what was acknowledged is there, and the rest can follow.
+    """Either is a StoreConnectionError after the timeout; what was acknowledged is there, and the
+    rest can follow.
 
     The server is killed while upserts run, and started again over the same folder.
     """
@@ -70,8 +75,8 @@ def test_a_server_that_freezes_or_is_killed_while_it_is_written_to(tmp_path: Pat
     [error] = errors
     assert isinstance(error, StoreConnectionError)
     assert address in str(error)
-    # At another port: its launcher takes one for taken as long as the kernel remembers connections to it. It answers
-    # after a minute, when the session of the killed one has ended.
+    # At another port: its launcher takes one for taken as long as the kernel remembers connections
+    # to it. It answers after a minute, when the session of the killed one has ended.
     with milvus_server(tmp_path) as server:
         store = MilvusVectorStore(server.address)
         store.open()

@@ -1,4 +1,6 @@
-"""The Milvus store over files answers as the reference does, on whichever Milvus Lite is installed: 3.2.2 or 2.5.1."""
+"""The Milvus store over files answers as the reference does, on whichever Milvus Lite is installed:
+3.2.2 or 2.5.1.
+"""
 
 from __future__ import annotations
 

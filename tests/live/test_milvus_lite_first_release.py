@@ -1,4 +1,6 @@
-"""A store of the first release with vectors in Milvus Lite; written by version 3, which 2.5 does not read."""
+"""A store of the first release with vectors in Milvus Lite; written by version 3, which 2.5 does
+not read.
+"""
 
 from __future__ import annotations
 

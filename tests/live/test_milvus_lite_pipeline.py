@@ -21,7 +21,14 @@ ROWS = [
         "chunk_id": 1,
         "vector": [1.0, 0.0],
     },
-    {"id": 2, "text": "红茶用沸水。", "source": "红茶.txt", "document_id": "d2", "chunk_id": 1, "vector": [0.8, 0.6]},
+    {
+        "id": 2,
+        "text": "红茶用沸水。",
+        "source": "红茶.txt",
+        "document_id": "d2",
+        "chunk_id": 1,
+        "vector": [0.8, 0.6],
+    },
     {
         "id": 3,
         "text": "咖啡用九十二度的水。",
@@ -41,7 +48,9 @@ def client(tmp_path: Path):
     one.close()
 
 
-def fill(client: MilvusClient, name: str, metric: str = "COSINE", text: str = "text", **schema) -> None:
+def fill(
+    client: MilvusClient, name: str, metric: str = "COSINE", text: str = "text", **schema
+) -> None:
     """A collection as tutorials make one: a schema, an index, rows."""
     made = client.create_schema(auto_id=False, enable_dynamic_field=schema.pop("dynamic", False))
     made.add_field("id", DataType.INT64, is_primary=True)
@@ -52,9 +61,14 @@ def fill(client: MilvusClient, name: str, metric: str = "COSINE", text: str = "t
         made.add_field("document_id", DataType.VARCHAR, max_length=100)
         made.add_field("chunk_id", DataType.INT64)
     index = client.prepare_index_params()
-    index.add_index("vector", index_type="FLAT", metric_type=metric, index_name=schema.pop("index", ""))
+    index.add_index(
+        "vector", index_type="FLAT", metric_type=metric, index_name=schema.pop("index", "")
+    )
     client.create_collection(name, schema=made, index_params=index, consistency_level="Strong")
-    client.insert(name, [{**{key: row[key] for key in row if key != "text"}, text: row["text"]} for row in ROWS])
+    client.insert(
+        name,
+        [{**{key: row[key] for key in row if key != "text"}, text: row["text"]} for row in ROWS],
+    )
 
 
 def embed(text: str) -> list[float]:
@@ -79,13 +93,17 @@ def test_filters_are_asked_of_milvus(client, dynamic):
     """On declared and on dynamic fields, of texts and of numbers; one and all but one come."""
     fill(client, "docs", dynamic=dynamic)
     pipeline = RAGPipeline(embed, client)
-    assert [hit.id for hit in pipeline.sync.retrieve("茶", filters={"source": ["红茶.txt"]})] == ["2"]
+    assert [hit.id for hit in pipeline.sync.retrieve("茶", filters={"source": ["红茶.txt"]})] == [
+        "2"
+    ]
     assert [hit.id for hit in pipeline.sync.retrieve("茶", filters={"chunk_id": 1})] == ["1", "2"]
     both = {"chunk_id": [1, 2], "document_id": ["d1", "d3"]}
     assert [hit.id for hit in pipeline.sync.retrieve("茶", filters=both)] == ["1", "3"]
 
 
-@pytest.mark.parametrize(("metric", "scores"), [("IP", [1.0, 0.8, 0.0]), ("L2", [1.0, 1 / 1.4, 1 / 3])])
+@pytest.mark.parametrize(
+    ("metric", "scores"), [("IP", [1.0, 0.8, 0.0]), ("L2", [1.0, 1 / 1.4, 1 / 3])]
+)
 def test_scores_of_other_metrics(client, metric, scores):
     """The inner product as it is; a distance as 1 / (1 + distance), so that higher is better."""
     fill(client, "docs", metric)
@@ -118,7 +136,9 @@ def test_the_whole_way(client):
 
     pipeline = RAGPipeline(embed, client, Reranker(), generator=lambda prompt: "九十二度[1]。")
     answer = pipeline.sync.answer("咖啡用多热的水？")
-    assert answer.context.context.startswith("基于以下参考资料回答问题：\n\n[资料1] 来源：咖啡.txt\n")
+    assert answer.context.context.startswith(
+        "基于以下参考资料回答问题：\n\n[资料1] 来源：咖啡.txt\n"
+    )
     assert [citation.source for citation in answer.citations] == ["咖啡.txt"]
 
 
@@ -131,10 +151,14 @@ def test_an_index_with_a_name_of_its_own_is_read(client):
 
 
 def test_the_operator_finds_what_the_pipeline_finds(client):
-    """Specification 000's MilvusRetriever over the client: same rows, same scores; Milvus's failure is told."""
+    """Specification 000's MilvusRetriever over the client: same rows, same scores; Milvus's failure
+    is told.
+    """
     fill(client, "docs")
     by_pipeline = RAGPipeline(embed, client).sync.retrieve("绿茶", top_k=2)
     rows = MilvusRetriever(client, embed, topk=2)({"query": "绿茶"})["retrieval_results"]
-    assert [(row["id"], row["score"]) for row in rows] == [(hit.id, hit.score) for hit in by_pipeline]
+    assert [(row["id"], row["score"]) for row in rows] == [
+        (hit.id, hit.score) for hit in by_pipeline
+    ]
     with pytest.raises(RetrievalError, match="Milvus"):
         MilvusRetriever(MilvusCollection(client, "missing"), embed)({"query": "绿茶"})

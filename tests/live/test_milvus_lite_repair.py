@@ -1,4 +1,6 @@
-"""Milvus Lite is killed or damaged: the next program goes on by itself, and rebuilds what cannot be read."""
+"""Milvus Lite is killed or damaged: the next program goes on by itself, and rebuilds what cannot be
+read.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import pytest
 
 from tests.live.repair import check_damage, check_kills
 
-# Milvus Lite 2 keeps one file, 3 a folder; 2 does not tell a damaged file from one that another program has open.
+# Milvus Lite 2 keeps one file, 3 a folder; 2 does not tell a damaged file from one that another
+# program has open.
 DAMAGES: list[tuple[str, bytes | None]] = (
     [("milvus.db", None)]
     if version("milvus-lite").startswith("2.")

@@ -1,4 +1,6 @@
-"""The Milvus store over files keeps the contract, on whichever Milvus Lite is installed: 3.2.2 or 2.5.1."""
+"""The Milvus store over files keeps the contract, on whichever Milvus Lite is installed: 3.2.2 or
+2.5.1.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ class TestMilvusLiteBehaviour(MilvusBehaviour):
         return {"uri": self._path}
 
     def test_two_stores_share_a_file_in_one_program(self) -> None:
-        """Each sees what the other writes, and the file stays open until the last one lets go of it."""
+        """Each sees what the other writes, and the file stays open until the last one lets go of
+        it.
+        """
         rows = [VectorRow(f"k{number}", np.ones(2, np.float32), {}) for number in range(2)]
         with self.store() as first:
             with self.store() as second:
@@ -112,7 +116,9 @@ class TestMilvusLiteBehaviour(MilvusBehaviour):
         """Rows and deletions both, for the next program at once."""
         assert run(KILLED, self._path, C).returncode == -signal.SIGKILL
         with self.store() as store:
-            assert [row.key for row in store.scan(C)] == [f"k{number}" for number in range(9) if number != 3]
+            assert [row.key for row in store.scan(C)] == [
+                f"k{number}" for number in range(9) if number != 3
+            ]
 
     def test_another_program_is_told_that_the_file_is_open(self) -> None:
         """A StoreConnectionError with the path; the one that has it open goes on."""
@@ -123,13 +129,19 @@ class TestMilvusLiteBehaviour(MilvusBehaviour):
             assert "Only one program can have such a file open" in said
             assert store.count(C) == 0
 
-    def test_a_folder_of_its_own_that_cannot_be_made_yet_is_waited_for(self, tmp_path: Path) -> None:
-        """Version 2.5 makes one below ~/.cache; of programs that start at once, one makes it and the others fail."""
+    def test_a_folder_of_its_own_that_cannot_be_made_yet_is_waited_for(
+        self, tmp_path: Path
+    ) -> None:
+        """Version 2.5 makes one below ~/.cache; of programs that start at once, one makes it and
+        the others fail.
+        """
         home = tmp_path / "home"
         home.mkdir()
         (home / ".cache").write_text("in the way")
         command = [sys.executable, "-c", STARTED, str(self._path), C]
-        with subprocess.Popen(command, env={**os.environ, "HOME": str(home)}, stdout=subprocess.PIPE) as program:
+        with subprocess.Popen(
+            command, env={**os.environ, "HOME": str(home)}, stdout=subprocess.PIPE
+        ) as program:
             time.sleep(4)  # it has asked by then
             (home / ".cache").unlink()
             assert program.communicate(timeout=60)[0].split()[-1:] == [b"0"]

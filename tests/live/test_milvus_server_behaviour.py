@@ -12,7 +12,9 @@ from tests.live.behaviour import StoreBehaviour
 
 
 class TestOnAServer(StoreBehaviour):
-    """The full server, of a version that keeps no sparse vectors; the ledger keeps the segments, too."""
+    """The full server, of a version that keeps no sparse vectors; the ledger keeps the segments,
+    too.
+    """
 
     has_sparse = False
     cases = ("cosine", "hybrid rrf")  # every search waits for strong consistency

@@ -11,6 +11,10 @@ def test_a_milvus_server_gives_the_answers_of_the_map_store(milvus_address, tmp_
 
 
 def test_the_script_on_milvus_runs_on_a_server(milvus_address, tmp_path):
-    """With an address it asks the server, too, for the vectors that it keeps; the second time everything is there."""
+    """With an address it asks the server, too, for the vectors that it keeps; the second time
+    everything is there.
+    """
     for added in ("20 added", "0 added, 20 unchanged"):
-        assert f"On {milvus_address}: {added}" in check_script(tmp_path, "09_milvus.py", milvus_address, "ledger.db")
+        assert f"On {milvus_address}: {added}" in check_script(
+            tmp_path, "09_milvus.py", milvus_address, "ledger.db"
+        )

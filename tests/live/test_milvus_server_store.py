@@ -1,4 +1,6 @@
-"""The Milvus store over a full server keeps the contract, and says what is wrong where the server does not answer."""
+"""The Milvus store over a full server keeps the contract, and says what is wrong where the server
+does not answer.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ _numbers = itertools.count()
 @pytest.fixture
 def database(milvus_address: str) -> Iterator[dict[str, Any]]:
     """The arguments of a store over a database of the test's own, which is gone afterwards."""
-    kwargs = {"uri": milvus_address, "db_name": f"lazyrag_{os.environ.get('PYTEST_XDIST_WORKER', '')}_{next(_numbers)}"}
+    kwargs = {
+        "uri": milvus_address,
+        "db_name": f"lazyrag_{os.environ.get('PYTEST_XDIST_WORKER', '')}_{next(_numbers)}",
+    }
     yield kwargs
     with closing(MilvusClient(milvus_address)) as server:
         if kwargs["db_name"] in server.list_databases():
@@ -83,7 +88,9 @@ class TestMilvusServerBehaviour(MilvusBehaviour):
         return self._kwargs
 
     def test_sparse_vectors_are_refused_before_they_kill_the_server(self) -> None:
-        """Version 2.3 dies of such a column: the error names the version, and the server goes on."""
+        """Version 2.3 dies of such a column: the error names the version, and the server goes
+        on.
+        """
         with self.store() as store:
             with pytest.raises(UnsupportedError, match=r"v2\.3\.5.*no sparse vectors.*2\.4"):
                 store.create(C, VectorSchema(SPARSE, "ip", {}))
@@ -91,10 +98,15 @@ class TestMilvusServerBehaviour(MilvusBehaviour):
             assert store.count(C) == 0
 
     def test_databases_are_isolated(self) -> None:
-        """The same collection in another database is another one; several stores may make a database at once."""
+        """The same collection in another database is another one; several stores may make a
+        database at once.
+        """
         with self.store() as store:
             store.create(C, VectorSchema(2, "ip", {}))
-            with self.store(db_name="default") as other, pytest.raises(StoreError, match="no collection"):
+            with (
+                self.store(db_name="default") as other,
+                pytest.raises(StoreError, match="no collection"),
+            ):
                 other.count(C)
             threads = [threading.Thread(target=store.open) for _ in range(3)]
             for thread in threads:
@@ -108,7 +120,9 @@ def test_an_address_where_nobody_listens_is_named() -> None:
     """A StoreConnectionError names the address, the cause and what to do, within the timeout."""
     address = f"127.0.0.1:{free_port(20_000, 20_100)}"
     store = MilvusVectorStore(address, client_kwargs={"timeout": 0.5})
-    with pytest.raises(StoreConnectionError, match=rf"{address}.*timeout 0\.5 s.*Start Milvus there") as caught:
+    with pytest.raises(
+        StoreConnectionError, match=rf"{address}.*timeout 0\.5 s.*Start Milvus there"
+    ) as caught:
         store.open()
     assert isinstance(caught.value.__cause__, Exception)
     with pytest.raises(StoreError, match="not open"):

@@ -13,7 +13,13 @@ from opensearchpy import OpenSearch
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import Condition, Not, matches
 from lazyrag.data.segment import Segment
-from lazyrag.errors import ConfigError, SchemaMismatchError, StoreConnectionError, StoreError, UnsupportedError
+from lazyrag.errors import (
+    ConfigError,
+    SchemaMismatchError,
+    StoreConnectionError,
+    StoreError,
+    UnsupportedError,
+)
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
 from lazyrag.stores.protocol import segment_stores
 from lazyrag.testing import SegmentStoreContract
@@ -94,33 +100,50 @@ def hard(opensearch_address):
     """An open store with rows of hard values, all of which say 茶."""
     with emptied(opensearch_address), opened(opensearch_address) as made:
         made.create(D, hard_fields.SCHEMA)
-        made.upsert(D, [segment(number, fields=fields) for number, fields in enumerate(hard_fields.rows())])
+        made.upsert(
+            D, [segment(number, fields=fields) for number, fields in enumerate(hard_fields.rows())]
+        )
         yield made
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(hard_fields.FILTERS)
 def test_filters_say_what_the_reference_says(hard, filter):  # noqa: A002
-    """Of rows that have every kind of value, a search finds those that `matches` lets through, whatever the filter."""
-    expected = {segment(number).key for number, fields in enumerate(hard_fields.rows()) if matches(filter, fields)}
+    """Of rows that have every kind of value, a search finds those that `matches` lets through,
+    whatever the filter.
+    """
+    expected = {
+        segment(number).key
+        for number, fields in enumerate(hard_fields.rows())
+        if matches(filter, fields)
+    }
     assert {key for key, _ in hard.search_text(D, "zh", ["茶"], 1000, filter)} == expected
 
 
 def test_hard_values_come_back(hard):
-    """Half a surrogate pair, NUL, -0.0, numbers at the ends of their ranges and long texts are read as written."""
+    """Half a surrogate pair, NUL, -0.0, numbers at the ends of their ranges and long texts are read
+    as written.
+    """
     written = [segment(number, fields=fields) for number, fields in enumerate(hard_fields.rows())]
     assert hard.get(D, [one.key for one in written]) == written
 
 
 def test_large_rows_come_back(store):
-    """A row of some megabytes, and one of what OpenSearch could not index as one term, are read as written."""
-    rows = [segment(1, "绿茶 🍵\ud83c" * 500_000), segment(2, "x" * 40_000, metadata={"y" * 40_000: "z" * 40_000})]
+    """A row of some megabytes, and one of what OpenSearch could not index as one term, are read as
+    written.
+    """
+    rows = [
+        segment(1, "绿茶 🍵\ud83c" * 500_000),
+        segment(2, "x" * 40_000, metadata={"y" * 40_000: "z" * 40_000}),
+    ]
     store.upsert(C, rows)
     assert store.get(C, [row.key for row in rows]) == rows
 
 
 def test_more_rows_than_opensearch_gives_at_once(store):
-    """Of more than 10,000 rows all are counted, scanned, found and deleted: with one call, and in pages."""
+    """Of more than 10,000 rows all are counted, scanned, found and deleted: with one call, and in
+    pages.
+    """
     rows = [segment(number, f"茶 {number}") for number in range(10_500)]
     store.upsert(C, rows)
     keys = sorted(row.key for row in rows)
@@ -136,10 +159,15 @@ def test_more_rows_than_opensearch_gives_at_once(store):
 
 
 def test_what_others_change_meanwhile_is_looked_at_again(store, client, monkeypatch):
-    """A row that stops meeting the filter between being found and being deleted stays; one that still does goes."""
+    """A row that stops meeting the filter between being found and being deleted stays; one that
+    still does goes.
+    """
     stays, goes = (segment(number, fields={"year": 2000}) for number in (1, 2))
     store.upsert(C, [stays, goes])
-    looked, meanwhile = store._deletions, [stays._replace(fields={"year": 2001}), goes._replace(content="changed")]
+    looked, meanwhile = (
+        store._deletions,
+        [stays._replace(fields={"year": 2001}), goes._replace(content="changed")],
+    )
 
     def found_then_changed(*args):
         """Find both, and let another program write both before either is deleted."""
@@ -154,7 +182,9 @@ def test_what_others_change_meanwhile_is_looked_at_again(store, client, monkeypa
 
 
 def test_rows_that_never_stand_still(store, monkeypatch):
-    """Where others change the rows whenever they are to be deleted, that is said after some times."""
+    """Where others change the rows whenever they are to be deleted, that is said after some
+    times.
+    """
     row = segment(1, fields={"year": 2000})
     store.upsert(C, [row])
     looked, contents = store._deletions, iter(range(100))
@@ -182,7 +212,9 @@ def test_threads_write_read_and_delete_at_once(store):
             for row in rows:
                 store.upsert(C, [row])
             assert store.get(C, [row.key for row in rows]) == rows
-            assert len(store.search_text(C, "zh", ["茶"], 1000, Condition("year", "eq", number))) == 40
+            assert (
+                len(store.search_text(C, "zh", ["茶"], 1000, Condition("year", "eq", number))) == 40
+            )
             assert store.delete(C, keys=[row.key for row in rows[:20]]) == 20
             assert store.delete(C, filter=Condition("year", "eq", number)) == 20
         except Exception as exc:  # noqa: BLE001  a thread's failure is the test's
@@ -198,7 +230,9 @@ def test_threads_write_read_and_delete_at_once(store):
 
 
 def test_a_dropped_collection_is_not_made_by_writing(store, client):
-    """Another program has dropped it: writing and deleting are errors, and OpenSearch makes no index by itself."""
+    """Another program has dropped it: writing and deleting are errors, and OpenSearch makes no
+    index by itself.
+    """
     row = segment(1)
     client.indices.delete(index=C)
     for use in (lambda: store.upsert(C, [row]), lambda: store.delete(C, keys=[row.key])):
@@ -208,7 +242,9 @@ def test_a_dropped_collection_is_not_made_by_writing(store, client):
 
 
 def test_a_collection_that_was_made_anew_with_another_shape(store, client, opensearch_address):
-    """What this program would index for the old shape is refused, not half indexed; then it sees the new one."""
+    """What this program would index for the old shape is refused, not half indexed; then it sees
+    the new one.
+    """
     with opened(opensearch_address) as other:
         other.drop(C)
         other.create(C, make_schema(None))
@@ -252,10 +288,13 @@ def test_two_programs_create_the_same_collection(opensearch_address, client):
 
 
 @pytest.mark.parametrize(
-    "name", ["*", "_all", "lr_*", f"{C},{D}", "LR_ROWS", "", "-lr_rows", "lr/rows", "<lr>", "lr rows"]
+    "name",
+    ["*", "_all", "lr_*", f"{C},{D}", "LR_ROWS", "", "-lr_rows", "lr/rows", "<lr>", "lr rows"],
 )
 def test_names_of_collections_are_names(store, name):
-    """A name that OpenSearch would read as several indexes, or as something else, is refused; nothing is touched."""
+    """A name that OpenSearch would read as several indexes, or as something else, is refused;
+    nothing is touched.
+    """
     store.upsert(C, [segment(1)])
     uses = (
         lambda: store.create(name, SCHEMA),
@@ -274,7 +313,8 @@ def test_names_of_collections_are_names(store, name):
 
 
 @pytest.mark.parametrize(
-    "query", ["t*", "te?", "tea AND cold", "/t.a/", '"tea"', "tea~", "content:tea", "(tea", "zz OR zz"]
+    "query",
+    ["t*", "te?", "tea AND cold", "/t.a/", '"tea"', "tea~", "content:tea", "(tea", "zz OR zz"],
 )
 def test_terms_are_not_interpreted(store, query):
     """The operators of query languages are characters of a term, which no row has."""
@@ -284,7 +324,9 @@ def test_terms_are_not_interpreted(store, query):
 
 
 def test_terms_of_any_form_are_found(client, opensearch_address):
-    """A registered analyser's terms with spaces, without end, or with half a surrogate pair are terms like others."""
+    """A registered analyser's terms with spaces, without end, or with half a surrogate pair are
+    terms like others.
+    """
     terms = ["green tea", "x" * 1000, "\ud83c", "a\u00a0b", "a\u3000b"]
     with analysers.isolated():
         analysers.register("odd", Analyser("odd", lambda text: text.split("|")))
@@ -301,11 +343,21 @@ def test_terms_of_any_form_are_found(client, opensearch_address):
 
 
 def test_scores_are_those_of_bm25(store):
-    """More occurrences in a shorter text are better; the statistics are those of the whole index, shards together."""
+    """More occurrences in a shorter text are better; the statistics are those of the whole index,
+    shards together.
+    """
     store.upsert(
-        C, [segment(1, "tea " * 4), segment(2, "tea and much else to be read about plants"), segment(3, "cold")]
+        C,
+        [
+            segment(1, "tea " * 4),
+            segment(2, "tea and much else to be read about plants"),
+            segment(3, "cold"),
+        ],
     )
-    assert [key for key, _ in store.search_text(C, "en", ["tea"], 5)] == [segment(1).key, segment(2).key]
+    assert [key for key, _ in store.search_text(C, "en", ["tea"], 5)] == [
+        segment(1).key,
+        segment(2).key,
+    ]
     rare = store.search_text(C, "en", ["cold"], 1)[0][1]
     assert rare > store.search_text(C, "en", ["tea"], 2)[1][1]
 
@@ -323,7 +375,10 @@ def test_shards_share_their_statistics(client, opensearch_address):
 
 def test_without_analysers_there_is_no_native_text(client, opensearch_address):
     """The feature is not declared, and a collection that was made so cannot be had with it."""
-    with opened(opensearch_address, {}, {"analysers": []}) as plain, opened(opensearch_address) as full:
+    with (
+        opened(opensearch_address, {}, {"analysers": []}) as plain,
+        opened(opensearch_address) as full,
+    ):
         assert plain.features == {"persistent", "shared"}
         plain.create(C, SCHEMA)
         plain.upsert(C, make_segments())
@@ -339,8 +394,14 @@ def test_without_analysers_there_is_no_native_text(client, opensearch_address):
 
 
 def test_settings_are_passed_on(client, opensearch_address):
-    """What index_kwargs say of settings stands in the index, ours beside it unless they say otherwise."""
-    given = {"index.number_of_shards": 2, "index.similarity.lazyrag.b": 0.5, "refresh_interval": "-1"}
+    """What index_kwargs say of settings stands in the index, ours beside it unless they say
+    otherwise.
+    """
+    given = {
+        "index.number_of_shards": 2,
+        "index.similarity.lazyrag.b": 0.5,
+        "refresh_interval": "-1",
+    }
     with opened(opensearch_address, {}, {"settings": given}) as store:
         store.create(C, SCHEMA)
         store.upsert(C, [segment(1)])  # acknowledged, though nothing refreshes by itself
@@ -354,15 +415,21 @@ def test_wrong_settings_are_told(client, opensearch_address):
     """What OpenSearch refuses to make is a StoreError with its reason."""
     with (
         opened(opensearch_address, {}, {"settings": {"number_of_shards": 0}}) as store,
-        pytest.raises(StoreError, match=r"answered 400: illegal_argument_exception: .*number_of_shards"),
+        pytest.raises(
+            StoreError, match=r"answered 400: illegal_argument_exception: .*number_of_shards"
+        ),
     ):
         store.create(C, SCHEMA)
 
 
 def test_rows_that_are_refused_are_told(store, client):
-    """One row that the server refuses makes the call an error that names it; nothing is lost silently."""
+    """One row that the server refuses makes the call an error that names it; nothing is lost
+    silently.
+    """
     client.indices.put_settings(index=C, body={"index.blocks.write": True})
-    with pytest.raises(StoreError, match=rf"refuses row '{segment(1).key}' of collection 'lr_rows': cluster_block"):
+    with pytest.raises(
+        StoreError, match=rf"refuses row '{segment(1).key}' of collection 'lr_rows': cluster_block"
+    ):
         store.upsert(C, [segment(1), segment(2)])
     client.indices.put_settings(index=C, body={"index.blocks.write": False})
     assert store.count(C) == 0
@@ -387,7 +454,9 @@ def test_it_is_registered():
 
 
 def test_a_cluster_of_two_nodes(tmp_path):
-    """What one node has acknowledged the other one finds at once, in its own copy; a dead address is passed over."""
+    """What one node has acknowledged the other one finds at once, in its own copy; a dead address
+    is passed over.
+    """
     with opensearch_server(tmp_path, nodes=2) as server:
         first, second = server.addresses
         copies = {"settings": {"number_of_replicas": 1}}
@@ -402,14 +471,18 @@ def test_a_cluster_of_two_nodes(tmp_path):
 
 
 def test_a_server_that_is_killed_and_comes_back(tmp_path):
-    """What was acknowledged is there after a kill; meanwhile calls are errors, and then the same store goes on."""
+    """What was acknowledged is there after a kill; meanwhile calls are errors, and then the same
+    store goes on.
+    """
     with opensearch_server(tmp_path) as server:
         port = server.port
         with opened(server.address) as store:
             store.create(C, SCHEMA)
             store.upsert(C, make_segments())
             server.kill()
-            with pytest.raises(StoreConnectionError, match=f"Cannot reach OpenSearch at {server.address}"):
+            with pytest.raises(
+                StoreConnectionError, match=f"Cannot reach OpenSearch at {server.address}"
+            ):
                 store.upsert(C, [segment(1)])
             with opensearch_server(tmp_path, port):
                 kept = store.scan(C)

@@ -11,7 +11,9 @@ def test_opensearch_gives_the_answers_of_the_map_store(opensearch_address, tmp_p
 
 
 def test_the_script_on_opensearch_runs(opensearch_address, tmp_path):
-    """It finds what memory finds, and by the server's own ranking the same words; run again, it reads nothing."""
+    """It finds what memory finds, and by the server's own ranking the same words; run again, it
+    reads nothing.
+    """
     for added in ("20 added", "0 added, 20 unchanged"):
         said = check_script(tmp_path, "10_opensearch.py", opensearch_address, "ledger.db")
         assert f"On {opensearch_address}: {added}" in said

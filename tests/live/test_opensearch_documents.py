@@ -23,7 +23,10 @@ class TestSegmentsOnAServer(StoreDocuments):
     def conf(self, folder: Path) -> Mapping[str, Any]:
         """A server for segments, a file for the rest."""
         return {
-            "segment_store": {"type": "opensearch", "kwargs": {"uris": self._address, "client_kwargs": {}}},
+            "segment_store": {
+                "type": "opensearch",
+                "kwargs": {"uris": self._address, "client_kwargs": {}},
+            },
             "vector_store": {"type": "map"},
             "ledger": str(folder / "ledger.db"),
         }
@@ -41,6 +44,9 @@ class TestSegmentsOnAServerAndVectorsInChroma(StoreDocuments):
     def conf(self, folder: Path) -> Mapping[str, Any]:
         """The ledger lies beside the folder of vectors."""
         return {
-            "segment_store": {"type": "opensearch", "kwargs": {"uris": [self._address], "client_kwargs": {}}},
+            "segment_store": {
+                "type": "opensearch",
+                "kwargs": {"uris": [self._address], "client_kwargs": {}},
+            },
             "vector_store": {"type": "chromadb", "kwargs": {"dir": str(folder / "vectors")}},
         }

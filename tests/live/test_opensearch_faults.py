@@ -1,4 +1,6 @@
-"""The OpenSearch store where servers fail: busy, slow, cut off, refusing, absent, or something else altogether."""
+"""The OpenSearch store where servers fail: busy, slow, cut off, refusing, absent, or something else
+altogether.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ SECRET = "nobody-may-see-it"  # noqa: S105
 
 
 class Front:
-    """Stands before a real server and hands requests on; ``faults`` are answered first, one for each request.
+    """Stands before a real server and hands requests on; ``faults`` are answered first, one for
+    each request.
 
-    A fault is a status, a response, or a function from the real answer (status, body) to a response.
+    A fault is a status, a response, or a function from the real answer (status, body) to a
+    response.
     """
 
     def __init__(self, server, behind):
@@ -44,7 +48,9 @@ class Front:
         self.asked.append(f"{request.method} {request.path}")
         fault = self.faults.pop(0) if self.faults else None
         if isinstance(fault, int):
-            return answered({"error": {"type": "busy", "reason": "try again"}, "status": fault}, fault)
+            return answered(
+                {"error": {"type": "busy", "reason": "try again"}, "status": fault}, fault
+            )
         if isinstance(fault, Response):
             return fault
         status, body = self._handed_on(request)
@@ -81,7 +87,9 @@ def _short_pauses(monkeypatch):
 @contextmanager
 def opened(address, **client_kwargs):
     """An open store."""
-    with closing(OpenSearchSegmentStore(address, client_kwargs, {"settings": {"number_of_replicas": 0}})) as store:
+    with closing(
+        OpenSearchSegmentStore(address, client_kwargs, {"settings": {"number_of_replicas": 0}})
+    ) as store:
         store.open()
         yield store
 
@@ -97,7 +105,9 @@ def store(front):
 
 @contextmanager
 def cutting():
-    """The address of a server that cuts every connection as soon as a request comes, and how often it has."""
+    """The address of a server that cuts every connection as soon as a request comes, and how often
+    it has.
+    """
     cuts = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -123,7 +133,9 @@ def cutting():
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_what_may_pass_is_tried_again(front, store, status):
-    """After an answer that says so, every call is repeated, and then gives what it gives without."""
+    """After an answer that says so, every call is repeated, and then gives what it gives
+    without.
+    """
     uses = (
         (lambda: store.create(C, SCHEMA), None),
         (lambda: store.upsert(C, ROWS), None),
@@ -141,11 +153,15 @@ def test_what_may_pass_is_tried_again(front, store, status):
 
 
 def test_a_server_that_stays_busy(front, store):
-    """After the tries that max_retries allows the error says what the server said, and how often it was asked."""
+    """After the tries that max_retries allows the error says what the server said, and how often it
+    was asked.
+    """
     with opened(front.address, max_retries=2) as impatient:
         front.asked.clear()
         front.faults = [503] * 9
-        with pytest.raises(StoreConnectionError, match=r"at 3 tries \(503: busy: try again\.\) Try again later"):
+        with pytest.raises(
+            StoreConnectionError, match=r"at 3 tries \(503: busy: try again\.\) Try again later"
+        ):
             impatient.count(C)
         assert front.asked == [f"POST /{C}/_count"] * 3
 
@@ -164,7 +180,9 @@ def test_what_does_not_pass_is_not_tried_again(front, store, status):
 def test_a_user_without_rights(front, status):
     """The error says which keywords name a user, and not what they held."""
     front.faults = [status]
-    with pytest.raises(StoreConnectionError, match=r"refuses this user.*Give 'user' and 'password'") as caught:
+    with pytest.raises(
+        StoreConnectionError, match=r"refuses this user.*Give 'user' and 'password'"
+    ) as caught:
         OpenSearchSegmentStore(front.address, {"user": "reader", "password": SECRET}).open()
     assert SECRET not in everything_shown(caught.value)
 
@@ -172,20 +190,27 @@ def test_a_user_without_rights(front, status):
 def test_user_and_password_are_sent(server, front):
     """Spec 001's two keywords become the credentials of every request."""
     server.clear()
-    server.expect_request("/", headers={"Authorization": "Basic cmVhZGVyOnNlY3JldA=="}).respond_with_json({})
+    server.expect_request(
+        "/", headers={"Authorization": "Basic cmVhZGVyOnNlY3JldA=="}
+    ).respond_with_json({})
     OpenSearchSegmentStore(front.address, {"user": "reader", "password": "secret"}).open()
 
 
 def rejecting(refused):
-    """A change of an answer to a bulk request: rows that were put off by a full queue, though they were written.
+    """A change of an answer to a bulk request: rows that were put off by a full queue, though they
+    were written.
 
-    They are named by their places in the request, as the store asks for no more of an answer than it reads.
+    They are named by their places in the request, as the store asks for no more of an answer than
+    it reads.
     """
 
     def changed(status, body):
         for position in refused:
             [result] = body["items"][position].values()
-            result |= {"status": 429, "error": {"type": "rejected_execution_exception", "reason": "queue is full"}}
+            result |= {
+                "status": 429,
+                "error": {"type": "rejected_execution_exception", "reason": "queue is full"},
+            }
         return answered(body, status)
 
     return changed
@@ -195,7 +220,9 @@ def test_rows_that_a_busy_server_puts_off(front, store):
     """They alone are sent again, until they are taken."""
     front.faults = [rejecting([1, 2]), rejecting([1])]
     store.upsert(C, ROWS)
-    assert [path for path in front.asked if "_bulk" in path] == [f"POST /{next(iter(bulk_paths(front)))}"] * 3
+    assert [path for path in front.asked if "_bulk" in path] == [
+        f"POST /{next(iter(bulk_paths(front)))}"
+    ] * 3
     assert store.count(C) == len(ROWS)
 
 
@@ -229,9 +256,13 @@ def test_part_of_an_answer_is_none(front, store):
     )
     for use in uses:
         front.faults = [lacking_a_shard]
-        with pytest.raises(StoreError, match=r"1 of \d shards of collection 'lr_rows' failed\. node_gone: it left\."):
+        with pytest.raises(
+            StoreError,
+            match=r"1 of \d shards of collection 'lr_rows' failed\. node_gone: it left\.",
+        ):
             use()
-    front.faults = [lambda status, body: answered(body, status), lacking_a_shard]  # written, but not refreshed
+    # written, but not refreshed
+    front.faults = [lambda status, body: answered(body, status), lacking_a_shard]
     with pytest.raises(StoreError, match="shards"):
         store.upsert(C, ROWS)
 
@@ -240,8 +271,12 @@ def test_a_slow_server(server):
     """One that does not answer in time is not asked again; the error names the keyword."""
     held = threading.Event()
     server.clear()
-    server.expect_request("/").respond_with_handler(lambda _: (held.wait(PATIENCE_S), Response("{}"))[1])
-    with pytest.raises(StoreConnectionError, match=r"did not answer within timeout=0\.05 s.*\['timeout'\]"):
+    server.expect_request("/").respond_with_handler(
+        lambda _: (held.wait(PATIENCE_S), Response("{}"))[1]
+    )
+    with pytest.raises(
+        StoreConnectionError, match=r"did not answer within timeout=0\.05 s.*\['timeout'\]"
+    ):
         OpenSearchSegmentStore(server.url_for("/"), {"timeout": 0.05}).open()
     held.set()
 
@@ -258,7 +293,10 @@ def test_a_node_that_cuts_is_passed_over(opensearch_address):
     """Where one of two nodes cuts connections, the other one answers."""
     with cutting() as (address, cuts):
         for _ in range(4):  # which of them is asked first is chance
-            with opened([address, opensearch_address]) as store, pytest.raises(StoreError, match="no collection"):
+            with (
+                opened([address, opensearch_address]) as store,
+                pytest.raises(StoreError, match="no collection"),
+            ):
                 store.count("lr_unknown")
         assert len(cuts) < 9
 
@@ -268,9 +306,13 @@ def test_a_node_that_cuts_is_passed_over(opensearch_address):
     [("127.0.0.1:9", "refused"), ("https://127.0.0.1:9", "refused"), ("nobody.invalid", "[Nn]ame")],
 )
 def test_a_wrong_address(uri, cause):
-    """Nobody there: the error names the address, the cause and where to correct it, and keeps passwords to itself."""
+    """Nobody there: the error names the address, the cause and where to correct it, and keeps
+    passwords to itself.
+    """
     given = uri.replace("://", f"://user:{SECRET}@") if "://" in uri else uri
-    with pytest.raises(StoreConnectionError, match=rf"{re.escape(uri)}.*{cause}.*\['uris'\]") as caught:
+    with pytest.raises(
+        StoreConnectionError, match=rf"{re.escape(uri)}.*{cause}.*\['uris'\]"
+    ) as caught:
         OpenSearchSegmentStore(given, {}).open()
     assert SECRET not in everything_shown(caught.value)
 

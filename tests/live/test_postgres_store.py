@@ -1,4 +1,6 @@
-"""A store in PostgreSQL: the contract of stores, the suites of lease, ledger and crashes, and what a server has."""
+"""A store in PostgreSQL: the contract of stores, the suites of lease, ledger and crashes, and what
+a server has.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,17 @@ from tests.unit.test_ledger import *  # noqa: F403
 
 del test_writers_in_two_containers  # noqa: F821  its programs open a file
 
-HOSTILE = ("it's", "a\0b", "half \ud800", "\x1a0000", "back\\slash ' \\", "%s %(a)s ? :name", "茶", "$1 $$", "")
+HOSTILE = (
+    "it's",
+    "a\0b",
+    "half \ud800",
+    "\x1a0000",
+    "back\\slash ' \\",
+    "%s %(a)s ? :name",
+    "茶",
+    "$1 $$",
+    "",
+)
 
 
 class Lengths:
@@ -67,7 +79,9 @@ def files(tmp_path) -> Path:
     folder = tmp_path / "files"
     folder.mkdir()
     for number in range(12):
-        (folder / f"{number}.txt").write_text(f"Green tea {number}\nBlack tea {number} is oxidised\n茶 {number}")
+        (folder / f"{number}.txt").write_text(
+            f"Green tea {number}\nBlack tea {number} is oxidised\n茶 {number}"
+        )
     return folder
 
 
@@ -75,7 +89,9 @@ def answers(docs: Document) -> list[tuple[str, float]]:
     """Hits by keywords and by vectors."""
     found = []
     for similarity, keys in (("bm25", None), ("cosine", ["dense"])):
-        hits = Retriever(docs, "line", similarity, topk=5, **({"embed_keys": keys} if keys else {}))("green tea 7")
+        hits = Retriever(
+            docs, "line", similarity, topk=5, **({"embed_keys": keys} if keys else {})
+        )("green tea 7")
         found += [(hit.uid, hit.score) for hit in hits]
     return found
 
@@ -106,7 +122,9 @@ def test_every_text_comes_back(url, text):
     """Quotes, placeholders, NUL and half surrogate pairs, which PostgreSQL's texts do not have."""
     with StoreFile(url) as file, file.writing() as connection:
         connection.execute("INSERT INTO selection VALUES ('a', ?)", (text,))
-        assert connection.execute("SELECT chosen FROM selection WHERE chosen = ?", (text,)).fetchone() == (text,)
+        assert connection.execute(
+            "SELECT chosen FROM selection WHERE chosen = ?", (text,)
+        ).fetchone() == (text,)
     assert literal(text).startswith("'")
 
 
@@ -153,7 +171,9 @@ def test_a_lost_connection_is_opened_again(url, files):
 
 
 def test_the_next_query_after_an_interrupted_one_gets_its_own_answer(url):
-    """Ctrl-C while the server works: its late answer is not taken for that of the next statement."""
+    """Ctrl-C while the server works: its late answer is not taken for that of the next
+    statement.
+    """
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -187,15 +207,22 @@ def test_a_database_without_an_encoding(url):
     name = "plain" + url[-8:]
     with StoreFile(url) as file, file.reading():
         cursor = file._writer._connection.raw.cursor()
-        cursor.execute(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+        cursor.execute(
+            f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
     with StoreFile(re.sub("/[a-z]+[?]", f"/{name}?", url)) as file, file.writing() as connection:
         connection.execute("INSERT INTO selection VALUES ('茶', 'b')")
         assert connection.execute("SELECT name FROM selection").fetchall() == [("茶",)]
 
 
 def test_parameters_and_schemas_of_urls(url):
-    """libpq's sslmode, a name of a schema that is a word of SQL, and a parameter that nobody knows."""
-    with StoreFile(re.sub("schema=.*", "schema=user&sslmode=prefer", url)) as file, file.reading() as connection:
+    """libpq's sslmode, a name of a schema that is a word of SQL, and a parameter that nobody
+    knows.
+    """
+    with (
+        StoreFile(re.sub("schema=.*", "schema=user&sslmode=prefer", url)) as file,
+        file.reading() as connection,
+    ):
         assert connection.execute("SELECT current_schema()").fetchone() == ("user",)
     with pytest.raises(StoreConnectionError, match="SSL"):
         StoreFile(f"{url}&sslmode=require")
@@ -211,7 +238,9 @@ def test_a_password_with_any_character_is_shown_nowhere(password):
     url = f"postgresql://lazyrag:{password}@127.0.0.1:1/postgres"
     with pytest.raises((ConfigError, StoreConnectionError)) as caught:
         StoreFile(url)
-    shown = "".join(traceback.format_exception(caught.value)) + str(getattr(caught.value, "store", ""))
+    shown = "".join(traceback.format_exception(caught.value)) + str(
+        getattr(caught.value, "store", "")
+    )
     assert "hunter2" not in shown + repr(DatabaseUrl(url))
 
 
@@ -238,7 +267,10 @@ def test_a_lease_of_a_lost_machine_expires_by_the_servers_clock(url, monkeypatch
         with file.writing() as connection:
             connection.execute(
                 "UPDATE ledger SET holder = 'gone', holder_told = ?, expires_at = ?",
-                ('{"name": "a", "host": "another machine", "pid": 1, "started": 1}', file.now(connection) + 2),
+                (
+                    '{"name": "a", "host": "another machine", "pid": 1, "started": 1}',
+                    file.now(connection) + 2,
+                ),
             )
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() + 86_400)
@@ -282,8 +314,16 @@ def test_kills(tmp_path):
 
 
 def test_a_document_goes_on_after_interrupts(tmp_path):
-    """A share of the points of searching and writing; all of them: ``python -m tests.crash.interrupts --postgres``."""
+    """A share of the points of searching and writing; all of them:
+    ``python -m tests.crash.interrupts --postgres``.
+    """
     url, tally = address_of("LAZYRAG_POSTGRES"), Tally()
-    walk(lambda folder: in_postgres(url, folder), tmp_path, tally, step=60, only="bm25,add_texts,update_metadata")
+    walk(
+        lambda folder: in_postgres(url, folder),
+        tmp_path,
+        tally,
+        step=60,
+        only="bm25,add_texts,update_metadata",
+    )
     assert tally.tried >= 20
     assert tally.broken == 0, "\n".join(["", *tally.problems])

@@ -1,4 +1,6 @@
-"""LlamaIndex: its real classes over this package's retrievers and Documents. .ci/run has an environment for it."""
+"""LlamaIndex: its real classes over this package's retrievers and Documents. .ci/run has an
+environment for it.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,21 @@ def words(docs, **options):
 
 
 def test_a_retriever_is_one_of_llama_indexs(docs):
-    """It is a BaseRetriever, gives what ours gives in the same order, with uid, span, source and score."""
+    """It is a BaseRetriever, gives what ours gives in the same order, with uid, span, source and
+    score.
+    """
     retriever = as_retriever(words(docs))
     found = retriever.retrieve("green tea")
     nodes = words(docs)("green tea")
     assert isinstance(retriever, BaseRetriever)
-    assert [one.node.get_content() for one in found] == [node.text for node in nodes] == ["green tea", "black tea, tea"]
-    assert [(one.node.node_id, one.score) for one in found] == [(node.uid, node.score) for node in nodes]
+    assert (
+        [one.node.get_content() for one in found]
+        == [node.text for node in nodes]
+        == ["green tea", "black tea, tea"]
+    )
+    assert [(one.node.node_id, one.score) for one in found] == [
+        (node.uid, node.score) for node in nodes
+    ]
     assert (found[0].node.start_char_idx, found[0].node.end_char_idx) == nodes[0].span
     assert found[0].node.metadata["source"] == "a"
     assert "score" not in found[0].node.metadata
@@ -47,7 +57,11 @@ def test_a_retriever_is_one_of_llama_indexs(docs):
 def test_models_are_shown_the_text_alone(docs):
     """Metadata do not go into what is embedded or answered from."""
     [found] = as_retriever(words(docs), topk=1).retrieve("coffee")
-    assert found.node.get_content(MetadataMode.LLM) == found.node.get_content(MetadataMode.EMBED) == "coffee"
+    assert (
+        found.node.get_content(MetadataMode.LLM)
+        == found.node.get_content(MetadataMode.EMBED)
+        == "coffee"
+    )
 
 
 def test_filters_topk_and_event_loops(docs):
@@ -74,7 +88,10 @@ def test_nodes_come_in_and_go_out():
         ("black tea", "b"),
         ("coffee", "c"),
     ]
-    assert (made[0].metadata["season"], made[0].metadata["original_file_name"]) == ("spring", "teas.md")
+    assert (made[0].metadata["season"], made[0].metadata["original_file_name"]) == (
+        "spring",
+        "teas.md",
+    )
     assert to_node(docs.get_nodes()[0]).score is None
     with pytest.raises(ConfigError, match="LlamaIndex nodes"):
         add_nodes(docs, ["tea"])
@@ -82,10 +99,14 @@ def test_nodes_come_in_and_go_out():
 
 @pytest.mark.parametrize("page", ["docs/interop.md", "docs/zh/interop.md"])
 def test_the_code_on_the_page_runs(page, tmp_path, monkeypatch):
-    """The blocks that need LlamaIndex run, and what they assert is true; both pages have the same."""
+    """The blocks that need LlamaIndex run, and what they assert is true; both pages have the
+    same.
+    """
     monkeypatch.chdir(tmp_path)
     blocks = {
-        name: re.findall(r"```python3\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL)
+        name: re.findall(
+            r"```python3\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL
+        )
         for name in (page, "docs/interop.md")
     }
     assert blocks[page]

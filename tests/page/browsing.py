@@ -12,10 +12,17 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:  # it is not installed where these tests are not run
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Request
 
-PICTURES = Path(os.environ.get("LAZYRAG_PICTURES") or Path(__file__).resolve().parents[2] / "build" / "page")
+PICTURES = Path(
+    os.environ.get("LAZYRAG_PICTURES") or Path(__file__).resolve().parents[2] / "build" / "page"
+)
 """Where pictures are written."""
 WIDTHS = {"desktop": (1440, 900), "phone": (390, 844)}
-LOOKS = [(language, theme, device) for language in ("en", "zh") for theme in ("light", "dark") for device in WIDTHS]
+LOOKS = [
+    (language, theme, device)
+    for language in ("en", "zh")
+    for theme in ("light", "dark")
+    for device in WIDTHS
+]
 """Each language in each theme on each device: arguments of `Browsing.open`."""
 
 _REPORTS = """
@@ -119,7 +126,8 @@ class Browsing:
             self.reports.append(f"foreign request: {request.url}")
 
     def _hear(self, message: ConsoleMessage) -> None:
-        # A response with an error status is reported, too; tests look at what the page says about it.
+        # A response with an error status is reported, too; tests look at what the page says about
+        # it.
         if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
             self.reports.append(f"{message.type}: {message.text}")
 
@@ -129,9 +137,12 @@ _SETTLED = """() => Promise.allSettled(document.getAnimations().filter((one) =>
 
 
 def violations(page: Page) -> list[str]:
-    """What axe-core finds in a page, once what moves there has come to rest: half-faded text has no contrast."""
+    """What axe-core finds in a page, once what moves there has come to rest: half-faded text has no
+    contrast.
+    """
     page.evaluate(_SETTLED)
-    page.evaluate(_axe_source())  # the protocol of the debugger is no script of the page: its CSP stays in force
+    # the protocol of the debugger is no script of the page: its CSP stays in force
+    page.evaluate(_axe_source())
     found: list[str] = page.evaluate(_AXE, _RULES)
     return found
 
@@ -174,7 +185,9 @@ class Hand:
         return (self.page.locator(target) if isinstance(target, str) else target).first
 
     def reach(self, target: str | Locator, most: int = 400) -> Locator:
-        """Press Tab, or Shift+Tab if that is nearer, until an element has the focus; fails after so many times."""
+        """Press Tab, or Shift+Tab if that is nearer, until an element has the focus; fails after so
+        many times.
+        """
         found = self._find(target)
         found.wait_for(state="attached")
         for _ in range(most):
@@ -207,7 +220,8 @@ class Hand:
             self._find(target).select_option(value)
             return
         keys = self.reach(target).evaluate(
-            "(one, value) => [...one.options].findIndex((each) => each.value === value) - one.selectedIndex", value
+            "(one, value) => [...one.options].findIndex((each) => each.value === value) - one.selectedIndex",
+            value,
         )
         press(self.page, *["ArrowDown" if keys > 0 else "ArrowUp"] * abs(keys))
         assert self._find(target).input_value() == value
@@ -216,7 +230,9 @@ class Hand:
         """Choose files in the browser's own dialog, which the target opens."""
         with self.page.expect_file_chooser() as chooser:
             self.use(target)
-        chooser.value.set_files([{"name": name, "mimeType": "text/plain", "buffer": data} for name, data in files])
+        chooser.value.set_files(
+            [{"name": name, "mimeType": "text/plain", "buffer": data} for name, data in files]
+        )
 
 
 _WAY = """one => {

@@ -1,4 +1,6 @@
-"""A real browser on a real service. These tests need chromium; run them with ``pytest -m browser tests/page``."""
+"""A real browser on a real service. These tests need chromium; run them with
+``pytest -m browser tests/page``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def chromium():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield browser
         browser.close()
 
@@ -39,9 +43,9 @@ def chromium():
 def start(tmp_path_factory) -> Iterator[Callable[..., Running]]:
     """A function that starts ``lazyrag serve``, which runs until the end of the session.
 
-    Arguments: ``files``, a folder to copy (the sample corpus), or a dict of names to text or bytes; ``config``, lines
-    of the configuration file after those of the set; ``settings``, lines of its table ``[server]``;
-    ``name`` of the set.
+    Arguments: ``files``, a folder to copy (the sample corpus), or a dict of names to text or bytes;
+    ``config``, lines of the configuration file after those of the set; ``settings``, lines of its
+    table ``[server]``; ``name`` of the set.
     """
     with ExitStack() as stack:
 
@@ -60,7 +64,9 @@ def start(tmp_path_factory) -> Iterator[Callable[..., Running]]:
                 folder.mkdir()
                 for one, content in files.items():
                     (folder / one).parent.mkdir(parents=True, exist_ok=True)
-                    (folder / one).write_bytes(content if isinstance(content, bytes) else content.encode())
+                    (folder / one).write_bytes(
+                        content if isinstance(content, bytes) else content.encode()
+                    )
             path = root / "serve.toml"
             lines = f"[server]\nport = 0\nprocesses = 1\n{settings}\n[sets.{name}]\npath = 'files'\n{config}\n"
             path.write_text(lines, encoding="utf-8")
@@ -79,7 +85,9 @@ def shop(start) -> Running:
 
 @pytest.fixture
 def browse(chromium) -> Iterator[Callable[[Running | str], Browsing]]:
-    """A function from a service, or its URL, to its `Browsing`; what the browser reports fails the test."""
+    """A function from a service, or its URL, to its `Browsing`; what the browser reports fails the
+    test.
+    """
     opened: list[Browsing] = []
 
     def begin(service: Running | str) -> Browsing:

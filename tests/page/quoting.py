@@ -15,7 +15,9 @@ SLOW, SLOW_S = "zzz", 0.03
 
 
 class Quoting:
-    """A chat model that quotes a sentence of every source, in small pieces with a pause behind each, or has a text."""
+    """A chat model that quotes a sentence of every source, in small pieces with a pause behind
+    each, or has a text.
+    """
 
     pause_s = 0.0
     text = ""

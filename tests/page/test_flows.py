@@ -1,4 +1,5 @@
-"""What people do with the page, from beginning to end: each flow in English and Chinese, with a mouse and by keyboard.
+"""What people do with the page, from beginning to end: each flow in English and Chinese, with a
+mouse and by keyboard.
 
 `FLOWS` has them all, and README.md a table of them. CI runs a slice; all of them:
 
@@ -25,7 +26,8 @@ from tests.server.running import wait_for
 BROKEN = "office/price-list-2025.xlsx"
 DRYER = "How is the chain dryer maintained?"
 TEAS = (
-    "# Teas\n\nOolong is half oxidised.\n\n## Brewing\n\nBrew oolong at ninety degrees.\n\n## Storage\n\nKeep it dry.\n"
+    "# Teas\n\nOolong is half oxidised.\n\n"
+    "## Brewing\n\nBrew oolong at ninety degrees.\n\n## Storage\n\nKeep it dry.\n"
 )
 FLOWS = {}
 """Every flow by its name."""
@@ -44,7 +46,8 @@ def office(start, tmp_path_factory):
     shutil.copytree(CORPUS, folder)
     (folder / BROKEN).write_bytes(b"PK\x03\x04 no zip")
     return start(
-        folder, config="watch = false\nlabels = ['finance', 'staff']\n[models]\nchat = 'tests.page.quoting:chat'"
+        folder,
+        config="watch = false\nlabels = ['finance', 'staff']\n[models]\nchat = 'tests.page.quoting:chat'",
     )
 
 
@@ -72,7 +75,9 @@ class Person:
 
     def open(self, path, **more):
         """Open a page of the set; what follows is done there."""
-        page = self.browsing.open(path if path.startswith("/") else f"/s/{self.name}/{path}", self.language, **more)
+        page = self.browsing.open(
+            path if path.startswith("/") else f"/s/{self.name}/{path}", self.language, **more
+        )
         self.hand = Hand(page, keyboard=self.keyboard)
         self.use, self.type, self.choose, self.attach = (
             self.hand.use, self.hand.type, self.hand.choose, self.hand.attach)  # fmt: skip
@@ -91,13 +96,15 @@ class Person:
 
     def row(self, name):
         """The row of a file."""
-        return self.hand.page.locator("#ftable tr", has=self.hand.page.locator(f'input[value="{name}"]'))
+        return self.hand.page.locator(
+            "#ftable tr", has=self.hand.page.locator(f'input[value="{name}"]')
+        )
 
     def is_ready(self, name, timeout=60_000):
         """Wait until a file can be searched, without a reload."""
-        self.row(name).locator(".st", has_text=translate(self.language, "files.state.SUCCESS")).wait_for(
-            timeout=timeout
-        )
+        self.row(name).locator(
+            ".st", has_text=translate(self.language, "files.state.SUCCESS")
+        ).wait_for(timeout=timeout)
 
     def upload(self, *files):
         """Add files by the dialog of the page."""
@@ -132,7 +139,9 @@ class Person:
 
 @flow
 def first_run(me):
-    """A new library, its first file, and a suggested question: cited, a minute after the first look."""
+    """A new library, its first file, and a suggested question: cited, a minute after the first
+    look.
+    """
     page = me.open("/sets")
     me.use("[data-dialog=new-set]")
     me.type("#new-set [name=name]", me.tag)
@@ -147,7 +156,9 @@ def first_run(me):
 
 @flow
 def upload(me):
-    """A chosen file is a row at once, becomes ready while the page stays, and is found by the search."""
+    """A chosen file is a row at once, becomes ready while the page stays, and is found by the
+    search.
+    """
     page = me.open("files")
     page.evaluate("globalThis.isSame = true")
     me.upload((f"{me.tag}.txt", f"Oolong of {me.tag} is half oxidised.".encode()))
@@ -162,7 +173,10 @@ def refused_upload(me):
     """A file that the service refuses stays in the list with the reason, and is tried again."""
     page = me.open("files")
     body = json.dumps({"detail": "The file has more than 8 bytes.", "remedy": "Split it."})
-    page.route("**/documents", lambda route: route.fulfill(status=413, content_type="application/json", body=body))
+    page.route(
+        "**/documents",
+        lambda route: route.fulfill(status=413, content_type="application/json", body=body),
+    )
     me.upload((f"{me.tag}.txt", b"Tea."))
     page.locator(".upl", has_text="The file has more than 8 bytes. Split it.").wait_for()
     page.unroute("**/documents")
@@ -172,11 +186,15 @@ def refused_upload(me):
 
 @flow
 def error_and_retry(me):
-    """A failed file is the first row, with its stage, the exact message and what to do; Retry begins a job."""
+    """A failed file is the first row, with its stage, the exact message and what to do; Retry
+    begins a job.
+    """
     page = me.open("files")
     first = page.locator("#ftable tbody tr.haserr + tr.detail").first
     first.wait_for()
-    assert {"en": "The file is no workbook", "zh": "内容与扩展名不符"}[me.language] in first.inner_text()
+    assert {"en": "The file is no workbook", "zh": "内容与扩展名不符"}[
+        me.language
+    ] in first.inner_text()
     assert translate(me.language, "files.todo") in first.inner_text()
     with page.expect_response("**/files/retry"):
         me.use(first.locator("form button"))
@@ -252,7 +270,9 @@ def undo(me):
 
 @flow
 def delete_with_certificate(me):
-    """After the time for undo a file is removed for good, and the page links the certificate, which is clean."""
+    """After the time for undo a file is removed for good, and the page links the certificate, which
+    is clean.
+    """
     me.own_set()
     page = me.open("files")
     me.upload((f"{me.tag}.txt", f"The baozhong of {me.tag} leaves a trace.".encode()))
@@ -284,7 +304,9 @@ def document(me):
 
 @flow
 def versions(me):
-    """A changed file has two versions: their words are compared, and the earlier one is restored."""
+    """A changed file has two versions: their words are compared, and the earlier one is
+    restored.
+    """
     me.own_set()
     page = me.open("files")
     me.upload(("teas.md", TEAS.replace("ninety", "eighty").encode()))
@@ -306,7 +328,9 @@ def search_with_knobs(me):
     page.wait_for_function("() => location.search.includes('retriever=bm25')")
     me.type("#f-topk", "2")
     press(page, "Enter")
-    page.wait_for_function("() => document.querySelectorAll('.hit').length === 2 && location.search.includes('topk=2')")
+    page.wait_for_function(
+        "() => document.querySelectorAll('.hit').length === 2 && location.search.includes('topk=2')"
+    )
     assert page.evaluate("isSame")
 
 
@@ -320,7 +344,9 @@ def search_with_filters(me):
     me.type("#f-value", ".md")
     me.use("#results .pop .btn")
     page.locator(".filters .chip").wait_for()
-    assert {name.rpartition(".")[2] for name in page.locator(".hit .path a").all_inner_texts()} == {"md"}
+    assert {name.rpartition(".")[2] for name in page.locator(".hit .path a").all_inner_texts()} == {
+        "md"
+    }
     me.use(".filters .chip a")
     page.locator(".filters .chip").wait_for(state="detached")
 
@@ -339,7 +365,9 @@ def explain(me):
 
 @flow
 def why_not(me):
-    """A passage that was dropped: by which stage, and the one change that brings it in, which is made."""
+    """A passage that was dropped: by which stage, and the one change that brings it in, which is
+    made.
+    """
     page = me.open("search?q=tea&topk=1")
     me.type("#why_not", "shop/brewing-guide.html")
     me.use("#results .card .btn")
@@ -374,7 +402,9 @@ def api_call(me):
 
 @flow
 def ask(me):
-    """A question is answered with chips and sources, and a line says how many statements carry a citation."""
+    """A question is answered with chips and sources, and a line says how many statements carry a
+    citation.
+    """
     page = me.open("ask")
     me.ask(DRYER)
     assert page.locator("#turn .answer .cite").count() >= 1
@@ -466,10 +496,15 @@ def feedback(me):
 
 @flow
 def evaluation(me):
-    """Two configurations are compared by golden questions; the other one is used, and that is taken back."""
+    """Two configurations are compared by golden questions; the other one is used, and that is taken
+    back.
+    """
     me.own_set()
     page = me.open("evaluate/golden")
-    asked = [{"question": f"How is oolong brewed, {n}?", "references": ["ninety degrees"]} for n in range(6)]
+    asked = [
+        {"question": f"How is oolong brewed, {n}?", "references": ["ninety degrees"]}
+        for n in range(6)
+    ]
     me.attach("#imp-file", ("questions.json", json.dumps(asked).encode()))
     me.use(page.locator("form:has(#imp-file) button"))
     me.see(".note.ok", timeout=60_000)
@@ -485,7 +520,9 @@ def evaluation(me):
 
 @flow
 def groups(me):
-    """A group is built after a dialog that says what it costs; a node shows its neighbours and its parent."""
+    """A group is built after a dialog that says what it costs; a node shows its neighbours and its
+    parent.
+    """
     me.own_set()
     page = me.open("groups")
     me.use(".tree a.btn[href*='build=']")
@@ -500,7 +537,9 @@ def groups(me):
 
 @flow
 def activity(me):
-    """A check of the store is a job that shows itself; the audit log has it, and its chain is intact."""
+    """A check of the store is a job that shows itself; the audit log has it, and its chain is
+    intact.
+    """
     me.own_set()
     page = me.open("activity/health")
     me.use("button[value=verify]")
@@ -525,7 +564,9 @@ def retrieval_defaults(me):
 
 @flow
 def appearance(me):
-    """The theme changes without a reload and stays; the language by a link that keeps the address."""
+    """The theme changes without a reload and stays; the language by a link that keeps the
+    address.
+    """
     page = me.open("activity?x=1")
     colour = "getComputedStyle(document.body).backgroundColor"
     before = page.evaluate(colour)
@@ -558,7 +599,9 @@ def single_keys(me):
 
 @flow
 def token_with_labels(me):
-    """The first token is created, then one with a label, who logs in and sees its files alone and nothing to change."""
+    """The first token is created, then one with a label, who logs in and sees its files alone and
+    nothing to change.
+    """
     service = me.request.getfixturevalue("start")(
         {"pay.txt": "Pay is secret.", "tea.txt": "Tea is for all."},
         name="shop",
@@ -587,7 +630,9 @@ def token_with_labels(me):
 
 @flow
 def below_a_path(me):
-    """Behind nginx, which buffers, below a path: add a file, ask, follow the answer, open a citation."""
+    """Behind nginx, which buffers, below a path: add a file, ask, follow the answer, open a
+    citation.
+    """
     service = me.request.getfixturevalue("start")(
         {"teas.md": TEAS},
         name="shop",
@@ -601,7 +646,9 @@ def below_a_path(me):
         me.is_ready("proxied.txt")
         me.go("ask")
         me.ask(f"How is oolong brewed? {SLOW}", slow=True)
-        page.wait_for_function("() => document.querySelector('[data-events], #turn .sources')?.textContent.length > 20")
+        page.wait_for_function(
+            "() => document.querySelector('[data-events], #turn .sources')?.textContent.length > 20"
+        )
         page.locator("#turn .sources").wait_for()
         me.use("#turn .answer .cite")
         page.locator("#source mark.on").first.wait_for()
@@ -655,7 +702,9 @@ COMBINED = list(itertools.product(("en", "zh"), (False, True)))
 
 
 def cases():
-    """Each flow in each language, with a mouse and by keyboard: one always runs, and a slice of the others."""
+    """Each flow in each language, with a mouse and by keyboard: one always runs, and a slice of the
+    others.
+    """
     for number, name in enumerate(FLOWS):
         for at, (language, keyboard) in enumerate(COMBINED):
             marks = () if at == number % 4 else pytest.mark.exhaustive

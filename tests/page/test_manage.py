@@ -8,7 +8,15 @@ import time
 
 import pytest
 
-from tests.page.browsing import LOOKS, check_accessible, long_tasks, picture, press, tab_to, watch_long_tasks
+from tests.page.browsing import (
+    LOOKS,
+    check_accessible,
+    long_tasks,
+    picture,
+    press,
+    tab_to,
+    watch_long_tasks,
+)
 from tests.page.conftest import CORPUS
 
 SET = "/s/qingshan"
@@ -17,14 +25,28 @@ BROKEN = {
     "office/price-list-2025.xlsx": b"PK\x03\x04 no zip",
 }
 WORDS = {
-    "en": {"add": "Add files", "ready": "Ready", "delete": "Delete", "undo": "Undo", "certificate": "Certificate"},
-    "zh": {"add": "添加文件", "ready": "就绪", "delete": "删除", "undo": "撤销", "certificate": "证明"},
+    "en": {
+        "add": "Add files",
+        "ready": "Ready",
+        "delete": "Delete",
+        "undo": "Undo",
+        "certificate": "Certificate",
+    },
+    "zh": {
+        "add": "添加文件",
+        "ready": "就绪",
+        "delete": "删除",
+        "undo": "撤销",
+        "certificate": "证明",
+    },
 }
 
 
 @pytest.fixture(scope="session")
 def office(start, tmp_path_factory):
-    """The sample corpus, of which two files fail; tests add files of their own and delete only these."""
+    """The sample corpus, of which two files fail; tests add files of their own and delete only
+    these.
+    """
     folder = tmp_path_factory.mktemp("corpus") / "files"
     shutil.copytree(CORPUS, folder)
     for name, content in BROKEN.items():
@@ -50,10 +72,15 @@ def has_status(page, name, word, timeout=30_000):
     row(page, name).locator(".st", has_text=word).wait_for(timeout=timeout)
 
 
-@pytest.mark.parametrize(("language", "theme", "device"), [("en", "light", "desktop"), ("zh", "dark", "phone")])
+@pytest.mark.parametrize(
+    ("language", "theme", "device"), [("en", "light", "desktop"), ("zh", "dark", "phone")]
+)
 def test_an_upload_is_priced_first_by_keyboard(browse, office, language, theme, device):
     """With the box ticked nothing is added before the dialog with tokens and cost is confirmed."""
-    page, name = browse(office).open(f"{SET}/files", language, theme, device), f"priced-{language}.txt"
+    page, name = (
+        browse(office).open(f"{SET}/files", language, theme, device),
+        f"priced-{language}.txt",
+    )
     page.locator("a[data-dialog=add]").first.click()
     page.locator("#add input[name=dry]").focus()
     press(page, "Space")
@@ -100,7 +127,9 @@ def test_dropped_files_are_uploaded(browse, office):
 
 
 def test_large_upload_continues_after_a_cut(browse, office, tmp_path):
-    """A file of more than 8 MiB goes in parts with their SHA-256; a lost part is sent again, the others are not."""
+    """A file of more than 8 MiB goes in parts with their SHA-256; a lost part is sent again, the
+    others are not.
+    """
     page = browse(office).open(f"{SET}/files")
     sent = []
 
@@ -167,7 +196,9 @@ SHOWN = (("en", "light", "desktop"), ("zh", "dark", "phone"))  # of the others C
     [pytest.param(*look, marks=() if look in SHOWN else pytest.mark.exhaustive) for look in LOOKS],
 )
 def test_pages_in_each_look(browse, office, language, theme, device):
-    """No page has a violation of accessibility rules, nor scrolls sideways, down to 320 px; pictures of all."""
+    """No page has a violation of accessibility rules, nor scrolls sideways, down to 320 px;
+    pictures of all.
+    """
     browsing = browse(office)
     page = browsing.open(f"{SET}/files", language, theme, device)
     for path in PAGES:
@@ -186,7 +217,9 @@ def test_pages_in_each_look(browse, office, language, theme, device):
 
 
 def test_fifty_row_events_a_second_load_once_a_second(browse, office):
-    """While 50 rows a second change, the rows are loaded once a second; prints the tasks that took more than 50 ms."""
+    """While 50 rows a second change, the rows are loaded once a second; prints the tasks that took
+    more than 50 ms.
+    """
     page = browse(office).open(f"{SET}/files")
     page.locator("#ftable").wait_for()
     html = page.evaluate("document.getElementById('files').innerHTML")
@@ -208,5 +241,6 @@ def test_fifty_row_events_a_second_load_once_a_second(browse, office):
         }
         return (performance.now() - began) / 1000;
     }""")
-    print("long tasks, ms:", long_tasks(page))  # not judged: other programs on the machine make them long
+    # not judged: other programs on the machine make them long
+    print("long tasks, ms:", long_tasks(page))
     assert 2 <= count <= seconds + 2

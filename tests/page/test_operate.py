@@ -1,4 +1,6 @@
-"""Operating the service in Chromium: libraries, log-in, tokens, Activity, Settings, the frame and its components."""
+"""Operating the service in Chromium: libraries, log-in, tokens, Activity, Settings, the frame and
+its components.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ DONE = {"en": "Done", "zh": "完成"}
 def tea(start):
     """A small set for tests that change something."""
     return start(
-        {"tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n\n## Storage\n\nKeep it dry.\n"}, name="tea"
+        {
+            "tea.md": "# Tea\n\nGreen tea is brewed at eighty degrees.\n\n## Storage\n\nKeep it dry.\n"
+        },
+        name="tea",
     )
 
 
@@ -71,7 +76,9 @@ def test_every_component_is_accessible(browse, gallery, language, theme, device)
 def modelled(start, server):
     """The sample corpus, with models behind an endpoint."""
     model = Model(server)
-    return start(config=f"[models]\nchat = 'openai:gpt-5-mini'\nrerank = 'openai:bge-reranker'\nurl = '{model.url}'")
+    return start(
+        config=f"[models]\nchat = 'openai:gpt-5-mini'\nrerank = 'openai:bge-reranker'\nurl = '{model.url}'"
+    )
 
 
 @pytest.mark.parametrize(("language", "theme", "device"), LOOKS)
@@ -92,7 +99,9 @@ def test_pages_are_accessible(browse, modelled, language, theme, device):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_token_by_keyboard(browse, closed, language):
-    """The first token: its secret once, a session at once; one with a label sees less; a revoked one nothing."""
+    """The first token: its secret once, a session at once; one with a label sees less; a revoked
+    one nothing.
+    """
     page = browse(closed).open("/settings/tokens", language)
     tab_to(page, "[data-dialog=new-token]")
     press(page, "Enter")
@@ -141,7 +150,9 @@ def test_a_token_by_keyboard(browse, closed, language):
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_citation_leads_through_the_log_in_to_its_words(browse, closed, scripts):
-    """The address of a passage, from another program: the mark is in view after the token is sent."""
+    """The address of a passage, from another program: the mark is in view after the token is
+    sent.
+    """
     body = {"query": "dry", "group": "MediumChunk"}
     [hit] = httpx.post(f"{closed.url}/api/v1/sets/tea/search", json=body).json()["hits"]
     token = httpx.post(f"{closed.url}/api/v1/tokens", json={"scope": "read"}).json()["text"]
@@ -154,7 +165,9 @@ def test_a_citation_leads_through_the_log_in_to_its_words(browse, closed, script
 
 
 def test_the_one_time_token_leaves_the_address(browse, closed):
-    """What `manager="ui"` opens: a session, a clean address, and nothing for those who find the address later."""
+    """What `manager="ui"` opens: a session, a clean address, and nothing for those who find the
+    address later.
+    """
     made = httpx.post(f"{closed.url}/api/v1/tokens", json={"scope": "admin"})
     page = browse(closed).open(f"/s/tea/activity#token={made.json()['text']}")
     page.wait_for_selector(".tabs")
@@ -165,7 +178,9 @@ def test_the_one_time_token_leaves_the_address(browse, closed):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_new_library_by_keyboard(browse, tea, language):
-    """A name that is refused keeps the dialog open and says why; the new library opens at its first steps."""
+    """A name that is refused keeps the dialog open and says why; the new library opens at its first
+    steps.
+    """
     page = browse(tea).open("/sets", language)
     tab_to(page, "[data-dialog=new-set]")
     press(page, "Enter")
@@ -182,7 +197,9 @@ def test_a_new_library_by_keyboard(browse, tea, language):
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_jobs_show_themselves(browse, tea, language):
-    """A job that begins in another program appears, and ends, without a reload; the focus is never moved."""
+    """A job that begins in another program appears, and ends, without a reload; the focus is never
+    moved.
+    """
     page = browse(tea).open("/s/tea/activity/health", language)
     tab_to(page, "button[value=verify]")
     press(page, "Enter")
@@ -197,7 +214,9 @@ def test_jobs_show_themselves(browse, tea, language):
 
 
 def test_the_theme_and_the_language_switch_in_place(browse, tea):
-    """The theme without a reload, and again after one; the language by a link that keeps the address."""
+    """The theme without a reload, and again after one; the language by a link that keeps the
+    address.
+    """
     page = browse(tea).open("/s/tea/activity?x=1", "en", "light")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
     tab_to(page, ".side [data-theme-toggle]")
@@ -212,7 +231,9 @@ def test_the_theme_and_the_language_switch_in_place(browse, tea):
 
 
 def test_single_keys(browse, shop):
-    """They lead to pages and open their list; not while typing, and not when they are switched off."""
+    """They lead to pages and open their list; not while typing, and not when they are switched
+    off.
+    """
     page = browse(shop).open("/s/qingshan/activity")
     press(page, "?")
     page.wait_for_selector("#keys[open]")
@@ -233,7 +254,9 @@ def test_single_keys(browse, shop):
 
 
 def test_without_scripts(browse, closed):
-    """A dialog is a part of the page; a token is created, a job is started, an answer from the server leads on."""
+    """A dialog is a part of the page; a token is created, a job is started, an answer from the
+    server leads on.
+    """
     page = browse(closed).open("/s/tea/activity/health", scripts=False)
     page.locator("button[value=verify]").click()
     assert page.url.endswith("/s/tea/activity")
@@ -257,7 +280,8 @@ VISITED = ("/s/qingshan/ask", "/s/qingshan/search?q=tea&explain=1", "/s/qingshan
 
 
 def test_a_first_visit_is_small(browse, shop):
-    """A page with all its scripts and styles transfers less than 150 KB; prints how soon it shows something.
+    """A page with all its scripts and styles transfers less than 150 KB; prints how soon it shows
+    something.
 
     That is to be less than 100 ms on a machine that does nothing else; it is not judged here.
     """

@@ -82,7 +82,9 @@ def url(tmp_path_factory, chat):
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="error"))
-            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+            thread = threading.Thread(
+                target=server.run, kwargs={"sockets": [listening]}, daemon=True
+            )
             thread.start()
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
             server.should_exit = True
@@ -148,8 +150,13 @@ def test_a_click_on_a_citation_shows_its_words_at_once(tab, base, least):
     for question in QUESTIONS if least == 200 else QUESTIONS[:10]:
         ask(tab, base, question, topk=20)
         tab.wait_for_load_state("networkidle")  # the time in which a person reads the answer
-        numbers = tab.eval_on_selector_all("#turn .sources .cite", "all => all.map((one) => +one.dataset.cite)")
-        seen += [tab.evaluate(CLICK, number) for number in random.Random(question).sample(numbers, len(numbers))]
+        numbers = tab.eval_on_selector_all(
+            "#turn .sources .cite", "all => all.map((one) => +one.dataset.cite)"
+        )
+        seen += [
+            tab.evaluate(CLICK, number)
+            for number in random.Random(question).sample(numbers, len(numbers))
+        ]
     times = sorted(one["ms"] for one in seen)
     p95 = times[int(0.95 * (len(times) - 1))]
     print(f"{len(times)} citations, p95 {p95:.0f} ms, longest {times[-1]:.0f} ms")
@@ -158,13 +165,17 @@ def test_a_click_on_a_citation_shows_its_words_at_once(tab, base, least):
     assert all(one["boxes"] for one in seen)
     for one in seen:
         if one["isText"]:
-            marked, quoted = ("".join(filter(str.isalnum, text)) for text in (one["text"], one["quote"]))
+            marked, quoted = (
+                "".join(filter(str.isalnum, text)) for text in (one["text"], one["quote"])
+            )
             assert marked == quoted
     assert p95 < 300, times[-10:]
 
 
 def test_keys_step_through_citations(tab, base):
-    """Enter on a chip opens it, brackets step also across files, and Escape goes back to the chip."""
+    """Enter on a chip opens it, brackets step also across files, and Escape goes back to the
+    chip.
+    """
     ask(tab, base, "How is green tea brewed and stored?")
     count = tab.locator("#turn .sources .cite").count()
     chip = tab.locator("#turn .answer .cite").first
@@ -213,7 +224,9 @@ def test_an_answer_survives_reloads(tab, base, chat, reloads):
 
 
 def test_an_answer_streams_and_stops(tab, base, chat):
-    """Text appears while it is written, with chips, and tables as such; Stop keeps what is there."""
+    """Text appears while it is written, with chips, and tables as such; Stop keeps what is
+    there.
+    """
     chat.pause_s = 0.05
     try:
         tab.goto(f"{base}/ask")
@@ -238,7 +251,9 @@ def test_an_answer_streams_and_stops(tab, base, chat):
 
 
 def test_enter_asks_before_the_module_of_answers_is_there(tab, base):
-    """On a slow network the query bar is shown before it; Enter sends the question instead of starting a line."""
+    """On a slow network the query bar is shown before it; Enter sends the question instead of
+    starting a line.
+    """
     tab.route("**/js/answer.js", lambda route: None)  # it never comes
     tab.goto(f"{base}/ask")
     tab.locator("#q").fill("How is green tea brewed?")
@@ -265,7 +280,9 @@ def test_search_changes_without_a_reload(tab, base):
 
 
 def test_recent_searches_stay_in_the_browser(browse, url, base):
-    """The last ten searches are links for this browser alone, without repetitions; others see none."""
+    """The last ten searches are links for this browser alone, without repetitions; others see
+    none.
+    """
     page = browse(url).open("/s/corpus/search")
     assert page.locator("[data-recent] a:visible").count() == 0
     for query in [f"tea {number}" for number in range(11)] + ["tea 5"]:
@@ -275,7 +292,10 @@ def test_recent_searches_stay_in_the_browser(browse, url, base):
     page.goto(f"{base}/search")
     links = page.locator("[data-recent] a")
     links.first.wait_for()
-    assert links.all_inner_texts() == ["tea 5", *(f"tea {number}" for number in (10, 9, 8, 7, 6, 4, 3, 2, 1))]
+    assert links.all_inner_texts() == [
+        "tea 5",
+        *(f"tea {number}" for number in (10, 9, 8, 7, 6, 4, 3, 2, 1)),
+    ]
     tab_to(page, "[data-recent] a")
     page.keyboard.press("Enter")
     page.wait_for_url("**q=tea+5*")
@@ -290,7 +310,10 @@ def test_a_phone_zooms_to_the_words(browse, url, base):
     page.click("#turn .answer .cite")
     page.wait_for_selector("#source rect.on")
     page.wait_for_timeout(300)
-    box, pane = page.locator("#source rect.on").first.bounding_box(), page.locator("#source").bounding_box()
+    box, pane = (
+        page.locator("#source rect.on").first.bounding_box(),
+        page.locator("#source").bounding_box(),
+    )
     assert pane["height"] == pytest.approx(0.62 * 844, abs=2)
     assert box["x"] >= 0
     assert box["x"] + box["width"] <= 390
@@ -318,20 +341,28 @@ def test_without_scripts_everything_reads(browse, url, base):
 
 
 @pytest.mark.parametrize("device", ["desktop", "phone"])
-def test_a_citation_without_words_opens_its_passage_unmarked(browse, url, base, chat, monkeypatch, device):
+def test_a_citation_without_words_opens_its_passage_unmarked(
+    browse, url, base, chat, monkeypatch, device
+):
     """Of a PDF and of a text: the page is there and in view, and nothing is marked."""
     monkeypatch.setattr(chat, "text", "Elephants can fly [1][2][3][4][5][6][7][8].")
     page = browse(url).open("/s/corpus/ask", device=device)
     ask(page, base, "How is the chain dryer maintained?", topk=8)
     kinds = set()
-    for number in page.eval_on_selector_all("#turn .sources .cite", "all => all.map((one) => +one.dataset.cite)"):
+    for number in page.eval_on_selector_all(
+        "#turn .sources .cite", "all => all.map((one) => +one.dataset.cite)"
+    ):
         page.locator(f'#turn .sources [data-cite="{number}"]').click()
         page.wait_for_selector(f'#source header[data-n="{number}"]')
         place = page.locator(f'#source [data-mark="{number}"]').first
         kinds.add(place.evaluate("(one) => one.tagName"))
         assert page.locator("#source mark, #source rect:not([width='0.00000'])").count() == 0
         view = page.locator("#source .view").bounding_box()
-        assert view["y"] - 1 <= place.evaluate("(one) => one.getBoundingClientRect().top") < view["y"] + view["height"]
+        assert (
+            view["y"] - 1
+            <= place.evaluate("(one) => one.getBoundingClientRect().top")
+            < view["y"] + view["height"]
+        )
         if device == "phone":
             page.locator("#source [data-close]").click()
     assert kinds == {"rect", "SPAN"}
@@ -339,9 +370,13 @@ def test_a_citation_without_words_opens_its_passage_unmarked(browse, url, base, 
 
 @pytest.mark.parametrize(("language", "theme", "device"), LOOKS)
 def test_reading_in_each_look(browse, url, base, language, theme, device):
-    """No page has a violation of accessibility rules, nor scrolls sideways; each is a picture for the documentation."""
+    """No page has a violation of accessibility rules, nor scrolls sideways; each is a picture for
+    the documentation.
+    """
     look = f"{language}-{theme}-{device}"
-    question = {"en": "How is the chain dryer maintained?", "zh": "绿茶杀青的温度是多少？"}[language]
+    question = {"en": "How is the chain dryer maintained?", "zh": "绿茶杀青的温度是多少？"}[
+        language
+    ]
     page = browse(url).open("/s/corpus/ask", language, theme, device)
     check_accessible(page)
     picture(page, f"ask-{look}")
@@ -352,7 +387,10 @@ def test_reading_in_each_look(browse, url, base, language, theme, device):
     check_accessible(page)
     picture(page, f"answer-{look}")
     for name, path in (
-        ("search", f"/search?q={question}&explain=1&group=FineChunk&why_not=garden/weather-log-2024.txt"),
+        (
+            "search",
+            f"/search?q={question}&explain=1&group=FineChunk&why_not=garden/weather-log-2024.txt",
+        ),
         ("document", "/files/workshop/machine-maintenance-manual.pdf"),
         ("contents", "/files/garden/irrigation-and-soil.md"),
         ("nodes", "/files/shop/brewing-guide.html/nodes"),

@@ -1,7 +1,9 @@
-"""A disk that loses what was not flushed: the recorded calls of a process, and the states that a power cut can leave.
+"""A disk that loses what was not flushed: the recorded calls of a process, and the states that a
+power cut can leave.
 
-Strict where file systems are kinder: flushing a file secures its content and not its name, flushing a folder secures
-its names; names and writes that were not flushed are lost or kept in any combination, a write also by sectors.
+Strict where file systems are kinder: flushing a file secures its content and not its name, flushing
+a folder secures its names; names and writes that were not flushed are lost or kept in any
+combination, a write also by sectors.
 """
 
 from __future__ import annotations
@@ -58,7 +60,13 @@ def read_log(path: Path) -> list[Record]:
         call, inode, offset, first, second, _ = _HEAD.unpack_from(data, at)
         at += _HEAD.size
         records.append(
-            Record(Call(call), inode, offset, data[at : at + first].decode(), data[at + first : at + first + second])
+            Record(
+                Call(call),
+                inode,
+                offset,
+                data[at : at + first].decode(),
+                data[at + first : at + first + second],
+            )
         )
         at += first + second
     return records
@@ -66,7 +74,9 @@ def read_log(path: Path) -> list[Record]:
 
 @dataclass(slots=True, eq=False)
 class Change:
-    """A change of a file's content that was not flushed yet; ``data`` is None where only the size changes."""
+    """A change of a file's content that was not flushed yet; ``data`` is None where only the size
+    changes.
+    """
 
     offset: int
     data: bytes | None
@@ -108,7 +118,9 @@ class Folder:
 
 @dataclass(slots=True, eq=False)
 class Naming:
-    """A change of names that was not flushed yet, whole or not at all: folder, name, and what has it from then on."""
+    """A change of names that was not flushed yet, whole or not at all: folder, name, and what has
+    it from then on.
+    """
 
     changes: list[tuple[Folder, str, File | Folder | None]]
 
@@ -170,7 +182,9 @@ class Disk:
             case Call.TRUNCATE | Call.ALLOCATE if isinstance(node, File):
                 node.pending.append(Change(record.offset, None, grows=record.call is Call.ALLOCATE))
 
-    def _slot(self, path: str, node: File | Folder | None) -> tuple[Folder, str, File | Folder | None]:
+    def _slot(
+        self, path: str, node: File | Folder | None
+    ) -> tuple[Folder, str, File | Folder | None]:
         *folders, name = path.removeprefix(self._path).strip("/").split("/")
         folder = self._root
         for one in folders:
@@ -191,7 +205,8 @@ class Disk:
             node.pending.clear()
         elif node is not None:
             wanted, due = {id(node)}, set()
-            for naming in reversed(self._namings):  # what was named before in the same folders is flushed with it
+            # what was named before in the same folders is flushed with it
+            for naming in reversed(self._namings):
                 if naming.folders & wanted:
                     wanted |= naming.folders
                     due.add(id(naming))
@@ -230,7 +245,12 @@ class Disk:
         return tree
 
     def _fill(
-        self, tree: Tree, path: str, folder: Folder, names: dict[int, dict[str, File | Folder]], keep: Keep
+        self,
+        tree: Tree,
+        path: str,
+        folder: Folder,
+        names: dict[int, dict[str, File | Folder]],
+        keep: Keep,
     ) -> None:
         for name, node in names.get(id(folder), folder.certain).items():
             if isinstance(node, Folder):
@@ -254,9 +274,9 @@ class Keep:
     """Chooses what survives of that which was not flushed.
 
     Args:
-        way: ``"nothing"``; ``"all"``; ``"files"``: all or nothing of each file and folder; ``"first"``: of each the
-            first changes, as when they are written back in order; ``"all but one"`` change; ``"some"``: any changes,
-            and of writes any sectors.
+        way: ``"nothing"``; ``"all"``; ``"files"``: all or nothing of each file and folder;
+            ``"first"``: of each the first changes, as when they are written back in order;
+            ``"all but one"`` change; ``"some"``: any changes, and of writes any sectors.
         seed: Of the random choice.
     """
 
@@ -297,7 +317,10 @@ class Keep:
                 for change in file.pending:
                     if self._random.random() < self._share:
                         is_torn = self._random.random() < 0.5
-                        yield change, (lambda _: self._random.random() < self._share) if is_torn else None
+                        yield (
+                            change,
+                            (lambda _: self._random.random() < self._share) if is_torn else None,
+                        )
                 return
             case "all but one":
                 kept = [change for change in file.pending if change is not self._lost]

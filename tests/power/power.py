@@ -1,7 +1,8 @@
-"""Power cuts: record a program's calls, rebuild what each cut can leave, and start the next program there.
+"""Power cuts: record a program's calls, rebuild what each cut can leave, and start the next program
+there.
 
-A single layout and step: ``python -m tests.power.power "split files" sync``; all of them without arguments. The layouts
-``chroma`` and ``milvus`` need the environment of tests/live.
+A single layout and step: ``python -m tests.power.power "split files" sync``; all of them without
+arguments. The layouts ``chroma`` and ``milvus`` need the environment of tests/live.
 """
 
 from __future__ import annotations
@@ -32,9 +33,17 @@ FOREIGN_CUTS = 52
 FOREIGN_STEPS = ("ingest", "sync", "delete", "rollback")
 
 
-def start(starter: Starter, do: str, step: Step, layout: str, files: Path, store: Path) -> dict[str, Any]:
+def start(
+    starter: Starter, do: str, step: Step, layout: str, files: Path, store: Path
+) -> dict[str, Any]:
     """Start the program; return its result."""
-    request = {"do": do, "step": step.name, "layout": layout, "files": str(files), "store": str(store)}
+    request = {
+        "do": do,
+        "step": step.name,
+        "layout": layout,
+        "files": str(files),
+        "store": str(store),
+    }
     ended_by, result = starter.start(request)
     return {"error": f"signal {ended_by} ended it"} if ended_by else result
 
@@ -62,7 +71,9 @@ class Recording:
 
 @dataclass(slots=True)
 class Tally:
-    """What was tried: cut points, states that were opened, cut points and states that held, and what is wrong."""
+    """What was tried: cut points, states that were opened, cut points and states that held, and
+    what is wrong.
+    """
 
     cuts: int = 0
     cuts_held: int = 0
@@ -84,7 +95,9 @@ class Power:
         packages: What programs import beside lazyrag.
     """
 
-    def __init__(self, root: Path, *, broken: str = "", keep: bool = False, packages: str = "") -> None:
+    def __init__(
+        self, root: Path, *, broken: str = "", keep: bool = False, packages: str = ""
+    ) -> None:
         self._root = root.resolve()
         self._variables = {"POWER_BREAK": broken, "POWER_PACKAGES": packages}
         self._files = self._root / "files"
@@ -93,7 +106,17 @@ class Power:
         self._recordings: dict[tuple[str, str], Recording] = {}
         self._recorder = self._root / "recorder.so"
         source = Path(__file__).with_name("recorder.c")
-        command = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(self._recorder), str(source), "-ldl", "-lpthread"]
+        command = [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-O1",
+            "-o",
+            str(self._recorder),
+            str(source),
+            "-ldl",
+            "-lpthread",
+        ]
         subprocess.run(command, check=True)
         write_files(self._files)
         self._starter = Starter(_PROGRAM, POWER_PACKAGES=packages)
@@ -111,11 +134,17 @@ class Power:
     def _record(self, layout: str, step: Step) -> Recording:
         begun = self._copy(self._end_of(layout, step.after) if step.after else None, "begun")
         self._tell("prepare", step, layout, begun)
-        before = self._tell("look", step, layout, self._copy(begun, "look"), may_fail=step.is_damaged)
+        before = self._tell(
+            "look", step, layout, self._copy(begun, "look"), may_fail=step.is_damaged
+        )
         running = self._copy(begun, "running")
         disk = Disk(running)
         log = self._root / f"{running.name}.log"
-        recorder = {"LD_PRELOAD": str(self._recorder), "POWER_ROOT": str(running), "POWER_LOG": str(log)}
+        recorder = {
+            "LD_PRELOAD": str(self._recorder),
+            "POWER_ROOT": str(running),
+            "POWER_LOG": str(log),
+        }
         with closing(Starter(_PROGRAM, **self._variables, **recorder)) as recorded:
             result = start(recorded, "run", step, layout, self._files, running)
         assert "error" not in result, result["error"]
@@ -131,22 +160,28 @@ class Power:
         self.recording(layout, name)
         return self._ended[layout, name]
 
-    def cut(self, layout: str, name: str, cuts: int = CUTS, ways: Sequence[str] = Keep.WAYS) -> Tally:
-        """Cut the power at many points of a step, and start the next program in each state that is left.
+    def cut(
+        self, layout: str, name: str, cuts: int = CUTS, ways: Sequence[str] = Keep.WAYS
+    ) -> Tally:
+        """Cut the power at many points of a step, and start the next program in each state that is
+        left.
 
         Args:
             layout: Of the store's files.
             name: Of the step.
             cuts: How many cut points.
-            ways: Which of what was not flushed survives, see `Keep`: at each cut point one of them, in turn, and
-                ``"files"``; beside a store of another kind, which takes longer to open, one of them alone.
+            ways: Which of what was not flushed survives, see `Keep`: at each cut point one of them,
+                in turn, and ``"files"``; beside a store of another kind, which takes longer to
+                open, one of them alone.
         """
         step, recording = STEPS[name], self.recording(layout, name)
         tally, seen = Tally(), set[str]()
         for turn, (at, disk) in enumerate(self._disks(recording, cuts)):
             tally.cuts += 1
             problems_before = len(tally.problems)
-            for number, way in enumerate([ways[turn % len(ways)], "files"][: 1 if layout in FOREIGN else 2]):
+            for number, way in enumerate(
+                [ways[turn % len(ways)], "files"][: 1 if layout in FOREIGN else 2]
+            ):
                 tree = disk.state(Keep(way, f"{at} {number}", disk))
                 key = _digest(tree) + str(at > recording.returned)
                 if key in seen:
@@ -154,7 +189,9 @@ class Power:
                 seen.add(key)
                 tally.states += 1
                 store = self._write(tree)
-                problems = list(self._problems(step, layout, store, recording, returned=at > recording.returned))
+                problems = list(
+                    self._problems(step, layout, store, recording, returned=at > recording.returned)
+                )
                 tally.held += not problems
                 where = f"{layout}, {name}, after call {at} of {len(recording.log)}, keeping {way} ({store.name})"
                 tally.problems += [f"{where}: {problem}" for problem in problems]
@@ -164,12 +201,18 @@ class Power:
         return tally
 
     def _disks(self, recording: Recording, cuts: int) -> Iterator[tuple[int, Disk]]:
-        """The disk at cut points: before and after each flush, after each change of names, and between."""
+        """The disk at cut points: before and after each flush, after each change of names, and
+        between.
+        """
         log = recording.log
         wanted = {at for at, one in enumerate(log) if one.call is Call.SYNC}
-        wanted |= {at + 1 for at, one in enumerate(log) if one.call not in {Call.WRITE, Call.TRUNCATE}}
+        wanted |= {
+            at + 1 for at, one in enumerate(log) if one.call not in {Call.WRITE, Call.TRUNCATE}
+        }
         points = sorted(wanted | {len(log)}) if len(wanted) >= cuts else range(len(log) + 1)
-        chosen = {points[at * len(points) // (cuts - 1)] for at in range(cuts - 1)} | {recording.returned + 1}
+        chosen = {points[at * len(points) // (cuts - 1)] for at in range(cuts - 1)} | {
+            recording.returned + 1
+        }
         disk = copy.deepcopy(recording.disk)
         for at in range(len(log) + 1):
             if at in chosen:
@@ -177,7 +220,9 @@ class Power:
             if at < len(log):
                 disk.apply(log[at])
 
-    def _problems(self, step: Step, layout: str, store: Path, recording: Recording, *, returned: bool) -> Iterator[str]:
+    def _problems(
+        self, step: Step, layout: str, store: Path, recording: Recording, *, returned: bool
+    ) -> Iterator[str]:
         """What is wrong with a state."""
         after = recording.after
         seen = self._tell("look", step, layout, store, may_fail=True)
@@ -192,7 +237,9 @@ class Power:
         elif seen["answers"] != after["answers"]:
             yield "other answers"
 
-    def _tell(self, do: str, step: Step, layout: str, store: Path, *, may_fail: bool = False) -> dict[str, Any]:
+    def _tell(
+        self, do: str, step: Step, layout: str, store: Path, *, may_fail: bool = False
+    ) -> dict[str, Any]:
         result = start(self._starter, do, step, layout, self._files, store)
         assert may_fail or "error" not in result, result["error"]
         return result
@@ -213,11 +260,17 @@ class Power:
         return folder
 
 
-def _wrong(seen: dict[str, Any], recording: Recording, moved: dict[str, str], *, returned: bool) -> Iterator[str]:
-    """What is wrong with what the next program sees: each document is as before the step or as after it."""
+def _wrong(
+    seen: dict[str, Any], recording: Recording, moved: dict[str, str], *, returned: bool
+) -> Iterator[str]:
+    """What is wrong with what the next program sees: each document is as before the step or as
+    after it.
+    """
     yield from seen["problems"]
     state, after = State.of(seen["dump"]), State.of(recording.after["dump"])
-    yield from mixtures(state, after if returned else State.of(recording.before["dump"]), after, moved)
+    yield from mixtures(
+        state, after if returned else State.of(recording.before["dump"]), after, moved
+    )
     questions = [one for one in QUESTIONS if one[1] == "bm25" or one[1] in recording.embed_keys]
     yield from wrong_answers(state, after.fingerprints, questions, seen["answers"])
     if returned and seen["dump"] != recording.after["dump"]:
@@ -243,23 +296,34 @@ def _other_end(end: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
 def _digest(tree: Tree) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, content in sorted(tree.items()):
-        digest.update(f"{name} {-1 if content is None else len(content)}\n".encode() + (content or b""))
+        digest.update(
+            f"{name} {-1 if content is None else len(content)}\n".encode() + (content or b"")
+        )
     return digest.hexdigest()
 
 
 def main() -> None:
-    """Cut the power of all steps in all layouts, or of those that are named, and print a table and the problems."""
+    """Cut the power of all steps in all layouts, or of those that are named, and print a table and
+    the problems.
+    """
     layouts = [sys.argv[1]] if len(sys.argv) > 1 else list(LAYOUTS)
     steps = list(FOREIGN_STEPS if layouts[0] in FOREIGN else STEPS)
     steps = [sys.argv[2]] if len(sys.argv) > 2 and sys.argv[2] != "all" else steps
-    cuts = int(sys.argv[3]) if len(sys.argv) > 3 else FOREIGN_CUTS if layouts[0] in FOREIGN else CUTS
+    cuts = (
+        int(sys.argv[3]) if len(sys.argv) > 3 else FOREIGN_CUTS if layouts[0] in FOREIGN else CUTS
+    )
     packages = FOREIGN.get(layouts[0], "")
-    with tempfile.TemporaryDirectory(prefix="power-") as root, closing(Power(Path(root), packages=packages)) as power:
+    with (
+        tempfile.TemporaryDirectory(prefix="power-") as root,
+        closing(Power(Path(root), packages=packages)) as power,
+    ):
         for layout in layouts:
             for name in steps:
                 tally = power.cut(layout, name, cuts)
                 print(f"{layout:12} {name:18} {tally}", flush=True)
-                print(*(f"    {problem.strip()}" for problem in tally.problems), sep="\n", flush=True)
+                print(
+                    *(f"    {problem.strip()}" for problem in tally.problems), sep="\n", flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The programs that lose power: each step of a Document's life, and the program that starts after it.
+"""The programs that lose power: each step of a Document's life, and the program that starts after
+it.
 
 See `tests.crash.scenario`, from which the files, groups and queries are, and `tests.forked`.
 """
@@ -32,7 +33,8 @@ from tests.crash.kills import VECTOR_STORES
 from tests.crash.scenario import EMBEDDERS, LINES, QUESTIONS, CrashLoader, _set, ask, pieces
 from tests.forked import serve
 
-for _name in ("multiprocessing.synchronize", "numpy.ma", "subprocess"):  # which each process would import anew
+# which each process would import anew
+for _name in ("multiprocessing.synchronize", "numpy.ma", "subprocess"):
     import_module(_name)
 
 PATIENCE_S = 120  # a process that takes longer hangs, and is ended by its alarm
@@ -45,7 +47,8 @@ LAYOUTS = {
     "three files": {"ledger": "ledger.db", "nodes": "nodes.db", "vectors": "vectors.db"},
 }
 FOREIGN = {"chroma": "chromadb", "milvus": "milvus_lite pymilvus pandas pyarrow scipy.sparse"}
-"""Layouts with vectors in a store of another kind, beside a store file of the nodes and the ledger; their packages."""
+"""Layouts with vectors in a store of another kind, beside a store file of the nodes and the ledger;
+their packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +93,27 @@ class Place:
         if self.layout in FOREIGN:
             nodes = {"type": "map", "kwargs": {"uri": str(self.store / f"{prefix}nodes.db")}}
             return {"segment_store": nodes, "vector_store": VECTOR_STORES[self.layout](self.store)}
-        uris = {part: str(self.store / (prefix + name)) for part, name in LAYOUTS[self.layout].items()}
+        uris = {
+            part: str(self.store / (prefix + name)) for part, name in LAYOUTS[self.layout].items()
+        }
         ledger = {"ledger": uris["ledger"]} if "ledger" in uris else {}
         stores = {"segment_store": uris["nodes"], "vector_store": uris["vectors"]}
-        return {**ledger, **{part: {"type": "map", "kwargs": {"uri": uri}} for part, uri in stores.items()}}
+        return {
+            **ledger,
+            **{part: {"type": "map", "kwargs": {"uri": uri}} for part, uri in stores.items()},
+        }
 
     def open(self, prefix: str | None = "", *, read_only: bool = False) -> Document:
-        """The Document; in memory for None. Beside that of the files, Documents only have what is copied to them."""
+        """The Document; in memory for None. Beside that of the files, Documents only have what is
+        copied to them.
+        """
         docs = Document(
             str(self.files / self.step.files) if prefix == "" else None,
-            embed={key: made() for key, made in EMBEDDERS.items() if key == "dense" or self.layout != "chroma"},
+            embed={
+                key: made()
+                for key, made in EMBEDDERS.items()
+                if key == "dense" or self.layout != "chroma"
+            },
             store_conf=None if prefix is None else self.conf(prefix),
             read_only=read_only,
             keep_versions=2,
@@ -132,7 +146,8 @@ def _delete(place: Place) -> None:
     with place.open() as docs:
         listed = {json.loads(line).get("identity") for line in docs.dump()}
         docs.delete_files([name for name in ("gone.txt", "old.txt", "long.txt") if name in listed])
-        docs.delete_files(listed & {"hidden.txt"})  # has no nodes: no file goes, for which all would be flushed
+        # has no nodes: no file goes, for which all would be flushed
+        docs.delete_files(listed & {"hidden.txt"})
         place.note_return()
 
 
@@ -293,7 +308,9 @@ def _reply(request: dict[str, Any]) -> dict[str, Any]:
     if request["do"] in {"look", "finish"}:  # the machine was started again
         for module in (lease, arrays):
             _set(module, "boot_id", lambda: "after the power cut")
-    place = Place(STEPS[request["step"]], request["layout"], Path(request["files"]), Path(request["store"]))
+    place = Place(
+        STEPS[request["step"]], request["layout"], Path(request["files"]), Path(request["store"])
+    )
     try:
         if request["do"] == "prepare":
             place.step.prepare(place)

@@ -1,4 +1,6 @@
-"""After a power cut the next program opens the store, and has each document as it was or as it was to be."""
+"""After a power cut the next program opens the store, and has each document as it was or as it was
+to be.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from tests.power.power import Power
 from tests.power.scenario import LAYOUTS, STEPS
 
 needs_recorder = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="the recorder is preloaded, as Linux does it; it needs gcc"
+    not sys.platform.startswith("linux"),
+    reason="the recorder is preloaded, as Linux does it; it needs gcc",
 )
 _IN_MEMORY = "/dev/shm"  # noqa: S108  nothing is to be flushed for the tests themselves
 
@@ -23,7 +26,9 @@ _IN_MEMORY = "/dev/shm"  # noqa: S108  nothing is to be flushed for the tests th
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """An empty folder, in memory where there is such a place."""
-    with tempfile.TemporaryDirectory(prefix="power-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as made:
+    with tempfile.TemporaryDirectory(
+        prefix="power-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None
+    ) as made:
         yield Path(made)
 
 
@@ -42,7 +47,9 @@ def disk(tmp_path):
     made = Disk(tmp_path / "disk")
     root = (tmp_path / "disk").stat().st_ino
 
-    def apply(call: Call, inode: int = 0, path: str = "", data: bytes = b"", offset: int = 0) -> None:
+    def apply(
+        call: Call, inode: int = 0, path: str = "", data: bytes = b"", offset: int = 0
+    ) -> None:
         names = f"{tmp_path}/disk/{data.decode()}".encode() if call is Call.RENAME else data
         made.apply(Record(call, inode or root, offset, f"{tmp_path}/disk/{path}", names))
 
@@ -69,7 +76,9 @@ def test_what_was_not_flushed_may_be_lost(disk):
 
 
 def test_a_name_may_survive_without_the_content(disk):
-    """A file that is renamed before it is flushed may be empty under its new name, and is never under both."""
+    """A file that is renamed before it is flushed may be empty under its new name, and is never
+    under both.
+    """
     model, apply = disk
     apply(Call.CREATE, 1000, "a.tmp")
     apply(Call.WRITE, 1000, data=b"tea")
@@ -123,7 +132,14 @@ def test_the_record_has_what_sqlite_does(power):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "layout",
-    ["split files", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in LAYOUTS if one != "split files")],
+    [
+        "split files",
+        *(
+            pytest.param(one, marks=pytest.mark.exhaustive)
+            for one in LAYOUTS
+            if one != "split files"
+        ),
+    ],
 )
 def test_a_sample_of_power_cuts(power, layout):
     """Files that came, changed, moved and went, at some points."""
@@ -155,7 +171,9 @@ def test_power_cuts_find_what_is_missing(folder, broken, layout, step):
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_power_cuts(power, layout, step):
-    """At every cut point the next program opens the store, sees one version of each document, and can go on."""
+    """At every cut point the next program opens the store, sees one version of each document, and
+    can go on.
+    """
     tally = power.cut(layout, step)
     assert tally.cuts * len(STEPS) > 200
     assert not tally.problems, "\n".join(["", *tally.problems])

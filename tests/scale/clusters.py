@@ -18,7 +18,11 @@ WAIT_S = 120
 def environment(log):
     """What workers and drivers run in: they import `scale_work`, and leave notes in a folder."""
     path = os.pathsep.join([str(HERE), str(HERE.parents[1])])
-    quiet = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+    quiet = {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+    }
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return {**os.environ, **quiet, **threads, "PYTHONPATH": path, "SCALE_LOG": str(log)}
 
@@ -37,9 +41,19 @@ class DaskCluster:
 
     def __init__(self, log):
         self._folder = Path(tempfile.mkdtemp(prefix="dask-"))
-        self._environment = environment(log) | {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "10"}
+        self._environment = environment(log) | {
+            "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "10"
+        }
         self._file = self._folder / "scheduler.json"
-        options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self._file)]
+        options = [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(self._file),
+        ]
         self._processes = [self._start("scheduler", *options)]
         wait_for(self._file.exists, "the start of Dask's scheduler")
         time.sleep(0.2)
@@ -49,16 +63,27 @@ class DaskCluster:
     def _start(self, role, *options):
         command = [sys.executable, "-m", "dask", role, *options]
         with (self._folder / "log").open("ab") as log:
-            return subprocess.Popen(command, env=self._environment, stdout=log, stderr=log, cwd=self._folder)
+            return subprocess.Popen(
+                command, env=self._environment, stdout=log, stderr=log, cwd=self._folder
+            )
 
     def _worker(self):
-        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(self._folder)]
+        options = [
+            "--nthreads",
+            "1",
+            "--no-nanny",
+            "--no-dashboard",
+            "--local-directory",
+            str(self._folder),
+        ]
         worker = self._start("worker", "--scheduler-file", str(self._file), *options)
         self._processes.append(worker)
         return worker
 
     def kill(self, pid):
-        """Kill a worker, and start another one in its place; False if there is none of this number."""
+        """Kill a worker, and start another one in its place; False if there is none of this
+        number.
+        """
         for at, one in enumerate(self.workers):
             if one.pid == pid:
                 one.kill()
@@ -79,8 +104,15 @@ class RayCluster:
     """A head node with two CPUs; it starts workers again by itself."""
 
     def __init__(self, log):
-        self._folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # short: it is the path of sockets
-        options = ["--head", "--port=0", "--num-cpus=2", "--include-dashboard=false", f"--temp-dir={self._folder}"]
+        # short: it is the path of sockets
+        self._folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+        options = [
+            "--head",
+            "--port=0",
+            "--num-cpus=2",
+            "--include-dashboard=false",
+            f"--temp-dir={self._folder}",
+        ]
         options += ["--object-store-memory=100000000", "--block", "--node-ip-address=127.0.0.1"]
         self._environment = environment(log)
         with (self._folder / "log").open("wb") as out:

@@ -15,7 +15,9 @@ from lazyrag import Document
 
 
 def open_document(folder, store, launcher):
-    """The Document of the kill runs: a reader, three transforms and an embedding, each of which leaves notes."""
+    """The Document of the kill runs: a reader, three transforms and an embedding, each of which
+    leaves notes.
+    """
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store)}}}
     docs = Document(folder, scale_work.embed, store_conf=conf, launcher=launcher, workers=1)
     docs.add_reader("*.noted", scale_work.read_noted)

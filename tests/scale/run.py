@@ -1,13 +1,16 @@
-"""Kill workers and drivers of local Dask and Ray clusters at random points; what is stored has to be the same.
+"""Kill workers and drivers of local Dask and Ray clusters at random points; what is stored has to
+be the same.
 
     python tests/scale/run.py launchers [--kills 3] [--engines dask ray] [--per-run 1] [--seed S]
 
-Each run ingests a folder by a cluster of two workers, while processes are killed with SIGKILL: two of three kills hit
-the worker that did something last, every third one the driver, which is then started again. At the end the export has
-to be byte-equal to that of a run without a launcher. A killed worker may cost one batch more, a killed driver those in
-flight, two for each worker. The exit status is 1 if any of this does not hold.
+Each run ingests a folder by a cluster of two workers, while processes are killed with SIGKILL: two
+of three kills hit the worker that did something last, every third one the driver, which is then
+started again. At the end the export has to be byte-equal to that of a run without a launcher. A
+killed worker may cost one batch more, a killed driver those in flight, two for each worker. The
+exit status is 1 if any of this does not hold.
 
-The packages of the clusters are installed into an environment of their own, build/scale/env, the first time.
+The packages of the clusters are installed into an environment of their own, build/scale/env, the
+first time.
 """
 
 import argparse
@@ -46,14 +49,24 @@ def write_corpus(folder: Path) -> None:
     chance = random.Random(7)
     words = [f"word{number}" for number in range(3_000)]
     for at in range(FILES):
-        lines = [" ".join([f"{at}-{line}", *chance.choices(words, k=LINE_BYTES // 8)]) for line in range(LINES)]
+        lines = [
+            " ".join([f"{at}-{line}", *chance.choices(words, k=LINE_BYTES // 8)])
+            for line in range(LINES)
+        ]
         (folder / f"{at:03}.noted").write_text("\n".join(lines))
     (folder / "bad.noted").write_text("unreadable")
 
 
 def drive(folder: Path, store: Path, launcher: str, log: Path) -> subprocess.Popen[bytes]:
     """Start the driver; it exports what is stored at the end."""
-    command = [sys.executable, str(HERE / "driver.py"), str(folder), str(store), launcher, f"{store}.export"]
+    command = [
+        sys.executable,
+        str(HERE / "driver.py"),
+        str(folder),
+        str(store),
+        launcher,
+        f"{store}.export",
+    ]
     env = environment(log) | {"SCALE_EMBED_S": EMBED_S, "PYTHONWARNINGS": "ignore"}
     return subprocess.Popen(command, env=env, start_new_session=True)
 
@@ -64,7 +77,9 @@ def noted(log: Path) -> dict[str, list[tuple[int, str]]]:
     for kind in BATCH_BYTES:
         path = log / kind
         lines = path.read_text().splitlines() if path.exists() else []
-        found[kind] = [(int(line.split()[0]), line.split()[1]) for line in lines if len(line.split()) == 2]
+        found[kind] = [
+            (int(line.split()[0]), line.split()[1]) for line in lines if len(line.split()) == 2
+        ]
     return found
 
 
@@ -78,7 +93,11 @@ def last_workers(log: Path) -> list[int]:
 def exported(store: Path) -> dict[str, bytes]:
     """The files of an export."""
     folder = Path(f"{store}.export")
-    return {str(one.relative_to(folder)): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()}
+    return {
+        str(one.relative_to(folder)): one.read_bytes()
+        for one in sorted(folder.rglob("*"))
+        if one.is_file()
+    }
 
 
 def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
@@ -92,7 +111,9 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
     if drive(folder, scratch / "none.db", "none", log).wait():
         return 1
     expected, reference = exported(scratch / "none.db"), noted(log)
-    print(f"without a launcher: {time.monotonic() - began:.1f} s, {len(reference['embed'])} texts embedded")
+    print(
+        f"without a launcher: {time.monotonic() - began:.1f} s, {len(reference['embed'])} texts embedded"
+    )
     sizes = {"load": 6_000, "embed": 500}  # at least, in bytes
     most = {kind: size // sizes.get(kind, LINE_BYTES * 5) + 1 for kind, size in BATCH_BYTES.items()}
     failed = False
@@ -110,7 +131,9 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
                 numbers = range(number, min(number + per_run, kills))
                 status, counts = ingest_and_kill(made, folder, store, log, numbers, chance)
                 number += counts.total()
-                extra = {name: len(found) - len(reference[name]) for name, found in noted(log).items()}
+                extra = {
+                    name: len(found) - len(reference[name]) for name, found in noted(log).items()
+                }
                 allowed = counts["worker"] + IN_FLIGHT * counts["driver"]
                 same = status == 0 and exported(store) == expected
                 within = all(extra[name] <= allowed * most[name] for name in extra)
@@ -127,9 +150,16 @@ def run(kinds: list[str], kills: int, per_run: int, seed: int) -> int:
 
 
 def ingest_and_kill(
-    made: Cluster, folder: Path, store: Path, log: Path, numbers: Iterable[int], chance: random.Random
+    made: Cluster,
+    folder: Path,
+    store: Path,
+    log: Path,
+    numbers: Iterable[int],
+    chance: random.Random,
 ) -> tuple[int, collections.Counter[str]]:
-    """Ingest a folder and kill meanwhile; return the exit status of the driver, and what was killed."""
+    """Ingest a folder and kill meanwhile; return the exit status of the driver, and what was
+    killed.
+    """
     counts: collections.Counter[str] = collections.Counter()
     driver = drive(folder, store, made.launcher, log)
     for number in numbers:
@@ -155,15 +185,22 @@ def has_begun(log: Path, driver: subprocess.Popen[bytes]) -> bool:
 def has_engines(python: Path) -> bool:
     """Whether an interpreter imports the package and the engines."""
     test = [str(python), "-c", "import lazyrag, distributed, ray"]
-    return python.exists() and subprocess.run(test, cwd=ROOT, capture_output=True, check=False).returncode == 0
+    return (
+        python.exists()
+        and subprocess.run(test, cwd=ROOT, capture_output=True, check=False).returncode == 0
+    )
 
 
 def main() -> int:
     """Run in the environment that has the engines."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["launchers"])
     parser.add_argument("--kills", type=int, default=3, help="for each engine")
-    parser.add_argument("--per-run", type=int, default=1, help="kills while a folder is ingested once")
+    parser.add_argument(
+        "--per-run", type=int, default=1, help="kills while a folder is ingested once"
+    )
     parser.add_argument("--engines", nargs="+", default=["dask", "ray"], choices=["dask", "ray"])
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     given = parser.parse_args()
@@ -172,12 +209,19 @@ def main() -> int:
         if not has_engines(python):
             subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
             pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            made = (ROOT / "setup.cfg").stat().st_mtime  # in CI a new wheel, as others install the tree meanwhile
-            wheels = [one for one in (ROOT / "build" / "ci" / "dist").glob("*.whl") if one.stat().st_mtime > made]
+            # in CI a new wheel, as others install the tree meanwhile
+            made = (ROOT / "setup.cfg").stat().st_mtime
+            wheels = [
+                one
+                for one in (ROOT / "build" / "ci" / "dist").glob("*.whl")
+                if one.stat().st_mtime > made
+            ]
             package = [f"{wheels[-1]}[dask,ray]"] if wheels else ["-e", f"{ROOT}[dask,ray]"]
             subprocess.run([*pip, *package], check=True)
             if not has_engines(python):
-                sys.exit(f"{python} cannot import lazyrag, distributed and ray after they were installed.")
+                sys.exit(
+                    f"{python} cannot import lazyrag, distributed and ray after they were installed."
+                )
         return subprocess.run([str(python), *sys.argv], check=False).returncode
     print(f"seed {given.seed}")
     if given.kills and "dask" in given.engines:

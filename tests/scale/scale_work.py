@@ -1,4 +1,6 @@
-"""What the tests send to workers, which import it by name. Each call leaves a line in a file, across all processes."""
+"""What the tests send to workers, which import it by name. Each call leaves a line in a file,
+across all processes.
+"""
 
 import hashlib
 import os

@@ -31,11 +31,16 @@ def log(tmp_path, monkeypatch):
 def ingest(folder, store, launcher):
     """What is stored of a folder, as files, and the failures."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store / "store.db")}}}
-    with Document(folder, scale_work.embed, store_conf=conf, launcher=launcher) as docs, warnings.catch_warnings():
+    with (
+        Document(folder, scale_work.embed, store_conf=conf, launcher=launcher) as docs,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         docs.add_reader("*.noted", scale_work.read_noted)
         docs.create_node_group("line", transform=scale_work.lines)
-        docs.create_node_group("titled", transform=scale_work.titled, parent="line", trans_node=True)
+        docs.create_node_group(
+            "titled", transform=scale_work.titled, parent="line", trans_node=True
+        )
         docs.activate_group("titled", embed_keys=docs.embed_keys)
         docs.activate_group("MediumChunk", embed_keys=docs.embed_keys)
         docs.export(store / "export")
@@ -51,20 +56,29 @@ def noted(log, kind):
 def test_tables_come_back(folder):
     """Those that a loader found, beside the text."""
     path = folder({"teas.html": "<table><tr><th>tea<th>price<tr><td>green<td>3</table>"})
-    with Document(path) as docs, Document(path, name="launched", launcher=ThreadPoolExecutor(1)) as launched:
+    with (
+        Document(path) as docs,
+        Document(path, name="launched", launcher=ThreadPoolExecutor(1)) as launched,
+    ):
         assert [one.rows for one in launched.tables()] == [one.rows for one in docs.tables()] != []
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("launcher", [ThreadPoolExecutor(2), 2], ids=["an executor", "processes"])
 def test_export_is_byte_equal_to_that_without_a_launcher(folder, tmp_path, log, launcher):
-    """Files, metadata, nodes of a transform that sees nodes, vectors and the error of a file are the same."""
-    path = folder({**FILES, "bad.noted": "unreadable", "a.md": "# Tea\n\nGreen.\n\n## Leaf\n\nOolong."})
+    """Files, metadata, nodes of a transform that sees nodes, vectors and the error of a file are
+    the same.
+    """
+    path = folder(
+        {**FILES, "bad.noted": "unreadable", "a.md": "# Tea\n\nGreen.\n\n## Leaf\n\nOolong."}
+    )
     expected = ingest(path, tmp_path / "none", None)
     before = {kind: len(noted(log, kind)) for kind in ("load", "lines", "titled", "embed")}
     assert ingest(path, tmp_path / "launched", launcher) == expected
     assert len(expected[1]) == 1
-    assert {kind: len(noted(log, kind)) for kind in before} == {kind: 2 * count for kind, count in before.items()}
+    assert {kind: len(noted(log, kind)) for kind in before} == {
+        kind: 2 * count for kind, count in before.items()
+    }
     others = set(noted(log, "embed")) - {os.getpid()}
     assert bool(others) == isinstance(launcher, int)
 
@@ -78,15 +92,22 @@ def test_work_that_kills_its_process_fails_alone(folder, log):
         docs.add_reader("*.noted", scale_work.read_noted)
         docs.create_node_group("fatal", transform=scale_work.fatal)
         docs.activate_group("fatal")
-        assert [(one.path, one.stage) for one in docs.last_report.failed] == [("end.noted", "transform fatal")]
+        assert [(one.path, one.stage) for one in docs.last_report.failed] == [
+            ("end.noted", "transform fatal")
+        ]
         assert "makes them crash" in str(docs.last_report.failed[0].error)
         assert {node.path for node in docs.get_nodes("fatal")} == {"1.noted", "2.noted"}
 
 
 @pytest.mark.slow
 def test_what_cannot_be_imported_is_refused_by_name_before_anything_is_sent(folder, log):
-    """Embedders are refused when the Document is made; transforms before the first batch is sent."""
-    with pytest.raises(ConfigError, match=r"embed of key 'default' is .*<lambda>, which other processes cannot import"):
+    """Embedders are refused when the Document is made; transforms before the first batch is
+    sent.
+    """
+    with pytest.raises(
+        ConfigError,
+        match=r"embed of key 'default' is .*<lambda>, which other processes cannot import",
+    ):
         Document(folder(FILES), embed=lambda text: [1.0], launcher=2)
     with Document(folder(FILES), scale_work.embed, launcher=2) as docs:
         docs.create_node_group("local", transform=lambda text: text.upper())
@@ -121,7 +142,9 @@ class Recorder(Executor):
 
 @pytest.mark.slow
 def test_batches_are_bounded_by_size_and_in_number(folder, log):
-    """A batch of long texts has little more than 32 KiB; at most two batches for each worker are in flight."""
+    """A batch of long texts has little more than 32 KiB; at most two batches for each worker are in
+    flight.
+    """
     launcher = Recorder()
     lines = "\n".join(f"{number} {'tea ' * 1500}" for number in range(100))
     with Document(folder({"a.noted": lines}), scale_work.embed, launcher=launcher) as docs:
@@ -165,7 +188,9 @@ class Failing(ThreadPoolExecutor):
 
 
 def test_a_launcher_that_fails_stops_the_call_and_fails_no_file(folder, log):
-    """Without workers the call raises; documents are not marked as failed, and a later call does the rest."""
+    """Without workers the call raises; documents are not marked as failed, and a later call does
+    the rest.
+    """
     lines = {f"{number}.noted": f"{number} {'tea ' * 9000}" for number in range(6)}
     executor = Failing()
     with Document(folder(lines), scale_work.embed, launcher=executor) as docs:
@@ -181,7 +206,9 @@ def test_a_launcher_that_fails_stops_the_call_and_fails_no_file(folder, log):
 
 @pytest.mark.slow
 def test_results_survive_a_killed_driver(folder, tmp_path, log):
-    """A driver that is killed in a transform loads no file and transforms no document twice that came back."""
+    """A driver that is killed in a transform loads no file and transforms no document twice that
+    came back.
+    """
     path = folder(FILES)
     work = (
         "from tests.scale import test_launchers\n"
@@ -201,7 +228,9 @@ def test_results_survive_a_killed_driver(folder, tmp_path, log):
 
 
 def test_a_result_that_was_not_fetched(tmp_path):
-    """A worker leaves it in the shared folder, where the next one finds it; errors are tried again."""
+    """A worker leaves it in the shared folder, where the next one finds it; errors are tried
+    again.
+    """
     done = []
 
     def work(call, given):
@@ -218,10 +247,13 @@ def test_a_result_that_was_not_fetched(tmp_path):
 
 
 def test_a_torn_result_is_not_read(tmp_path):
-    """A file that a crash of the machine has cut off counts for nothing; temporary results go when they are cleared."""
+    """A file that a crash of the machine has cut off counts for nothing; temporary results go when
+    they are cleared.
+    """
     results = Results(tmp_path)
     results.put(pack(["a" * 32, "b" * 32], [b"{}", b"e{}"]))
-    assert [results.get(key * 32) for key in "abc"] == [b"{}", None, None]  # an error is tried again
+    # an error is tried again
+    assert [results.get(key * 32) for key in "abc"] == [b"{}", None, None]
     [path] = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:100])
     assert Results(tmp_path).get("a" * 32) is None
@@ -231,7 +263,9 @@ def test_a_torn_result_is_not_read(tmp_path):
 
 @pytest.mark.slow
 def test_engines_are_imported_when_they_are_named(folder, log, monkeypatch):
-    """A Document with processes imports neither dask nor ray; naming one that is missing says what installs it."""
+    """A Document with processes imports neither dask nor ray; naming one that is missing says what
+    installs it.
+    """
     program = (
         "import sys\nfrom lazyrag import Document\nimport lazyrag.launchers.work\n"
         "Document(launcher=2).close()\n"

@@ -51,7 +51,9 @@ def access(service):
 def following(service):
     """The state folder; sets that are created at run time are opened, and their jobs run."""
     stop = threading.Event()
-    thread = threading.Thread(target=SetFollower(made_sets(service), service, write=True).run, args=[stop])
+    thread = threading.Thread(
+        target=SetFollower(made_sets(service), service, write=True).run, args=[stop]
+    )
     thread.start()
     yield service.state
     stop.set()

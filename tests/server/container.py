@@ -55,7 +55,10 @@ def main() -> int:
             service.wait_until_ready()
             url = f"{service.url}/api/v1/sets/notes"
             query = {"query": "sencha", "group": "MediumChunk"}
-            wait_for(lambda: "prices.xlsx" in httpx.post(f"{url}/search", json=query, timeout=60).text, "vectors")
+            wait_for(
+                lambda: "prices.xlsx" in httpx.post(f"{url}/search", json=query, timeout=60).text,
+                "vectors",
+            )
             answer = httpx.post(f"{url}/answers", json={"question": "What is sencha?"}, timeout=60)
             assert answer.json()["state"] == "SUCCESS", answer.text
             assert "12" in asyncio.run(_grep(f"{service.url}/mcp"))

@@ -1,11 +1,12 @@
-"""Call every route of the OpenAPI document with many inputs, right and wrong ones, and look at what comes back.
+"""Call every route of the OpenAPI document with many inputs, right and wrong ones, and look at what
+comes back.
 
     python tests/server/fuzz.py [--examples 20] [--seed 1]
 
-No response may be a failure of the service (5xx) or differ from the OpenAPI document, and every error must be a
-problem of RFC 9457, or below /v1 have OpenAI's form. Schemathesis is installed into build/ci/schemathesis first, as
-it pins what others must not; where that is done already, no network is needed. The service runs in a process of its
-own over a small set, without a chat model.
+No response may be a failure of the service (5xx) or differ from the OpenAPI document, and every
+error must be a problem of RFC 9457, or below /v1 have OpenAI's form. Schemathesis is installed into
+build/ci/schemathesis first, as it pins what others must not; where that is done already, no network
+is needed. The service runs in a process of its own over a small set, without a chat model.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "build" / "ci" / "schemathesis"
 PACKAGE = "schemathesis>=4.32,<5"
 CHECKS = (
-    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method"
+    "not_a_server_error,status_code_conformance,content_type_conformance,"
+    "response_schema_conformance,unsupported_method"
 )
 HOOKS = '''
 import json, os
@@ -118,7 +120,9 @@ def schemathesis() -> str:
 
 def main() -> int:
     """Run it; the status is that of schemathesis."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--examples", type=int, default=20, help="inputs for each operation")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="a regular expression of paths")
@@ -140,7 +144,13 @@ def main() -> int:
             hooks.mkdir()
             (hooks / "service_hooks.py").write_text(HOOKS, encoding="utf-8")
             url = f"http://127.0.0.1:{port}"
-            command = [program, "run", f"{url}/openapi.json", "--checks", f"{CHECKS},errors_are_problems"]
+            command = [
+                program,
+                "run",
+                f"{url}/openapi.json",
+                "--checks",
+                f"{CHECKS},errors_are_problems",
+            ]
             command += ["--max-examples", str(given.examples), "--seed", str(given.seed)]
             command += [
                 "--request-timeout",
@@ -157,14 +167,26 @@ def main() -> int:
             question = {"question": "How hot is the water?", "texts": ["eighty degrees"]}
             golden = get(f"{url}/api/v1/sets/notes/golden", token, question)["id"]
             names = {"name": "notes", "document_id": "coffee.txt", "document": "coffee.txt"}
-            names |= {"set": "notes", "uid": uid, "hit": uid, "path": "tea.md", "group": "MediumChunk"}
+            names |= {
+                "set": "notes",
+                "uid": uid,
+                "hit": uid,
+                "path": "tea.md",
+                "group": "MediumChunk",
+            }
             store = get(f"{url}/v1/vector_stores", token)["data"][0]["id"]
             file = get(f"{url}/v1/vector_stores/{store}/files", token)["data"][0]["id"]
             names |= {"vector_store_id": store, "file_id": file}
             known = json.dumps({**names, "retriever": "bm25", "number": golden})
-            more = {"SCHEMATHESIS_HOOKS": "service_hooks", "PYTHONPATH": str(hooks), "KNOWN_PARAMETERS": known}
+            more = {
+                "SCHEMATHESIS_HOOKS": "service_hooks",
+                "PYTHONPATH": str(hooks),
+                "KNOWN_PARAMETERS": known,
+            }
             more |= {"PYTHONHASHSEED": "0"}
-            return subprocess.run(command, env={**os.environ, **more}, cwd=folder, check=False).returncode
+            return subprocess.run(
+                command, env={**os.environ, **more}, cwd=folder, check=False
+            ).returncode
         finally:
             service.terminate()
             service.wait(timeout=60)

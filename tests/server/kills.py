@@ -1,11 +1,13 @@
-"""Kill processes of the service at random points, and check that no job is lost, run twice or stuck.
+"""Kill processes of the service at random points, and check that no job is lost, run twice or
+stuck.
 
     python tests/server/kills.py [N] [--seed S]
 
-For each kill, jobs are submitted, and a web process, the writer or the supervisor is killed with SIGKILL at a random
-moment; a killed supervisor is started again, as systemd would. The jobs have to end within 30 seconds. A kill may
-interrupt the one job that runs, so the number of second attempts is at most that of the kills. At the end, the Document
-has exactly the submitted texts, and `verify` finds no problem. The exit status is 1 if any of this does not hold.
+For each kill, jobs are submitted, and a web process, the writer or the supervisor is killed with
+SIGKILL at a random moment; a killed supervisor is started again, as systemd would. The jobs have to
+end within 30 seconds. A kill may interrupt the one job that runs, so the number of second attempts
+is at most that of the kills. At the end, the Document has exactly the submitted texts, and `verify`
+finds no problem. The exit status is 1 if any of this does not hold.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ def run(kills: int, seed: int) -> int:
             began = time.monotonic()
             batch = [f"{number}-{one}" for one in range(JOBS)]
             submitted = [
-                Jobs(docs).submit("add_texts", {"texts": {one: f"Text {one} of tea. " * WORDS}}, key=one)
+                Jobs(docs).submit(
+                    "add_texts", {"texts": {one: f"Text {one} of tea. " * WORDS}}, key=one
+                )
                 for one in batch
             ]
             time.sleep(chance.random() ** 2)
@@ -69,18 +73,29 @@ def run(kills: int, seed: int) -> int:
                     print(f"kill {number} of {role}: {done} is stuck")
                     return 1
             jobs += [Jobs(docs).get(job.id) for job in submitted]
-        wait_for(lambda: not Jobs(docs).list(state="WAITING") and not Jobs(docs).list(state="WORKING"), "idle", STUCK_S)
+        wait_for(
+            lambda: not Jobs(docs).list(state="WAITING") and not Jobs(docs).list(state="WORKING"),
+            "idle",
+            STUCK_S,
+        )
         running.process.send_signal(signal.SIGTERM)
         status = running.process.wait(60)
         problems = [str(one) for one in docs.verify()]
         texts = {node.path for node in docs.get_nodes("lazyllm_root")}
-        expected = {"tea.txt", *(f"{number}-{one}" for number in range(kills) for one in range(JOBS))}
+        expected = {
+            "tea.txt",
+            *(f"{number}-{one}" for number in range(kills) for one in range(JOBS)),
+        }
     problems += [] if texts == expected else [f"documents differ: {sorted(texts ^ expected)[:5]}"]
     problems += [str(job) for job in jobs if job.state != "SUCCESS"]
     again = sum(job.attempts - 1 for job in jobs)
-    problems += [f"{again} second attempts"] if again > counts["writer"] + counts["supervisor"] else []
+    problems += (
+        [f"{again} second attempts"] if again > counts["writer"] + counts["supervisor"] else []
+    )
     problems += [f"the supervisor ended with {status}"] if status else []
-    print(f"{dict(counts)}; {len(jobs)} jobs, {again} of them interrupted and continued; seed {seed}")
+    print(
+        f"{dict(counts)}; {len(jobs)} jobs, {again} of them interrupted and continued; seed {seed}"
+    )
     longest = max((job.updated - job.created).total_seconds() for job in jobs)
     print(f"submission to end: at most {longest:.1f} s; kill to answer: at most {max(gaps):.2f} s")
     print("\n".join(problems[:20]) or "no job lost, none run twice, none stuck")

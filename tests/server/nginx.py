@@ -2,7 +2,8 @@
 
     python tests/server/nginx.py
 
-The configuration of nginx is the one of docs/service.md. Prints what holds; a check that fails raises.
+The configuration of nginx is the one of docs/service.md. Prints what holds; a check that fails
+raises.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
         port = free.getsockname()[1]
     location = location.replace("http://127.0.0.1:8400", upstream)
     (folder / "nginx.conf").write_text(MAIN.format(folder=folder, port=port, location=location))
-    process = subprocess.Popen([shutil.which("nginx") or "nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder)])
+    process = subprocess.Popen(
+        [shutil.which("nginx") or "nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder)]
+    )
     url = f"http://127.0.0.1:{port}/rag"
     try:
         wait_for(lambda: httpx.get(f"{url}/healthz", timeout=60).status_code == 200, "nginx", 20)
@@ -72,7 +75,9 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
 async def search_by_mcp(url: str, mode: str) -> list[dict[str, str]]:
     """Results of a search by the SDK's client."""
     async with Client(f"{url}/mcp", mode=mode) as client:
-        found: list[dict[str, str]] = (await client.call_tool("search", {"query": "tea"})).structured_content["results"]
+        found: list[dict[str, str]] = (
+            await client.call_tool("search", {"query": "tea"})
+        ).structured_content["results"]
         return found
 
 
@@ -86,11 +91,18 @@ def main() -> int:
             "[server]\nport = 0\nprocesses = 1\nproxies = ['127.0.0.1']\n[sets.notes]\npath = 'files'\n"
         )
         config = read_config(root / "serve.toml")
-        with serving(root / "files", config=root / "serve.toml") as running, nginx(root, running.url) as url:
+        with (
+            serving(root / "files", config=root / "serve.toml") as running,
+            nginx(root, running.url) as url,
+        ):
             running.wait_until_ready()
-            assert httpx.get(f"{url}/openapi.json", timeout=60).json()["servers"] == [{"url": "/rag"}]
+            assert httpx.get(f"{url}/openapi.json", timeout=60).json()["servers"] == [
+                {"url": "/rag"}
+            ]
             assert httpx.get(f"{url}/api/v1/sets/notes/documents", timeout=60).status_code == 200
-            found = httpx.post(f"{url}/api/v1/sets/notes/search", json={"query": "green tea"}, timeout=60)
+            found = httpx.post(
+                f"{url}/api/v1/sets/notes/search", json={"query": "green tea"}, timeout=60
+            )
             assert found.status_code == 200, found.text
             assert "eighty degrees" in found.text
             print("requests pass under the sub-path")

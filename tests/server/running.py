@@ -55,7 +55,10 @@ class Running:
 
 @contextmanager
 def serving(
-    folder: Path, *options: str, config: Path | None = None, program: Sequence[str] = (sys.executable, "-m", "lazyrag")
+    folder: Path,
+    *options: str,
+    config: Path | None = None,
+    program: Sequence[str] = (sys.executable, "-m", "lazyrag"),
 ) -> Iterator[Running]:
     """Serve a folder, or a configuration file, until the block ends; its log is beside it."""
     log = folder.parent / f"{folder.name}.log"
@@ -63,7 +66,11 @@ def serving(
     command = [*program, "serve", str(target), *options]
     with log.open("w") as errors:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "COLUMNS": "80"}
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "COLUMNS": "80"},
         )
     try:
         line = process.stdout.readline() if process.stdout else ""
@@ -85,7 +92,9 @@ def serving(
 
 
 def run_jobs(docs: Document) -> list[Job]:
-    """Run the waiting jobs of the set ``notes``, as the writer process does; its state is beside the store."""
+    """Run the waiting jobs of the set ``notes``, as the writer process does; its state is beside
+    the store.
+    """
     state = Path(Jobs(docs).file.path).parent / "state"
     worker, done = worker_of("notes", docs, state), []
     make_state(state)

@@ -52,7 +52,10 @@ def test_the_service_is_open_until_the_first_token(client, access):
     assert client.get(SETS).json() == {"id": "local", "scope": "admin", "labels": None}
     token, text = access.create("read")
     answer = client.get(SETS)
-    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="lazyrag"')
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (
+        401,
+        'Bearer realm="lazyrag"',
+    )
     assert "lazyrag token create" in answer.json()["remedy"]
     assert client.get(SETS, headers=bearer(text)).json()["id"] == token.id
     access.revoke(token.id)
@@ -65,7 +68,8 @@ def test_the_service_is_open_until_the_first_token(client, access):
     [
         [("X-Forwarded-For", "203.0.113.9")],
         [("X-Forwarded-For", "127.0.0.1, 203.0.113.9")],
-        [("X-Forwarded-For", "127.0.0.1"), ("X-Forwarded-For", "203.0.113.9")],  # as HAProxy adds it
+        # as HAProxy adds it
+        [("X-Forwarded-For", "127.0.0.1"), ("X-Forwarded-For", "203.0.113.9")],
         [("X-Real-IP", "203.0.113.9")],
         [("Forwarded", 'by=127.0.0.1; For="[2001:db8::1]:4711"')],
         [("Forwarded", "for=127.0.0.1"), ("Forwarded", "for=203.0.113.9")],
@@ -86,7 +90,9 @@ def test_secrets_are_not_stored(access):
     stored = b"".join(file.read_bytes() for file in access.path.parent.iterdir() if file.is_file())
     assert (kind, len(secret)) == ("lrg", 48)
     assert token_id.encode() in stored
-    assert not {secret.encode(), session.encode()} & {stored[at : at + 48] for at in range(len(stored))}
+    assert not {secret.encode(), session.encode()} & {
+        stored[at : at + 48] for at in range(len(stored))
+    }
     assert secret.encode() not in stored
     assert session.encode() not in stored
 
@@ -135,7 +141,14 @@ def test_processes_share_the_tokens(access):
 
 @pytest.mark.parametrize(
     "bad",
-    [{"scope": "root"}, {"labels": []}, {"labels": [" "]}, {"expires": "soon"}, {"expires": "0d"}, {"name": "a\nb"}],
+    [
+        {"scope": "root"},
+        {"labels": []},
+        {"labels": [" "]},
+        {"expires": "soon"},
+        {"expires": "0d"},
+        {"name": "a\nb"},
+    ],
 )
 def test_invalid_tokens(access, bad):
     """The error names the argument, and nothing is created."""
@@ -149,12 +162,19 @@ def test_scopes(client, access, admin):
     for scope, labels in (("read", None), ("write", None), ("admin", ["hr"])):
         headers = bearer(access.create(scope, labels=labels)[1])
         assert client.get("/api/v1/tokens", headers=headers).status_code == 403
-        assert client.post("/api/v1/tokens", json={"scope": "admin"}, headers=headers).status_code == 403
+        assert (
+            client.post("/api/v1/tokens", json={"scope": "admin"}, headers=headers).status_code
+            == 403
+        )
         assert client.get("/api/v1/audit/check", headers=headers).status_code == 403
     made = client.post("/api/v1/tokens", json={"scope": "write", "name": "ci"}, headers=admin)
     assert made.status_code == 201
     token_id, headers = made.json()["token"]["id"], bearer(made.json()["text"])
-    assert client.get(SETS, headers=headers).json() == {"id": token_id, "scope": "write", "labels": None}
+    assert client.get(SETS, headers=headers).json() == {
+        "id": token_id,
+        "scope": "write",
+        "labels": None,
+    }
     assert "digest" not in str(client.get("/api/v1/tokens", headers=admin).json())
     assert client.delete(f"/api/v1/tokens/{token_id}", headers=admin).status_code == 204
     assert client.get(SETS, headers=headers).status_code == 401
@@ -163,13 +183,17 @@ def test_scopes(client, access, admin):
 
 
 def test_browsers_log_in(client, access):
-    """The cookie is out of reach of scripts and other sites; it ends with a log-out, and with its token."""
+    """The cookie is out of reach of scripts and other sites; it ends with a log-out, and with its
+    token.
+    """
     token, text = access.create("write")
     assert client.post(SETS, json={"token": text[:-1] + "x"}).status_code == 401
     answer = client.post(SETS, json={"token": text})
     assert answer.json()["id"] == token.id
     cookie = answer.headers["set-cookie"]
-    assert all(one in cookie for one in ("HttpOnly", "SameSite=strict", f"Max-Age={SESSION_S}", "Path=/"))
+    assert all(
+        one in cookie for one in ("HttpOnly", "SameSite=strict", f"Max-Age={SESSION_S}", "Path=/")
+    )
     assert "Secure" not in cookie
     assert text not in cookie
     assert client.get(SETS).json()["id"] == token.id
@@ -223,7 +247,10 @@ def test_the_audit_log_has_changes_logins_and_denials(client, access):
     ]
     assert "secret" not in str(rows)
     assert {one["address"] for one in rows[2:5]} == {"127.0.0.1"}
-    assert client.get("/api/v1/audit?after=2&limit=1", headers=admin).json() == {"rows": rows[2:3], "next": 3}
+    assert client.get("/api/v1/audit?after=2&limit=1", headers=admin).json() == {
+        "rows": rows[2:3],
+        "next": 3,
+    }
     assert client.get("/api/v1/audit/check", headers=admin).json() == {
         "rows": len(rows),
         "head": rows[-1]["hash"],
@@ -234,7 +261,12 @@ def test_the_audit_log_has_changes_logins_and_denials(client, access):
 @pytest.mark.slow
 def test_queries_are_no_changes(client, access, admin):
     """They are not recorded; what is named like one is."""
-    for method, path in (("POST", "search"), ("POST", "grep"), ("DELETE", "documents/x/search"), ("POST", "_schema")):
+    for method, path in (
+        ("POST", "search"),
+        ("POST", "grep"),
+        ("DELETE", "documents/x/search"),
+        ("POST", "_schema"),
+    ):
         client.request(method, f"/api/v1/sets/notes/{path}", json={}, headers=admin)
     actions = [one.action for one in access.audit(Principal())][1:]
     assert actions == ["DELETE /api/v1/sets/notes/documents/x/search"] * 2
@@ -257,18 +289,24 @@ def test_queries_are_recorded_where_that_is_wanted(client, access, admin):
 
 def test_audit_logs_of_the_first_format_stay_valid(tmp_path):
     """Rows from before the column of texts keep their hashes."""
-    first = FileFormat("access file", ACCESS_FORMAT.application_id, ACCESS_FORMAT.migrations[:1], "")
+    first = FileFormat(
+        "access file", ACCESS_FORMAT.application_id, ACCESS_FORMAT.migrations[:1], ""
+    )
     content = [1, 1, 5, "local", "", "act", "", "[]", 200, "r"]
     digest = hashlib.sha256(f"\n{json.dumps(content)}".encode()).hexdigest()
     with Database(tmp_path / "access.db", first) as database, database.writing() as connection:
-        connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*content, digest))
+        connection.execute(
+            "INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*content, digest)
+        )
     access = Access(tmp_path)
     access.record("local", "act")
     assert (access.verify_audit().rows, access.verify_audit().damaged) == (2, None)
 
 
 def test_the_audit_log_cannot_be_changed(access):
-    """SQLite refuses it; where somebody forces it, the chain of hashes shows the first changed row."""
+    """SQLite refuses it; where somebody forces it, the chain of hashes shows the first changed
+    row.
+    """
     for at in range(5):
         access.record("local", f"row {at}")
     access.close()
@@ -346,7 +384,11 @@ def test_a_path_of_a_proxy(service, access):
             answer = client.post(f"{prefix}{SETS}", json={"token": text})
             assert "Path=/rag;" in answer.headers["set-cookie"]
             client.cookies.clear()
-        assert client.get("/rag/rag/healthz").status_code == client.get("/raghealthz").status_code == 401
+        assert (
+            client.get("/rag/rag/healthz").status_code
+            == client.get("/raghealthz").status_code
+            == 401
+        )
 
 
 def test_only_this_machine_without_a_token(access):
@@ -414,7 +456,9 @@ def test_a_one_time_token_opens_one_session(access, monkeypatch):
 
 
 def test_streams_end_with_their_token(service, access, monkeypatch):
-    """A revocation ends the streams that are open, and so does the first token those without one."""
+    """A revocation ends the streams that are open, and so does the first token those without
+    one.
+    """
     monkeypatch.setattr(middleware, "CHECK_S", 0.0)
     token, text = access.create()
     sent = []
@@ -469,16 +513,25 @@ STREAM = [(b"content-type", b"text/event-stream; charset=utf-8")]
 def scope_of(text):
     """A request with a token, as ASGI has it."""
     headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {text}".encode())]
-    more = {"path": "/api/v1/sets", "headers": headers, "client": ("127.0.0.1", 1), "state": {"request_id": "r"}}
+    more = {
+        "path": "/api/v1/sets",
+        "headers": headers,
+        "client": ("127.0.0.1", 1),
+        "state": {"request_id": "r"},
+    }
     return {"type": "http", "method": "GET", **more}
 
 
 def test_tokens_on_the_command_line(tmp_path, lazyrag):
-    """Create, list, revoke; the secret is printed once. A folder without a service is an error, and stays as it is."""
+    """Create, list, revoke; the secret is printed once. A folder without a service is an error, and
+    stays as it is.
+    """
     with pytest.raises(AssertionError):
         lazyrag("token", "list")
     assert not (tmp_path / ".lazyrag").exists()
-    [text] = lazyrag("token", "create", "--scope", "write", "--label", "hr", "--expires", "90d", "--name", "ci")
+    [text] = lazyrag(
+        "token", "create", "--scope", "write", "--label", "hr", "--expires", "90d", "--name", "ci"
+    )
     assert Access(tmp_path / ".lazyrag" / "serve").of_token(text).labels == ("hr",)
     header, row = lazyrag("token", "list")
     token_id = row.split()[0]

@@ -62,7 +62,10 @@ def test_an_answer_has_citations_and_problems(client, chat):
     """The answer names its sources, and the number that is no source is a problem."""
     answer = client.post(f"{SET}/answers", json=ASK)
     body = conforms(client, "post", "/api/v1/sets/{set}/answers", answer)
-    assert (body["state"], body["text"]) == ("SUCCESS", "It is brewed at eighty degrees [1]. It is old [7].")
+    assert (body["state"], body["text"]) == (
+        "SUCCESS",
+        "It is brewed at eighty degrees [1]. It is old [7].",
+    )
     assert [citation["source"] for citation in body["citations"]] == ["tea.md"]
     assert "[7]" in body["problems"][0]["detail"]
     assert body["hits"][0]["source"] == "tea.md"
@@ -78,23 +81,31 @@ def test_a_stream_can_be_read_again(client, chat):
     found = events(answer)
     assert [number for number, _, _ in found] == list(range(1, len(found) + 1))
     assert [name for _, name, _ in found if name != "delta"] == ["citation", "problem", "done"]
-    assert "".join(data["text"] for _, name, data in found if name == "delta") == found[-1][2]["text"]
+    assert (
+        "".join(data["text"] for _, name, data in found if name == "delta") == found[-1][2]["text"]
+    )
     document = client.get("/openapi.json").json()
     check(found[-1][2], {"$ref": "#/components/schemas/Answer"}, document["components"]["schemas"])
     again = client.get(f"{answer.headers['location']}/events", headers={"Last-Event-ID": "2"})
     assert events(again) == found[2:]
-    over = client.get(f"{answer.headers['location']}/events", headers={"Last-Event-ID": str(len(found))})
+    over = client.get(
+        f"{answer.headers['location']}/events", headers={"Last-Event-ID": str(len(found))}
+    )
     assert over.status_code == 204
 
 
 @pytest.mark.slow
 def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monkeypatch):
-    """Processes share the answers, and a silence becomes a comment, so that proxies keep the connection."""
+    """Processes share the answers, and a silence becomes a comment, so that proxies keep the
+    connection.
+    """
     monkeypatch.setattr(routes_answers, "COMMENT_S", 0.2)
     chat.pause_s = 2.0
     asked = threading.Thread(target=client.post, args=(f"{SET}/answers",), kwargs={"json": ASK})
     asked.start()
-    other = TestClient(create_app(Service({"notes": docs}, service.state)), base_url="http://127.0.0.1")
+    other = TestClient(
+        create_app(Service({"notes": docs}, service.state)), base_url="http://127.0.0.1"
+    )
     found, deadline = [], time.monotonic() + 20
     while not found and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -109,7 +120,9 @@ def test_another_process_goes_on_with_a_stream(client, docs, service, chat, monk
 @pytest.mark.slow
 def test_without_a_chat_model_the_passages_come(client):
     """As `lazyrag ask`: no text, the passages, and how to get answers."""
-    body = conforms(client, "post", "/api/v1/sets/{set}/answers", client.post(f"{SET}/answers", json=ASK))
+    body = conforms(
+        client, "post", "/api/v1/sets/{set}/answers", client.post(f"{SET}/answers", json=ASK)
+    )
     assert (body["text"], body["citations"], body["hits"][0]["source"]) == (None, [], "tea.md")
     assert "chat model" in body["problems"][0]["detail"]
 
@@ -164,7 +177,13 @@ def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
             if b"delta" in message.get("body", b""):
                 sent.set()
 
-        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": f"{SET}/answers", "raw_path": b""}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "path": f"{SET}/answers",
+            "raw_path": b"",
+        }
         headers = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1")]
         more = {"query_string": b"", "root_path": "", "scheme": "http", "server": ("127.0.0.1", 80)}
         await app({**scope, **more, "headers": headers, "client": ("127.0.0.1", 1)}, receive, send)
@@ -178,15 +197,22 @@ def test_an_abandoned_answer_stops_the_model(app, chat, monkeypatch):
 def test_feedback_becomes_a_golden_question_and_an_evaluation(client, docs, chat):
     """A good answer names what must be found; two ways to search are compared by it."""
     answer = client.post(f"{SET}/answers", json=ASK).json()
-    judged = client.post(f"{SET}/feedback", json={"good": True, "answer": answer["id"], "note": "yes"})
+    judged = client.post(
+        f"{SET}/feedback", json={"good": True, "answer": answer["id"], "note": "yes"}
+    )
     feedback = conforms(client, "post", "/api/v1/sets/{set}/feedback", judged)
-    assert (feedback["query"], feedback["uids"]) == (ASK["question"], [answer["citations"][0]["uid"]])
+    assert (feedback["query"], feedback["uids"]) == (
+        ASK["question"],
+        [answer["citations"][0]["uid"]],
+    )
     made = client.post(f"{SET}/golden", json={"feedback": feedback["id"]})
     golden = conforms(client, "post", "/api/v1/sets/{set}/golden", made)
     assert golden["spans"][0]["path"] == "tea.md"
     more = {"question": "红茶用什么水？", "texts": ["红茶用开水"], "references": ["开水"]}
     assert client.post(f"{SET}/golden", json=more).status_code == 201
-    assert len(conforms(client, "get", "/api/v1/sets/{set}/golden", client.get(f"{SET}/golden"))) == 2
+    assert (
+        len(conforms(client, "get", "/api/v1/sets/{set}/golden", client.get(f"{SET}/golden"))) == 2
+    )
     docs.create_node_group("beginning", transform=lambda text: text[:2])
     ways = {"a": {"group": "beginning"}, "b": {"retriever": "bm25_chinese"}}
     answer = client.post(f"{SET}/evaluations", json=ways)
@@ -215,7 +241,9 @@ def test_golden_questions_need_a_label_that_is_there(client, body, status):
 
 
 def test_labels_hide_the_records_of_others(app, client, docs):
-    """What others judge tells of documents that they see: with labels a principal reads its own records only."""
+    """What others judge tells of documents that they see: with labels a principal reads its own
+    records only.
+    """
     client.post(f"{SET}/golden", json={"question": "How hot?", "texts": ["eighty degrees"]})
     app.state.service._views["notes", ("tea",)] = docs.restricted({"file_name": ["tea.md"]})
 
@@ -225,9 +253,17 @@ def test_labels_hide_the_records_of_others(app, client, docs):
 
     other = TestClient(as_other, base_url="http://127.0.0.1")
     assert other.get(f"{SET}/golden").json() == []
-    assert other.post(f"{SET}/golden", json={"question": "What is green?", "texts": ["Green tea"]}).status_code == 201
+    assert (
+        other.post(
+            f"{SET}/golden", json={"question": "What is green?", "texts": ["Green tea"]}
+        ).status_code
+        == 201
+    )
     assert [len(one.get(f"{SET}/golden").json()) for one in (other, client)] == [1, 2]
-    assert other.post(f"{SET}/golden", json={"question": "水？", "texts": ["红茶用开水"]}).status_code == 400
+    assert (
+        other.post(f"{SET}/golden", json={"question": "水？", "texts": ["红茶用开水"]}).status_code
+        == 400
+    )
 
 
 @pytest.mark.slow
@@ -239,12 +275,16 @@ def test_a_reader_cannot_add_golden_questions(app):
         await app(scope, receive, send)
 
     client = TestClient(as_reader, base_url="http://127.0.0.1")
-    assert client.post(f"{SET}/golden", json={"question": "?", "references": ["!"]}).status_code == 403
+    assert (
+        client.post(f"{SET}/golden", json={"question": "?", "references": ["!"]}).status_code == 403
+    )
     assert client.post(f"{SET}/evaluations", json={"a": {}, "b": {}}).status_code == 403
 
 
 def test_one_token_leaves_room_for_the_answers_of_others(tmp_path):
-    """A token that asks without end gets half of what a process can write at once, another one finds room."""
+    """A token that asks without end gets half of what a process can write at once, another one
+    finds room.
+    """
     book, busy, other = Notebook(tmp_path), Principal("busy"), Principal("other")
     for _ in range(MAX_WRITING // 2):
         book.require_room(busy)

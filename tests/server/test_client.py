@@ -131,13 +131,19 @@ def test_mistakes_are_named(docs):
     """A wrong address, a service that is not there, an unknown set, an invalid filter."""
     with pytest.raises(ConfigError, match="url must be the address"):
         connect("localhost")
-    with connect("http://127.0.0.1:9") as nobody, pytest.raises(StoreConnectionError, match="does not answer"):
+    with (
+        connect("http://127.0.0.1:9") as nobody,
+        pytest.raises(StoreConnectionError, match="does not answer"),
+    ):
         nobody.status()
     with connect(docs.url, name="other") as client, pytest.raises(ConfigError, match="default"):
         client.status()
     with connect(docs.url) as client, pytest.raises(ConfigError, match="unknown"):
         client.search("tea", filters={"unknown": 1})
-    with connect(docs.url) as client, pytest.raises(ConfigError, match="files must be a list of paths"):
+    with (
+        connect(docs.url) as client,
+        pytest.raises(ConfigError, match="files must be a list of paths"),
+    ):
         client.upload("tea.md")
 
 
@@ -155,7 +161,9 @@ def test_a_refused_token_is_an_access_error(httpserver):
     """The message names the service and the argument, and the request has the token."""
     problem = {"detail": "The token is unknown.", "remedy": "Send another one."}
     header = {"Authorization": "Bearer lrg_wrong"}
-    httpserver.expect_request("/api/v1/sets/notes/status", headers=header).respond_with_json(problem, 401)
+    httpserver.expect_request("/api/v1/sets/notes/status", headers=header).respond_with_json(
+        problem, 401
+    )
     message = r"The token is unknown\. Pass a token .*token="
     client = connect(httpserver.url_for("/"), "lrg_wrong", "notes")
     with client, pytest.raises(AccessError, match=message):

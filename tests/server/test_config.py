@@ -20,7 +20,9 @@ def write(folder, text):
 
 
 def test_folder_needs_no_file(tmp_path):
-    """A folder is served as one set of its name, on the loopback address, with its state beside the index."""
+    """A folder is served as one set of its name, on the loopback address, with its state beside the
+    index.
+    """
     folder = tmp_path / "my notes"
     folder.mkdir()
     config = read_config(folder)
@@ -38,7 +40,9 @@ def test_the_state_folder_is_not_that_of_a_set(tmp_path):
 
 
 def test_options_take_precedence(tmp_path):
-    """Options of the command take precedence over the file, and those not given leave it as it is."""
+    """Options of the command take precedence over the file, and those not given leave it as it
+    is.
+    """
     path = write(tmp_path, "[server]\nport = 9000\nprocesses = 2\n[sets.notes]\npath = 'files'\n")
     config = read_config(path, port=9001, processes=None)
     assert (config.server.port, config.server.processes) == (9001, 2)
@@ -56,21 +60,36 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[server]\nprot = 1\n[sets.a]\npath='.'", r"serve.toml: Unknown key server.prot.*Did you mean 'port'"),
+        (
+            "[server]\nprot = 1\n[sets.a]\npath='.'",
+            r"serve.toml: Unknown key server.prot.*Did you mean 'port'",
+        ),
         ("[sets.a]\npth='.'", r"Unknown key sets.a.pth.*Did you mean 'path'"),
         ("[servers]\nport = 1\n[sets.a]", r"Unknown key servers.*Did you mean 'server'"),
-        ("[server]\nport = 99999\n[sets.a]", r"server.port must be less than or equal to 65535; got 99999"),
+        (
+            "[server]\nport = 99999\n[sets.a]",
+            r"server.port must be less than or equal to 65535; got 99999",
+        ),
         ("[server]\nport = 'x'\n[sets.a]", r"server.port must be a valid integer.*got 'x'"),
         ("[server]\nlog = 'xml'\n[sets.a]", r"server.log must be 'text' or 'json'; got 'xml'"),
-        ("[server]\nroot_path = 'rag/'\n[sets.a]", r"server.root_path must be a path such as '/rag'; got 'rag/'"),
-        ("[sets.a]\nstore = 'x'\nstore_conf = {}", r"sets.a must have store or store_conf, not both"),
+        (
+            "[server]\nroot_path = 'rag/'\n[sets.a]",
+            r"server.root_path must be a path such as '/rag'; got 'rag/'",
+        ),
+        (
+            "[sets.a]\nstore = 'x'\nstore_conf = {}",
+            r"sets.a must have store or store_conf, not both",
+        ),
         ("[sets.'../a']", r"sets.*must be letters.*'../a'"),
         ("[sets.a]\nsetup = 'module'", r"sets.a.setup must be 'module:function'; got 'module'"),
         ("server = 3\n[sets.a]", r"server must be a table; got 3"),
         ("sets = 1", r"sets must be a table; got 1"),
         ("[sets.a]\npath = ['a']", r"sets.a.path must be a path"),
         ("[sets.a]\nlabels = 'hr'", r"sets.a.labels must be a valid list; got 'hr'"),
-        ("[models]\nchat = 'gpt-5'\n[sets.a]", r"models.chat must be 'openai:NAME' or 'module:attribute'; got 'gpt-5'"),
+        (
+            "[models]\nchat = 'gpt-5'\n[sets.a]",
+            r"models.chat must be 'openai:NAME' or 'module:attribute'; got 'gpt-5'",
+        ),
         ("[sets.a]\npath = 'x'\n[sets.b]\npath = './x'", r"sets must have a store each"),
         ("[server]\nport = 1", r"sets is missing"),
         ("[sets]", r"sets must have at least 1|sets"),
@@ -92,7 +111,9 @@ def test_missing_folder(tmp_path):
 
 
 def test_set_of_the_command_line(tmp_path):
-    """A set with a path has the index that ``lazyrag index`` uses; readers see what the writer builds."""
+    """A set with a path has the index that ``lazyrag index`` uses; readers see what the writer
+    builds.
+    """
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "tea.txt").write_text("Green tea is brewed at eighty degrees.")
     text = "[sets.notes]\npath = 'files'\nlabels = {'t*' = ['hot'], '*.md' = ['other']}\n"
@@ -102,7 +123,9 @@ def test_set_of_the_command_line(tmp_path):
         docs.activate_group("MediumChunk", analysers=["zh"])
         assert (tmp_path / "files" / ".lazyrag" / "config.json").is_file()
         with open_set("notes", chosen, config.server.state, write=False) as read:
-            assert [node.path for node in read.restricted({"labels": ["hot"]}).search("green tea")] == ["tea.txt"]
+            assert [
+                node.path for node in read.restricted({"labels": ["hot"]}).search("green tea")
+            ] == ["tea.txt"]
             assert read.restricted({"labels": ["other"]}).search("green tea") == []
 
 
@@ -119,16 +142,28 @@ def test_names_of_sets_may_hold_spaces(tmp_path):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("reports/*", "*"), ("*", "reports/*"), ("reports/*", "*.pdf"), ("hr/*", "hr/public/*"), ("[ab]/?.md", "a/*")],
+    [
+        ("reports/*", "*"),
+        ("*", "reports/*"),
+        ("reports/*", "*.pdf"),
+        ("hr/*", "hr/public/*"),
+        ("[ab]/?.md", "a/*"),
+    ],
 )
 def test_rules_that_widen_access_are_named(first, second):
-    """A file that two patterns match has the labels of both, which the author may not want; equal ones add nothing."""
+    """A file that two patterns match has the labels of both, which the author may not want; equal
+    ones add nothing.
+    """
     [sentence] = SetConfig(labels={first: ["hr"], second: ["all"]}).label_overlaps()
     assert f"{first!r} and {second!r} has the labels of both: all, hr" in sentence
-    assert list(SetConfig(labels={first: ["hr", "all"], second: ["all", "hr"]}).label_overlaps()) == []
+    assert (
+        list(SetConfig(labels={first: ["hr", "all"], second: ["all", "hr"]}).label_overlaps()) == []
+    )
 
 
-@pytest.mark.parametrize(("first", "second"), [("hr/*", "handbook/*"), ("*.md", "*.pdf"), ("a?", "a"), ("[!a]", "bb")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("hr/*", "handbook/*"), ("*.md", "*.pdf"), ("a?", "a"), ("[!a]", "bb")]
+)
 def test_rules_of_different_files_are_not_named(first, second):
     """No file matches both."""
     assert list(SetConfig(labels={first: ["hr"], second: ["all"]}).label_overlaps()) == []
@@ -136,14 +171,20 @@ def test_rules_of_different_files_are_not_named(first, second):
 
 @pytest.mark.slow
 def test_index_of_the_command_line(tmp_path):
-    """An index that ``lazyrag index`` made gets the field of the labels; the command line goes on with it."""
+    """An index that ``lazyrag index`` made gets the field of the labels; the command line goes on
+    with it.
+    """
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "tea.txt").write_text("Green tea is brewed at eighty degrees.")
 
     def command(*words):
         done = subprocess.run(
-            [sys.executable, "-m", "lazyrag", *words], cwd=folder, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "lazyrag", *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -158,7 +199,9 @@ def test_index_of_the_command_line(tmp_path):
 
 
 def test_a_set_moves_to_other_stores(tmp_path):
-    """`migrate` and `store_conf` are the whole move: nothing is loaded again, hits and labels stay."""
+    """`migrate` and `store_conf` are the whole move: nothing is loaded again, hits and labels
+    stay.
+    """
     folder, state = tmp_path / "files", tmp_path / "state"
     folder.mkdir()
     (folder / "tea.md").write_text("Green tea is not roasted.")
@@ -170,7 +213,9 @@ def test_a_set_moves_to_other_stores(tmp_path):
         docs.activate_group("MediumChunk")
         before = docs.search("tea", where={"labels": ["hr"]})
     migrate(old, new)
-    with open_set("notes", SetConfig(path=folder, labels=["hr"], store_conf=new), state, write=True) as docs:
+    with open_set(
+        "notes", SetConfig(path=folder, labels=["hr"], store_conf=new), state, write=True
+    ) as docs:
         assert docs.sync().unchanged == ("tea.md",)
         after = docs.search("tea", where={"labels": ["hr"]})
     assert [(hit.uid, hit.score) for hit in after] == [(hit.uid, hit.score) for hit in before] != []
@@ -212,5 +257,7 @@ def test_rerank_models(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     assert open_rerank(ModelsConfig()) is None
     assert open_rerank(ModelsConfig(rerank="ranking:rank")).__name__ == "rank"
-    with open_rerank(ModelsConfig(rerank="openai:reranker-1", url="http://127.0.0.1:1/v1")) as model:
+    with open_rerank(
+        ModelsConfig(rerank="openai:reranker-1", url="http://127.0.0.1:1/v1")
+    ) as model:
         assert model.model == "reranker-1"

@@ -25,7 +25,9 @@ READ = {
 @pytest.mark.sample(10)
 @pytest.mark.parametrize("path", READ)
 def test_what_is_read_is_what_is_described(client, docs, path):
-    """Documents, versions, marks, jobs, nodes: nothing is missing, and nothing has no description."""
+    """Documents, versions, marks, jobs, nodes: nothing is missing, and nothing has no
+    description.
+    """
     Jobs(docs).submit("sync", {"max_deleted": 0.5})
     url, parameters = READ[path]
     answer = client.get(SET.format(set="notes") + url, params=parameters)

@@ -28,16 +28,26 @@ SERVICE = {
         },
         "command": TEXTS,
         "expose": TEXTS,
-        "ports": {"type": "array", "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"}},
+        "ports": {
+            "type": "array",
+            "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"},
+        },
         "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
         "environment": {"type": "object", "additionalProperties": TEXT},
-        "volumes": {"type": "array", "items": {"type": "string", "pattern": r"^[^:]+:/[^:]+(:ro)?$"}},
+        "volumes": {
+            "type": "array",
+            "items": {"type": "string", "pattern": r"^[^:]+:/[^:]+(:ro)?$"},
+        },
         "healthcheck": {
             "type": "object",
             "additionalProperties": False,
             "required": ["test"],
             "properties": {
-                "test": {"type": "array", "prefixItems": [{"enum": ["CMD", "CMD-SHELL", "NONE"]}], "items": TEXT},
+                "test": {
+                    "type": "array",
+                    "prefixItems": [{"enum": ["CMD", "CMD-SHELL", "NONE"]}],
+                    "items": TEXT,
+                },
                 "interval": DURATION,
                 "timeout": DURATION,
                 "start_period": DURATION,
@@ -90,7 +100,11 @@ def test_what_it_names_is_there(composed):
             source = volume.partition(":")[0]
             if source == "./files":
                 continue
-            assert (DEPLOY / source).is_file() if source.startswith("./") else source in composed["volumes"], volume
+            assert (
+                (DEPLOY / source).is_file()
+                if source.startswith("./")
+                else source in composed["volumes"]
+            ), volume
         assert service.get("depends_on", {}).keys() <= services.keys()
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         config, host = service["command"][1], service["command"][3]

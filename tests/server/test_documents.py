@@ -78,8 +78,13 @@ def test_one_document(client):
     assert client.get(f"{SET}/documents/茶.txt").json()["status"] == "SUCCESS"
     assert [one["number"] for one in client.get(f"{SET}/versions/tea.md").json()["versions"]] == [1]
     for kind in ("documents", "versions", "files", "marks"):
-        answer = client.get(f"{SET}/{kind}/no.txt", params={"start": 0, "end": 1} if kind == "marks" else {})
-        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
+        answer = client.get(
+            f"{SET}/{kind}/no.txt", params={"start": 0, "end": 1} if kind == "marks" else {}
+        )
+        assert (answer.status_code, answer.headers["content-type"]) == (
+            404,
+            "application/problem+json",
+        )
 
 
 def test_files(client, docs, tmp_path):
@@ -91,7 +96,10 @@ def test_files(client, docs, tmp_path):
     assert answer.headers["content-type"] == "application/octet-stream"
     disposition = answer.headers["content-disposition"]
     assert disposition == "attachment; filename*=utf-8''a%22b%0D%E8%8C%B6.html"
-    assert (answer.headers["x-content-type-options"], "sandbox" in answer.headers["content-security-policy"]) == (
+    assert (
+        answer.headers["x-content-type-options"],
+        "sandbox" in answer.headers["content-security-policy"],
+    ) == (
         "nosniff",
         True,
     )
@@ -163,7 +171,10 @@ def test_changes_that_are_refused(client, docs):
     assert client.post(f"{SET}/delete", json={"documents": ["tea.md", "no.txt"]}).status_code == 404
     assert client.post(f"{SET}/metadata", json={"changes": {"no.txt": {}}}).status_code == 404
     assert client.post(f"{SET}/texts", json={"texts": {"../a": "x"}}).status_code == 422
-    assert client.post(f"{SET}/texts", json={"texts": {"a": "x"}, "metadata": {"b": {}}}).status_code == 422
+    assert (
+        client.post(f"{SET}/texts", json={"texts": {"a": "x"}, "metadata": {"b": {}}}).status_code
+        == 422
+    )
     assert client.post(f"{SET}/texts", json={"texts": {}}).status_code == 422
     assert client.post(f"{SET}/sync", json={"maxcalls": 3}).status_code == 422
     assert client.post(f"{SET}/verify", json={"nothing": 1}).status_code == 400
@@ -190,9 +201,12 @@ def test_a_dry_run_of_a_sync(client, docs, tmp_path):
 
 @pytest.mark.slow
 def test_a_reading_process(tmp_path):
-    """A process that only reads sends files, estimates a sync, and submits jobs to the one that writes."""
+    """A process that only reads sends files, estimates a sync, and submits jobs to the one that
+    writes.
+    """
     (tmp_path / "tea.md").write_text("Green tea.")
-    state = tmp_path / ".lazyrag" / "serve"  # in the folder, where uploads keep their ids nevertheless
+    # in the folder, where uploads keep their ids nevertheless
+    state = tmp_path / ".lazyrag" / "serve"
     chosen = SetConfig(path=tmp_path, labels=["a"])
     with open_set("notes", chosen, state, write=True) as docs:
         docs.activate_group("MediumChunk", analysers=["en", "zh"])
@@ -242,7 +256,9 @@ def events(client, url, **headers):
 
 @pytest.mark.slow
 def test_events(client, docs):
-    """Events show a job until it is done; after a cut, those that were seen are not repeated, but the end is."""
+    """Events show a job until it is done; after a cut, those that were seen are not repeated, but
+    the end is.
+    """
     add(client, a="Tea.")
     url = f"{SET}/jobs/{Jobs(docs).list()[0].id}/events"
     worker = threading.Timer(0.5, run_jobs, [docs])
@@ -274,7 +290,9 @@ def test_deeply_nested_values(client, depth):
     nested = '{"a":' * depth + "1" + "}" * depth
     answers = [
         client.get(f"{SET}/documents", params={"where": "[" * depth}),
-        client.post(f"{SET}/documents", files={"file": ("a.md", b"Tea.")}, data={"metadata": nested}),
+        client.post(
+            f"{SET}/documents", files={"file": ("a.md", b"Tea.")}, data={"metadata": nested}
+        ),
         client.post(
             f"{SET}/metadata",
             content=f'{{"changes": {{"tea.md": {nested}}}}}',
@@ -315,15 +333,24 @@ def labelled(tmp_path):
 
 @pytest.mark.slow
 def test_pictures(labelled):
-    """The picture of a node comes with its type, for those who see its document; others learn nothing of it."""
+    """The picture of a node comes with its type, for those who see its document; others learn
+    nothing of it.
+    """
     docs, everyone, a, b = labelled
     docs.activate_group("image")
-    a.post(f"{SET}/documents", files={"file": ("garden.docx", in_word((GARDEN, "Figure 1: A garden", "")))})
+    a.post(
+        f"{SET}/documents",
+        files={"file": ("garden.docx", in_word((GARDEN, "Figure 1: A garden", "")))},
+    )
     run_jobs(docs)
     [node] = docs.get_nodes("image")
     for client in (everyone, a):
         answer = client.get(f"{SET}/images/{node.uid}")
-        assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "image/png", GARDEN)
+        assert (answer.status_code, answer.headers["content-type"], answer.content) == (
+            200,
+            "image/png",
+            GARDEN,
+        )
         assert answer.headers["content-security-policy"].startswith("sandbox")
     unknown, hidden = (b.get(f"{SET}/images/{uid}") for uid in ("0" * 32, node.uid))
     assert (hidden.status_code, hidden.json()["detail"]) == (404, unknown.json()["detail"])
@@ -332,10 +359,14 @@ def test_pictures(labelled):
 
 @pytest.mark.slow
 def test_labels_of_new_documents(labelled):
-    """A document gets the labels of who adds it, under an id that says nothing of hidden documents."""
+    """A document gets the labels of who adds it, under an id that says nothing of hidden
+    documents.
+    """
     docs, everyone, a, b = labelled
     [first], [second] = add(a, tea="Tea of a.").values(), add(b, tea="Tea of b.").values()
-    upload = a.post(f"{SET}/documents", files={"file": ("b.md", b"File of a.")}).json()["files"][0]["id"]
+    upload = a.post(f"{SET}/documents", files={"file": ("b.md", b"File of a.")}).json()["files"][0][
+        "id"
+    ]
     run_jobs(docs)
     assert first.startswith("~")
     assert first.endswith("/tea")
@@ -349,9 +380,13 @@ def test_labels_of_new_documents(labelled):
 
 @pytest.mark.slow
 def test_only_visible_documents_are_replaced(labelled):
-    """Adding under a visible id replaces that document and keeps its labels; a hidden one stays as it is."""
+    """Adding under a visible id replaces that document and keeps its labels; a hidden one stays as
+    it is.
+    """
     docs, everyone, a, b = labelled
-    everyone.post(f"{SET}/texts", json={"texts": {"tea": "Old."}, "metadata": {"tea": {"labels": ["a", "c"]}}})
+    everyone.post(
+        f"{SET}/texts", json={"texts": {"tea": "Old."}, "metadata": {"tea": {"labels": ["a", "c"]}}}
+    )
     run_jobs(docs)
     assert add(a, tea="New.") == {"tea": "tea"}
     assert add(b, tea="Hostile.") != {"tea": "tea"}
@@ -381,7 +416,11 @@ def test_a_hidden_document_is_an_unknown_one(labelled):
         for identity in (hidden, "~00000000/hidden"):
             given = json.loads(json.dumps(body).replace("%s", identity))
             answer = a.request(method, f"{SET}/{path.replace('%s', identity)}", json=given)
-            found = {name: value for name, value in answer.json().items() if name not in ("request_id", "instance")}
+            found = {
+                name: value
+                for name, value in answer.json().items()
+                if name not in ("request_id", "instance")
+            }
             answers.append((answer.status_code, str(found).replace(identity, "")))
         assert answers[0] == answers[1], path
         assert answers[0][0] == 404
@@ -417,7 +456,9 @@ def test_an_estimate_says_nothing_of_hidden_documents(labelled):
     docs.activate_group("MediumChunk")
     steps = []
     for client in (everyone, a):
-        answer = client.post(f"{SET}/documents", files={"file": ("b.md", b"Tea. ")}, params={"dry_run": 1})
+        answer = client.post(
+            f"{SET}/documents", files={"file": ("b.md", b"Tea. ")}, params={"dry_run": 1}
+        )
         steps.append([one["step"] for one in answer.json()["steps"]])
     assert (steps[0][:2], steps[1]) == (["load", "transform MediumChunk"], ["load"])
 
@@ -426,7 +467,9 @@ def test_an_estimate_says_nothing_of_hidden_documents(labelled):
 def test_retries_of_what_was_hidden_since(labelled):
     """A job that was cancelled is not run again on documents that the principal no longer sees."""
     docs, everyone, a, _ = labelled
-    everyone.post(f"{SET}/texts", json={"texts": {"tea": "Tea."}, "metadata": {"tea": {"labels": ["a"]}}})
+    everyone.post(
+        f"{SET}/texts", json={"texts": {"tea": "Tea."}, "metadata": {"tea": {"labels": ["a"]}}}
+    )
     run_jobs(docs)
     url = f"{SET}/jobs/{a.delete(f'{SET}/documents/tea').json()['id']}"
     assert a.post(f"{url}/cancel").json()["state"] == "CANCELED"
@@ -434,7 +477,10 @@ def test_retries_of_what_was_hidden_since(labelled):
     run_jobs(docs)
     a.post(f"{url}/retry")
     run_jobs(docs)
-    assert (a.get(url).json()["state"], "tea" in a.get(url).json()["error"]["detail"]) == ("FAILED", True)
+    assert (a.get(url).json()["state"], "tea" in a.get(url).json()["error"]["detail"]) == (
+        "FAILED",
+        True,
+    )
     assert everyone.get(f"{SET}/documents/tea").json()["status"] == "SUCCESS"
 
 
@@ -450,20 +496,30 @@ def test_retries_of_own_documents_that_were_hidden_since(labelled):
     assert a.post(f"{url}/cancel").json()["state"] == "CANCELED"
     everyone.post(f"{SET}/metadata", json={"changes": {own: {"labels": ["b"]}}})
     run_jobs(docs)
-    assert [a.post(f"{one}/retry").status_code for one in (url, f"{SET}/jobs/{waiting}")] == [200, 200]
+    assert [a.post(f"{one}/retry").status_code for one in (url, f"{SET}/jobs/{waiting}")] == [
+        200,
+        200,
+    ]
     run_jobs(docs)
-    assert [a.get(one).json()["state"] for one in (url, f"{SET}/jobs/{waiting}")] == ["FAILED", "SUCCESS"]
+    assert [a.get(one).json()["state"] for one in (url, f"{SET}/jobs/{waiting}")] == [
+        "FAILED",
+        "SUCCESS",
+    ]
     assert everyone.get(f"{SET}/documents/{own}").json()["status"] == "SUCCESS"
     assert len(paths(a)) == 1
 
 
 @pytest.mark.slow
 def test_jobs_see_what_their_principal_sees(labelled):
-    """A job of a principal with labels fails where a job before it has hidden the document, or changed its labels."""
+    """A job of a principal with labels fails where a job before it has hidden the document, or
+    changed its labels.
+    """
     docs, everyone, a, _ = labelled
     labels = {"tea": ["a"], "oolong": ["a"]}
     metadata = {name: {"labels": own} for name, own in labels.items()}
-    everyone.post(f"{SET}/texts", json={"texts": dict.fromkeys(labels, "Tea."), "metadata": metadata})
+    everyone.post(
+        f"{SET}/texts", json={"texts": dict.fromkeys(labels, "Tea."), "metadata": metadata}
+    )
     run_jobs(docs)
     assert a.post(f"{SET}/metadata", json={"changes": {"tea": {"year": 1}}}).status_code == 202
     changes = {"tea": {"labels": ["b"]}, "oolong": {"labels": ["a", "b"]}}
@@ -485,7 +541,9 @@ def test_jobs_see_what_their_principal_sees(labelled):
 
 @pytest.mark.slow
 def test_what_labels_do_not_allow(labelled):
-    """A principal with labels gives no other labels, and does nothing that concerns all documents."""
+    """A principal with labels gives no other labels, and does nothing that concerns all
+    documents.
+    """
     docs, _, a, _ = labelled
     texts = {"texts": {"t": "Tea."}, "metadata": {"t": {"labels": ["b"]}}}
     assert a.post(f"{SET}/texts", json=texts).status_code == 403

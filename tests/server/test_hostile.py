@@ -38,7 +38,9 @@ def docs():
 
 @pytest.fixture
 def touched(app):
-    """The requests that reached a route that changes something; GET /own is a page of the service itself."""
+    """The requests that reached a route that changes something; GET /own is a page of the service
+    itself.
+    """
     found = []
 
     @app.api_route("/touch/{how}", methods=["POST", "PUT", "PATCH", "DELETE", "GET"])
@@ -49,7 +51,9 @@ def touched(app):
     @app.get("/own")
     async def own():
         script = f"<title>x</title><script>{_script('')}</script>"
-        return HTMLResponse(script, headers={"Content-Security-Policy": "default-src 'self' 'unsafe-inline'"})
+        return HTMLResponse(
+            script, headers={"Content-Security-Policy": "default-src 'self' 'unsafe-inline'"}
+        )
 
     return found
 
@@ -79,7 +83,15 @@ def running(app):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "evil.example:8400", "127.0.0.1@evil.example", "", "[::2]", "10.0.0.1"],
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "evil.example:8400",
+        "127.0.0.1@evil.example",
+        "",
+        "[::2]",
+        "10.0.0.1",
+    ],
 )
 def test_other_hosts(client, host, touched):
     """A name that resolves to this machine does not open the service (DNS rebinding)."""
@@ -124,7 +136,9 @@ def test_pages_of_other_sites_change_nothing(bare, touched, headers):
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
 def test_other_methods_of_other_sites(bare, touched, method):
-    """They need a preflight, which no route answers; a request that comes without one is refused too."""
+    """They need a preflight, which no route answers; a request that comes without one is refused
+    too.
+    """
     assert bare.request(method, "/touch/x", headers=CROSS).status_code == 403
     preflight = {**CROSS, "Access-Control-Request-Method": method}
     answer = bare.options("/touch/x", headers=preflight)
@@ -137,11 +151,17 @@ def test_other_methods_of_other_sites(bare, touched, method):
 def test_other_sites_embed_nothing(bare, touched):
     """Neither images nor scripts; a link from another site works."""
     assert (
-        bare.get("/touch/x", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}).status_code == 403
+        bare.get(
+            "/touch/x", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+        ).status_code
+        == 403
     )
     assert touched == []
     assert (
-        bare.get("/touch/x", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}).status_code == 200
+        bare.get(
+            "/touch/x", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+        ).status_code
+        == 200
     )
 
 
@@ -186,16 +206,33 @@ def _script(base):
 
 
 def _visit(url, profile):
-    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
-    command += ["--no-first-run", "--disable-background-networking", "--timeout=20000", "--virtual-time-budget=3000"]
-    done = subprocess.run([*command, "--dump-dom", url], capture_output=True, text=True, timeout=60, check=False)
+    command = [
+        CHROMIUM,
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={profile}",
+    ]
+    command += [
+        "--no-first-run",
+        "--disable-background-networking",
+        "--timeout=20000",
+        "--virtual-time-budget=3000",
+    ]
+    done = subprocess.run(
+        [*command, "--dump-dom", url], capture_output=True, text=True, timeout=60, check=False
+    )
     return done.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None and not is_required(), reason="needs Chromium, which CI installs")
+@pytest.mark.skipif(
+    CHROMIUM is None and not is_required(), reason="needs Chromium, which CI installs"
+)
 def test_a_hostile_page_in_a_browser(app, service, touched, tmp_path):
-    """What Chromium sends for a page of another site is refused, and what the own page sends is admitted."""
+    """What Chromium sends for a page of another site is refused, and what the own page sends is
+    admitted.
+    """
     from fastapi import FastAPI
 
     evil = FastAPI()
@@ -208,7 +245,9 @@ def test_a_hostile_page_in_a_browser(app, service, touched, tmp_path):
         assert "done" in _visit(f"http://localhost:{other}/", tmp_path / "profile")
         assert touched == []
         denied = [one for one in service.access.audit(middleware.Principal()) if one.status == 403]
-        assert {"POST /touch/form", "POST /touch/multipart", "POST /touch/text"} <= {one.action for one in denied}
+        assert {"POST /touch/form", "POST /touch/multipart", "POST /touch/text"} <= {
+            one.action for one in denied
+        }
         assert "done" in _visit(f"http://127.0.0.1:{port}/own", tmp_path / "profile")
         assert {"form", "multipart", "text", "json", "put", "empty"} <= set(touched)
 
@@ -219,7 +258,10 @@ def test_headers_of_every_response(client, service):
     for path in ("/healthz", "/api/v1/session", "/nowhere", "/openapi.json"):
         headers = client.get(path, headers={"Origin": "http://127.0.0.1"}).headers
         assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
-        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == (
+            "nosniff",
+            "no-referrer",
+        )
         assert headers["cache-control"] == "private, no-cache"
         assert not [one for one in headers if one.startswith("access-control")]
 
@@ -253,7 +295,10 @@ def test_oversized_requests(client, touched):
         (b"", b""),
         (b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", b""),
         (b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /heal", b"HTTP/1.1 200"),
-        (f"POST /api/v1/session HTTP/1.1\r\n{HEAD}Content-Length: 100\r\n\r\n{{".encode(), b"HTTP/1.1 408"),
+        (
+            f"POST /api/v1/session HTTP/1.1\r\n{HEAD}Content-Length: 100\r\n\r\n{{".encode(),
+            b"HTTP/1.1 408",
+        ),
     ],
 )
 def test_slow_clients(app, monkeypatch, sent, status):
@@ -272,7 +317,8 @@ def test_slow_clients(app, monkeypatch, sent, status):
 
 
 @pytest.mark.parametrize(
-    "sent", ["GET / HTTP/1.1\r\nX: ", f"POST / HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n1;"]
+    "sent",
+    ["GET / HTTP/1.1\r\nX: ", f"POST / HTTP/1.1\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n1;"],
 )
 def test_endless_requests(app, sent):
     """Neither a header nor the extension of a chunk goes on for ever."""
@@ -322,16 +368,24 @@ def test_no_route_answers_without_a_token(app, client, service):
         for headers in ({}, {"Authorization": f"Bearer {text}"}, {"Authorization": "Basic eDp4"}):
             for tried in (filled, filled + "/", "/" + filled, filled.upper()):
                 answer = client.request(method, tried, headers=headers)
-                assert answer.status_code == 401 or (answer.status_code, path) == (403, "/dify/retrieval"), (
+                assert answer.status_code == 401 or (answer.status_code, path) == (
+                    403,
+                    "/dify/retrieval",
+                ), (
                     method,
                     tried,
                 )
-                assert answer.headers["content-type"] in ("application/problem+json", "application/json")
+                assert answer.headers["content-type"] in (
+                    "application/problem+json",
+                    "application/json",
+                )
 
 
 @pytest.mark.slow
 def test_every_route_restricts_labelled_principals(app, client, access):
-    """Routes of a set ask for the view of the principal: where the set cannot be restricted, none answers."""
+    """Routes of a set ask for the view of the principal: where the set cannot be restricted, none
+    answers.
+    """
     headers = {"Authorization": f"Bearer {access.create('admin', labels=['hr'])[1]}"}
     openapi = app.openapi()
     for path, operations in openapi["paths"].items():
@@ -339,7 +393,9 @@ def test_every_route_restricts_labelled_principals(app, client, access):
             more = {}
             for parameter in operation.get("parameters", []):
                 if parameter["in"] == "query" and parameter.get("required"):
-                    more.setdefault("params", {})[parameter["name"]] = example(parameter["schema"], openapi)
+                    more.setdefault("params", {})[parameter["name"]] = example(
+                        parameter["schema"], openapi
+                    )
             content = operation.get("requestBody", {}).get("content", {})
             if "application/json" in content:
                 more["json"] = example(content["application/json"]["schema"], openapi)
@@ -347,8 +403,14 @@ def test_every_route_restricts_labelled_principals(app, client, access):
                 more["files"] = {"file": ("a.txt", b"tea")}
             url = re.sub(r"{(set|name)}", "notes", path, count=1)
             url = re.sub(r"{number}", "1", url)
-            answer = client.request(method, re.sub(r"{\w+(:path)?}", "x", url), headers=headers, **more)
-            assert (answer.status_code, "labels" in answer.text) == (403, True), (method, path, answer.text)
+            answer = client.request(
+                method, re.sub(r"{\w+(:path)?}", "x", url), headers=headers, **more
+            )
+            assert (answer.status_code, "labels" in answer.text) == (403, True), (
+                method,
+                path,
+                answer.text,
+            )
 
 
 def example(schema, openapi):
@@ -364,7 +426,11 @@ def example(schema, openapi):
         own = schema.get("properties", {})
         found = {name: example(own[name], openapi) for name in schema.get("required", [])}
         more = schema.get("additionalProperties")
-        return {**found, "a.txt": example(more, openapi)} if isinstance(more, dict) and not found else found
+        return (
+            {**found, "a.txt": example(more, openapi)}
+            if isinstance(more, dict) and not found
+            else found
+        )
     if kind == "array":
         return [example(schema["items"], openapi)] * max(1, schema.get("minItems", 1))
     return {"integer": schema.get("minimum", 1), "number": 1.0, "boolean": True}.get(
@@ -378,7 +444,10 @@ NAMES = ["../../etc/passwd", "..\\..\\x", "a\0b", "\r\nSet-Cookie: x=1", "x" * 3
 def with_text(value, text):
     """A value with another text in the place of every text."""
     if isinstance(value, dict):
-        return {with_text(key, text) if "." in key else key: with_text(one, text) for key, one in value.items()}
+        return {
+            with_text(key, text) if "." in key else key: with_text(one, text)
+            for key, one in value.items()
+        }
     if isinstance(value, list):
         return [with_text(one, text) for one in value]
     return text if isinstance(value, str) else value
@@ -386,7 +455,9 @@ def with_text(value, text):
 
 @pytest.mark.slow
 def test_hostile_names(app, client, tmp_path):
-    """As ids, names and paths of every route they find nothing, write nothing outside, and break nothing."""
+    """As ids, names and paths of every route they find nothing, write nothing outside, and break
+    nothing.
+    """
     openapi = app.openapi()
     before = {one for one in tmp_path.rglob("*") if tmp_path / "state" not in one.parents}
     for path, operations in openapi["paths"].items():
@@ -395,11 +466,18 @@ def test_hostile_names(app, client, tmp_path):
             for one in operation.get("parameters", []):
                 if one["in"] == "query" and one["schema"].get("type", "string") == "string":
                     more["params"][one["name"]] = name
-            schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+            schema = (
+                operation.get("requestBody", {})
+                .get("content", {})
+                .get("application/json", {})
+                .get("schema")
+            )
             if schema is not None:
                 more["json"] = with_text(example(schema, openapi), name)
             url = re.sub(r"{(set|name)}", "notes", path, count=1)
-            answer = client.request(method, re.sub(r"{\w+(:path)?}", quote(name, safe=""), url), **more)
+            answer = client.request(
+                method, re.sub(r"{\w+(:path)?}", quote(name, safe=""), url), **more
+            )
             assert answer.status_code < 500, (method, path, name, answer.text)
             assert "root:" not in answer.text
             assert "x=1" not in answer.headers.get("set-cookie", "")

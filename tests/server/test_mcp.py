@@ -1,4 +1,5 @@
-"""The tools over MCP: by the SDK's client over HTTP and stdio, in both eras of the protocol; access; hostile values.
+"""The tools over MCP: by the SDK's client over HTTP and stdio, in both eras of the protocol;
+access; hostile values.
 
 More access cases and hostile values, for minutes:
 
@@ -41,7 +42,10 @@ ERAS = {"legacy": "2025-11-25", "2026-07-28": "2026-07-28"}
 """The modes of the SDK's client, with the version of the protocol that it agrees on."""
 NAMES = ["search", "fetch", "outline", "read", "grep", "related", "list_sets"]
 HEADERS = {"Accept": "application/json, text/event-stream"}
-_META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+_META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 
 @asynccontextmanager
@@ -50,7 +54,9 @@ async def client_of(app, mode="2026-07-28", root_path="", **headers):
     transport = httpx2.ASGITransport(app, root_path=root_path, client=("127.0.0.1", 50_000))
     async with (
         httpx2.AsyncClient(transport=transport, headers=headers) as http,
-        Client(streamable_http_client(f"http://127.0.0.1{root_path}/mcp", http_client=http), mode=mode) as client,
+        Client(
+            streamable_http_client(f"http://127.0.0.1{root_path}/mcp", http_client=http), mode=mode
+        ) as client,
     ):
         yield client
 
@@ -81,7 +87,10 @@ async def use_every_tool(client, version):
     assert client.protocol_version == version
     tools = (await client.list_tools()).tools
     assert [tool.name for tool in tools] == NAMES
-    assert all(tool.annotations.read_only_hint and tool.output_schema and tool.description for tool in tools)
+    assert all(
+        tool.annotations.read_only_hint and tool.output_schema and tool.description
+        for tool in tools
+    )
 
     async def call(name, **arguments):
         result = await client.call_tool(name, arguments)  # the client holds it to the output schema
@@ -105,7 +114,9 @@ async def use_every_tool(client, version):
     assert part["text"].startswith("## Storage")
     assert part["end"] == part["length"]
     [match] = (await call("grep", text="ESPRESSO"))["matches"]
-    text = (await call("read", path=match["path"], start=match["span"][0], end=match["span"][1]))["text"]
+    text = (await call("read", path=match["path"], start=match["span"][0], end=match["span"][1]))[
+        "text"
+    ]
     assert (match["path"], text) == ("coffee.txt", "espresso")
     related = await call("related", id=found[0]["id"])
     assert found[0]["id"] not in {one["id"] for one in related["results"]}
@@ -135,9 +146,15 @@ def test_a_set_is_searched_in_its_group(service, app, docs):
     service.groups["notes"] = "FineChunk"
 
     def found(**more):
-        return {one["id"].rpartition(":")[2] for one in ask(app, "search", query="green tea brewed", **more)["results"]}
+        return {
+            one["id"].rpartition(":")[2]
+            for one in ask(app, "search", query="green tea brewed", **more)["results"]
+        }
 
-    uids = {group: {node.uid for node in docs.get_nodes(group)} for group in ("FineChunk", "MediumChunk")}
+    uids = {
+        group: {node.uid for node in docs.get_nodes(group)}
+        for group in ("FineChunk", "MediumChunk")
+    }
     assert found() <= uids["FineChunk"]
     assert found(group="MediumChunk") <= uids["MediumChunk"]
     assert found().isdisjoint(uids["MediumChunk"])
@@ -149,7 +166,9 @@ def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
     """``lazyrag mcp PATH`` reads the index that ``lazyrag index`` made."""
     folder = tmp_path / "files"
     assert run(["index", str(folder)]) == 0
-    command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(folder)])
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "lazyrag", "mcp", str(folder)]
+    )
 
     async def use():
         async with Client(command, mode=mode) as client:
@@ -164,7 +183,9 @@ def test_every_tool_over_stdio(docs, mode, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_search_filters_and_limits(app):
     """By metadata; an unknown field is named."""
-    found = ask(app, "search", query="tea coffee 茶", filters={"file_name": ["coffee.txt"]}, limit=1)["results"]
+    found = ask(
+        app, "search", query="tea coffee 茶", filters={"file_name": ["coffee.txt"]}, limit=1
+    )["results"]
     assert [one["path"] for one in found] == ["coffee.txt"]
     assert "file_sort" in ask(app, "search", query="tea", filters={"file_sort": 1})
 
@@ -173,12 +194,16 @@ def test_search_filters_and_limits(app):
 def test_search_of_several_sets_in_turn(service, app, docs):
     """Their scores cannot be compared. Other tools then need the name of a set."""
     with Document() as other:
-        other.add_texts({"oolong": "Oolong tea is half fermented.", "pan": "Tea is dried in a pan."})
+        other.add_texts(
+            {"oolong": "Oolong tea is half fermented.", "pan": "Tea is dried in a pan."}
+        )
         other.activate_group("MediumChunk", analysers=["en", "zh"])
         service.sets["others"] = other
         found = ask(app, "search", query="tea")["results"]
         assert [one["set"] for one in found[:3]] == ["notes", "others", "others"]
-        assert {one["set"] for one in ask(app, "search", query="tea", set="others")["results"]} == {"others"}
+        assert {one["set"] for one in ask(app, "search", query="tea", set="others")["results"]} == {
+            "others"
+        }
         assert ask(app, "fetch", id=found[1]["id"])["text"] == found[1]["text"]
         assert ask(app, "read", path="oolong", set="others")["text"].startswith("Oolong")
         assert "Available: notes, others" in ask(app, "read", path="tea.md")
@@ -188,7 +213,9 @@ def test_search_of_several_sets_in_turn(service, app, docs):
 @pytest.mark.slow
 def test_a_long_document_comes_in_parts(tmp_path):
     """`fetch` is centred on its passage, `read` and `outline` go on where they ended."""
-    text = "\n\n".join(f"# Part {number}\n\nThis is about number{number}, and so on.\n" for number in range(1_200))
+    text = "\n\n".join(
+        f"# Part {number}\n\nThis is about number{number}, and so on.\n" for number in range(1_200)
+    )
     with Document() as docs:
         docs.add_texts({"long.md": text})
         docs.activate_group("MediumChunk", analysers=["en", "zh"])
@@ -213,7 +240,8 @@ def test_a_long_document_comes_in_parts(tmp_path):
 def test_a_page_of_the_web_has_its_own_address(service, app, docs):
     """It is what citations show."""
     docs.add_texts(
-        {"page": "Matcha is ground."}, metadata={"page": {"url": "https://tea.example/matcha", "title": "M"}}
+        {"page": "Matcha is ground."},
+        metadata={"page": {"url": "https://tea.example/matcha", "title": "M"}},
     )
     docs.activate_group("MediumChunk", analysers=["en", "zh"])
     [hit, *_] = ask(app, "search", query="matcha")["results"]
@@ -226,9 +254,14 @@ def test_errors_are_results_that_a_model_can_read(app):
     """They say what is wrong and what to do."""
     assert "no document 'nope.md'" in ask(app, "read", path="nope.md")
     assert "search again" in ask(app, "fetch", id="notes:0123")
-    assert "limit must be less than or equal to 50; got 99" in ask(app, "search", query="tea", limit=99)
+    assert "limit must be less than or equal to 50; got 99" in ask(
+        app, "search", query="tea", limit=99
+    )
     assert "query is missing; topk is no field" in ask(app, "search", topk=3)
-    assert "No such group" in (said := ask(app, "search", query="tea", group="Nope")) or "'Nope'" in said
+    assert (
+        "No such group" in (said := ask(app, "search", query="tea", group="Nope"))
+        or "'Nope'" in said
+    )
 
 
 @pytest.mark.slow
@@ -243,7 +276,9 @@ def test_a_sub_path_is_in_addresses(app):
 
     async def use():
         async with client_of(app, root_path="/rag") as client:
-            return (await client.call_tool("search", {"query": "tea"})).structured_content["results"]
+            return (await client.call_tool("search", {"query": "tea"})).structured_content[
+                "results"
+            ]
 
     assert asyncio.run(use())[0]["url"].startswith("http://127.0.0.1/rag/s/notes/files/tea.md?uid=")
 
@@ -253,15 +288,25 @@ def test_a_sub_path_is_in_addresses(app):
 
 @pytest.fixture
 def labelled(tmp_path):
-    """A service of a public and a secret document, and the texts of two tokens: with a label, and with none."""
+    """A service of a public and a secret document, and the texts of two tokens: with a label, and
+    with none.
+    """
     fields = {"labels": DocField(DataType.ARRAY, DataType.VARCHAR)}
     metadata = {"open.txt": {"labels": ["all"]}, "secret.txt": {"labels": ["board"]}}
     with Document(doc_fields=fields) as docs:
-        docs.add_texts({"open.txt": "Tea is served at noon.", "secret.txt": "Tea costs a million."}, metadata=metadata)
+        docs.add_texts(
+            {"open.txt": "Tea is served at noon.", "secret.txt": "Tea costs a million."},
+            metadata=metadata,
+        )
         docs.activate_group("MediumChunk", analysers=["en", "zh"])
         access = Access(tmp_path)
         service = Service({"notes": docs, "plain": Document()}, tmp_path, access=access)
-        yield create_app(service), access, access.create("read", labels=["all"])[1], access.create("read")[1]
+        yield (
+            create_app(service),
+            access,
+            access.create("read", labels=["all"])[1],
+            access.create("read")[1],
+        )
         access.close()
 
 
@@ -273,18 +318,34 @@ def test_labels_hold(labelled, mode):
 
     async def use():
         async with client_of(app, mode, Authorization=f"Bearer {whole}") as client:
-            found = (await client.call_tool("search", {"query": "tea", "set": "notes"})).structured_content["results"]
+            found = (
+                await client.call_tool("search", {"query": "tea", "set": "notes"})
+            ).structured_content["results"]
             assert {one["path"] for one in found} == {"open.txt", "secret.txt"}
         hidden = next(one for one in found if one["path"] == "secret.txt")["id"]
         async with client_of(app, mode, Authorization=f"Bearer {labelled_token}") as client:
-            found = (await client.call_tool("search", {"query": "tea"})).structured_content["results"]
+            found = (await client.call_tool("search", {"query": "tea"})).structured_content[
+                "results"
+            ]
             assert [one["path"] for one in found] == ["open.txt"]
-            assert (await client.call_tool("grep", {"text": "million"})).structured_content == {"matches": []}
+            assert (await client.call_tool("grep", {"text": "million"})).structured_content == {
+                "matches": []
+            }
             sets = (await client.call_tool("list_sets", {})).structured_content["sets"]
             assert [one["name"] for one in sets] == ["notes"]
-            for name, given in {"fetch": "id", "related": "id", "read": "path", "outline": "path"}.items():
-                secret, unknown = (hidden, "notes:00") if given == "id" else ("secret.txt", "nope.txt")
-                said = [(await client.call_tool(name, {given: one})).content[0].text for one in (secret, unknown)]
+            for name, given in {
+                "fetch": "id",
+                "related": "id",
+                "read": "path",
+                "outline": "path",
+            }.items():
+                secret, unknown = (
+                    (hidden, "notes:00") if given == "id" else ("secret.txt", "nope.txt")
+                )
+                said = [
+                    (await client.call_tool(name, {given: one})).content[0].text
+                    for one in (secret, unknown)
+                ]
                 assert said[0].replace(secret.removeprefix("notes:"), "X") == said[1].replace(
                     unknown.removeprefix("notes:"), "X"
                 )
@@ -304,11 +365,20 @@ def test_the_guards_of_the_service_hold(labelled, client_for):
         return client.post("/mcp", json=body, headers={**allowed, **more}).status_code
 
     assert client.post("/mcp", json=body, headers=headers).status_code == 401
-    assert (status(), status(Authorization="Bearer lrg_x"), status(Host="evil.example")) == (200, 401, 421)
+    assert (status(), status(Authorization="Bearer lrg_x"), status(Host="evil.example")) == (
+        200,
+        401,
+        421,
+    )
     assert status(Origin="https://evil.example") == 403
     assert client.get("/mcp", headers=allowed).status_code == 405
     assert client.post("/mcp", content=b"x" * 1_000_001, headers=allowed).status_code == 413
-    assert client.post("/mcp", content=iter([b"x"] * 2 + [b"x" * 1_000_000]), headers=allowed).status_code == 413
+    assert (
+        client.post(
+            "/mcp", content=iter([b"x"] * 2 + [b"x" * 1_000_000]), headers=allowed
+        ).status_code
+        == 413
+    )
     rows = len(access.audit(access.of_token(whole)))
     assert status() == 200
     assert len(access.audit(access.of_token(whole))) == rows
@@ -318,8 +388,13 @@ def test_the_guards_of_the_service_hold(labelled, client_for):
 
 @pytest.mark.slow
 def test_writing_needs_its_address_and_a_scope(docs, service, access):
-    """``/mcp/write`` has one more tool; what it adds is in the audit log, and has the labels of the token."""
-    app, tokens = create_app(service), {scope: access.create(scope)[1] for scope in ("read", "write")}
+    """``/mcp/write`` has one more tool; what it adds is in the audit log, and has the labels of the
+    token.
+    """
+    app, tokens = (
+        create_app(service),
+        {scope: access.create(scope)[1] for scope in ("read", "write")},
+    )
 
     async def add(url, scope):
         transport = httpx2.ASGITransport(app, client=("127.0.0.1", 50_000))
@@ -329,7 +404,9 @@ def test_writing_needs_its_address_and_a_scope(docs, service, access):
             Client(streamable_http_client(f"http://127.0.0.1{url}", http_client=http)) as client,
         ):
             with suppress(MCPError):
-                return await client.call_tool("add_text", {"path": "oolong.md", "text": "Oolong is half fermented."})
+                return await client.call_tool(
+                    "add_text", {"path": "oolong.md", "text": "Oolong is half fermented."}
+                )
 
     assert asyncio.run(add("/mcp", "write")) is None
     assert "scope" in asyncio.run(add("/mcp/write", "read")).content[0].text
@@ -343,7 +420,9 @@ def test_writing_needs_its_address_and_a_scope(docs, service, access):
         worker.join()
     assert added == {"set": "notes", "path": "oolong.md", "state": "SUCCESS"}
     assert docs.read("oolong.md") == "Oolong is half fermented."
-    rows = [(one.action, one.status, one.dataset, one.documents) for one in access.audit(Principal())]
+    rows = [
+        (one.action, one.status, one.dataset, one.documents) for one in access.audit(Principal())
+    ]
     assert ("POST /mcp/write", None, "", ()) in rows
     assert ("POST /mcp/write", 200, "notes", ("oolong.md",)) in rows
 
@@ -366,8 +445,19 @@ def draw_call(draw, ids, uids):
     of_set = draw.choice(["", "notes", "notes", "others", "unknown"])
     place = {"path": path, "set": draw.choice(["notes", of_set]), "start": draw.choice([0, 0, 5])}
     given = {
-        "search": {"query": words, "set": of_set, "limit": draw.randint(1, 9), "filters": where, "group": group},
-        "grep": {"text": words.split()[0], "set": of_set, "filters": where, "limit": draw.randint(1, 9)},
+        "search": {
+            "query": words,
+            "set": of_set,
+            "limit": draw.randint(1, 9),
+            "filters": where,
+            "group": group,
+        },
+        "grep": {
+            "text": words.split()[0],
+            "set": of_set,
+            "filters": where,
+            "limit": draw.randint(1, 9),
+        },
         **{key: {"id": uid} for key in ("fetch", "related")},
         **dict.fromkeys(("read", "outline"), place),
         "list_sets": {},
@@ -378,10 +468,17 @@ def draw_call(draw, ids, uids):
 @pytest.mark.slow
 @pytest.mark.parametrize("sides", range(WORLDS), indirect=True)
 def test_it_equals_a_service_of_what_may_be_seen(sides):  # noqa: F811
-    """Bodies, statuses and headers do not depend on hidden documents; see test_noninterference.py."""
+    """Bodies, statuses and headers do not depend on hidden documents; see
+    test_noninterference.py.
+    """
     draw, world, both, current = sides
     uids = sorted(
-        {node.uid for docs in (world.every, world.alone) for group in GROUPS for node in docs.get_nodes(group)}
+        {
+            node.uid
+            for docs in (world.every, world.alone)
+            for group in GROUPS
+            for node in docs.get_nodes(group)
+        }
     )
     for _ in range(PER_WORLD):
         current.append(replace(both[0], numbers=itertools.count(draw.getrandbits(80))))
@@ -419,14 +516,31 @@ def hostile(draw, depth=0):
         return draw.choice(kinds)
     if draw.random() < 0.5:
         return [hostile(draw, depth + 1) for _ in range(draw.randint(0, 3))]
-    keys = ["query", "id", "path", "set", "and", "or", "not", "field", "op", "value", "filters", "text", "\ud800"]
+    keys = [
+        "query",
+        "id",
+        "path",
+        "set",
+        "and",
+        "or",
+        "not",
+        "field",
+        "op",
+        "value",
+        "filters",
+        "text",
+        "\ud800",
+    ]
     return {draw.choice(keys): hostile(draw, depth + 1) for _ in range(draw.randint(0, 4))}
 
 
 def hostile_request(draw):
     """Headers and a body that are wrong somewhere."""
     name = draw.choice([*NAMES, "\ud800", ""])
-    arguments = {key: hostile(draw) for key in draw.choices(["query", "id", "path", "set", "text", "filters"], k=3)}
+    arguments = {
+        key: hostile(draw)
+        for key in draw.choices(["query", "id", "path", "set", "text", "filters"], k=3)
+    }
     if draw.random() < 0.3:
         arguments["filters"] = json.loads('{"not":' * 900 + "{}" + "}" * 900)
     headers, body = body_of(name, draw.choice([arguments, hostile(draw)]), draw.choice(list(ERAS)))
@@ -446,7 +560,9 @@ def test_hostile_values_never_fail_the_service(client, seed):
     draw = random.Random(seed)
     for _ in range(PER_WORLD):
         headers, content = hostile_request(draw)
-        answer = client.post("/mcp", content=content, headers={"Content-Type": "application/json", **headers})
+        answer = client.post(
+            "/mcp", content=content, headers={"Content-Type": "application/json", **headers}
+        )
         assert answer.status_code < 500, (headers, content[:500], answer.text)
         assert "unexpected error" not in answer.text
 
@@ -457,12 +573,20 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "tea.txt").write_text("Tea.")
     assert run(["index", str(tmp_path / "notes")]) == 0
-    (tmp_path / "noisy.py").write_text("print('imported')\ndef define(docs):\n    print('defined')\n")
+    (tmp_path / "noisy.py").write_text(
+        "print('imported')\ndef define(docs):\n    print('defined')\n"
+    )
     config = tmp_path / "serve.toml"
     config.write_text('[sets.notes]\npath = "notes"\nsetup = "noisy:define"\n')
     draw = random.Random(1)
-    lines = [content.replace(b"\n", b" ") for _, content in (hostile_request(draw) for _ in range(40))]
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    lines = [
+        content.replace(b"\n", b" ") for _, content in (hostile_request(draw) for _ in range(40))
+    ]
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
     first = {"jsonrpc": "2.0", "id": "first", "method": "initialize", "params": hello}
     last = {
         "jsonrpc": "2.0",
@@ -471,9 +595,18 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
         "params": {"name": "grep", "arguments": {"text": "Tea"}},
     }
     started = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
-    given = [json.dumps(first).encode(), started, b"\xff\xfe", b"{", *lines, json.dumps(last).encode()]
+    given = [
+        json.dumps(first).encode(),
+        started,
+        b"\xff\xfe",
+        b"{",
+        *lines,
+        json.dumps(last).encode(),
+    ]
     command = [sys.executable, "-m", "lazyrag", "mcp", str(config)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         process.stdin.write(b"\n".join(given) + b"\n")
         process.stdin.flush()
         answers = {}
@@ -494,7 +627,9 @@ def test_stdio_survives_hostile_lines_and_writes_only_messages(tmp_path):
 @pytest.mark.share(3)
 @pytest.mark.slow
 def test_the_command_passes_calls_on_to_a_service(tmp_path):
-    """``--url`` with a token; every web process gives the same answers. It survives a revocation and the service."""
+    """``--url`` with a token; every web process gives the same answers. It survives a revocation
+    and the service.
+    """
     folder = tmp_path / "served"
     folder.mkdir()
     (folder / "tea.md").write_text("# Tea\n\nGreen tea.", encoding="utf-8")
@@ -528,7 +663,9 @@ def test_the_command_passes_calls_on_to_a_service(tmp_path):
 @pytest.mark.slow
 def test_a_missing_extra_is_named(client, monkeypatch, capsys):
     """By the route and by the command."""
-    monkeypatch.setattr(lazyrag.server, "find_spec", lambda name: None if name == "mcp" else find_spec(name))
+    monkeypatch.setattr(
+        lazyrag.server, "find_spec", lambda name: None if name == "mcp" else find_spec(name)
+    )
     answer = client.post("/mcp", json={})
     assert (answer.status_code, "lazyrag[mcp]" in answer.text) == (501, True)
     assert run(["mcp"]) == 1
@@ -540,11 +677,15 @@ def test_a_folder_is_read_in_the_group_of_its_index(tmp_path):
     """Of ``lazyrag index --group``; only a service writes."""
     (tmp_path / "tea.txt").write_text("Tea.")
     assert run(["index", str(tmp_path), "--group", "FineChunk"]) == 0
-    command = StdioServerParameters(command=sys.executable, args=["-m", "lazyrag", "mcp", str(tmp_path)])
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "lazyrag", "mcp", str(tmp_path)]
+    )
 
     async def use():
         async with Client(command) as client:
-            return (await client.call_tool("search", {"query": "tea"})).structured_content["results"]
+            return (await client.call_tool("search", {"query": "tea"})).structured_content[
+                "results"
+            ]
 
     assert [one["path"] for one in asyncio.run(use())] == ["tea.txt"]
     assert run(["mcp", str(tmp_path), "--write"]) == 1
@@ -565,7 +706,10 @@ def test_no_index_is_named(tmp_path, capsys):
 def test_the_page_lists_the_tools_and_shows_commands_that_work(page, app):
     """The arguments of each tool, and the configurations of clients."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    rows = {name: re.findall(r"`(\w+)`", arguments) for name, arguments in re.findall(r"\| `(\w+)` \| (.*?) ?\|", text)}
+    rows = {
+        name: re.findall(r"`(\w+)`", arguments)
+        for name, arguments in re.findall(r"\| `(\w+)` \| (.*?) ?\|", text)
+    }
     assert rows.keys() == {*NAMES, "add_text"}
 
     async def described():
@@ -575,10 +719,17 @@ def test_the_page_lists_the_tools_and_shows_commands_that_work(page, app):
     for tool in asyncio.run(described()):
         assert sorted(tool.input_schema.get("properties", {})) == sorted(rows[tool.name])
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
-    servers = [one for block in blocks for one in (block.get("servers") or block.get("mcpServers") or {}).values()]
+    servers = [
+        one
+        for block in blocks
+        for one in (block.get("servers") or block.get("mcpServers") or {}).values()
+    ]
     started = [one["args"] for one in servers if "command" in one]
-    commands = [command.split() for command in re.findall(r" -- lazyrag (mcp .*)$", text, re.MULTILINE)]
+    commands = [
+        command.split() for command in re.findall(r" -- lazyrag (mcp .*)$", text, re.MULTILINE)
+    ]
     assert (len(started), len(commands)) == (3, 2)
     for name, *arguments in [*started, *commands]:
         assert name == "mcp"
-        command_line.commands["mcp"].make_context("mcp", arguments)  # raises for what it does not know
+        # raises for what it does not know
+        command_line.commands["mcp"].make_context("mcp", arguments)

@@ -1,7 +1,8 @@
-"""What a labelled principal gets over HTTP equals what a service gives it that holds only its documents.
+"""What a labelled principal gets over HTTP equals what a service gives it that holds only its
+documents.
 
-All routes that exist are asked, with ids of visible, hidden, deleted and unknown documents and nodes: bodies, statuses
-and headers are equal to the last byte. More cases, for minutes:
+All routes that exist are asked, with ids of visible, hidden, deleted and unknown documents and
+nodes: bodies, statuses and headers are equal to the last byte. More cases, for minutes:
 
     LAZYRAG_CASES=1000 python -m pytest -q tests/server/test_noninterference.py
 """
@@ -37,7 +38,18 @@ FIELDS = {"labels": DocField(DataType.ARRAY, DataType.VARCHAR), "year": DocField
 GROUPS = ("lazyllm_root", "MediumChunk", "FineChunk")
 IGNORED = ("date", "x-request-id")
 SEARCHES = ("search", "search", "search", "why-not", "grep", "answers")
-WRITES = ("feedback", "golden", "evaluations", "delete", "metadata", "rollback", "texts", "uploads", "sync", "verify")
+WRITES = (
+    "feedback",
+    "golden",
+    "evaluations",
+    "delete",
+    "metadata",
+    "rollback",
+    "texts",
+    "uploads",
+    "sync",
+    "verify",
+)
 
 _ODD = 0x9E3779B97F4A7C15F39CC0605CEDC835  # spreads numbers over all bits
 
@@ -49,8 +61,12 @@ def dense(text: str) -> list[float]:
 
 def some_text(draw: random.Random) -> str:
     """Some sentences under headings."""
-    parts = [" ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(draw.randint(1, 5))]
-    return "\n\n".join(f"# {part.split()[0]}\n\n{part}." if draw.random() < 0.3 else f"{part}." for part in parts)
+    parts = [
+        " ".join(draw.choices(WORDS, k=draw.randint(3, 12))) for _ in range(draw.randint(1, 5))
+    ]
+    return "\n\n".join(
+        f"# {part.split()[0]}\n\n{part}." if draw.random() < 0.3 else f"{part}." for part in parts
+    )
 
 
 @dataclass
@@ -70,15 +86,26 @@ class World:
         present: set[str] = set()
         for _ in range(draw.randint(8, 20)):
             name, labels = draw.choice(ids), draw.sample(LABELS, draw.randint(0, 2))
-            kind = draw.choice(["add", "add", "add", "label", "delete"]) if name in present else "add"
-            metadata = {"labels": labels} | ({"year": draw.randint(2000, 2003)} if kind == "add" else {})
+            kind = (
+                draw.choice(["add", "add", "add", "label", "delete"]) if name in present else "add"
+            )
+            metadata = {"labels": labels} | (
+                {"year": draw.randint(2000, 2003)} if kind == "add" else {}
+            )
             steps.append((kind, name, (some_text(draw), metadata)))
             present = present - {name} if kind == "delete" else present | {name}
         labels = sorted(draw.sample(LABELS, draw.randint(1, 2)))
         every = _played(steps)
-        visible = {one.path for one in every.get_nodes(GROUPS[0]) if set(one.metadata["labels"]) & set(labels)}
-        begun = {name: at for at, (kind, name, _) in enumerate(steps) if kind == "delete"}  # of its present life
-        alone = [one for at, one in enumerate(steps) if one[1] in visible and at > begun.get(one[1], -1)]
+        visible = {
+            one.path
+            for one in every.get_nodes(GROUPS[0])
+            if set(one.metadata["labels"]) & set(labels)
+        }
+        # of its present life
+        begun = {name: at for at, (kind, name, _) in enumerate(steps) if kind == "delete"}
+        alone = [
+            one for at, one in enumerate(steps) if one[1] in visible and at > begun.get(one[1], -1)
+        ]
         return cls(labels, ids, every, _played(alone))
 
 
@@ -108,7 +135,9 @@ class Side:
 
     def ask(self, method: str, url: str, **more: Any) -> Any:
         """The response, without what is random."""
-        answer = self.client.request(method, url, headers={**self.headers, **more.pop("headers", {})}, **more)
+        answer = self.client.request(
+            method, url, headers={**self.headers, **more.pop("headers", {})}, **more
+        )
         headers = {name: value for name, value in answer.headers.items() if name not in IGNORED}
         body = answer.text.replace(answer.headers["x-request-id"], "REQUEST")
         body = re.sub(r'"seconds": ?[0-9.e-]+', '"seconds":0', body)
@@ -119,7 +148,9 @@ class Side:
 
 @pytest.fixture
 def sides(request, tmp_path, monkeypatch):
-    """A world, its service and the service of what is visible, in the same second and with the same random numbers."""
+    """A world, its service and the service of what is visible, in the same second and with the same
+    random numbers.
+    """
     current: list[Side] = []
     began, ticks = time.time(), itertools.count()
 
@@ -136,17 +167,25 @@ def sides(request, tmp_path, monkeypatch):
 
     def make(name: str, docs: Document) -> Side:
         numbers = random.Random(1)  # equal ids of tokens
-        monkeypatch.setattr(secrets, "token_hex", lambda size: f"{numbers.getrandbits(8 * size):0{2 * size}x}")
+        monkeypatch.setattr(
+            secrets, "token_hex", lambda size: f"{numbers.getrandbits(8 * size):0{2 * size}x}"
+        )
         access = Access(tmp_path / name)
         service = Service({"notes": docs, "others": docs}, tmp_path / name, access=access)
         text = access.create("admin", labels=world.labels)[1]
-        client = TestClient(create_app(service), raise_server_exceptions=False, base_url="http://127.0.0.1")
+        client = TestClient(
+            create_app(service), raise_server_exceptions=False, base_url="http://127.0.0.1"
+        )
         headers = [{"Authorization": f"Bearer {one}"} for one in (text, access.create("admin")[1])]
         return Side(client.__enter__(), *headers, service)
 
     both = [make("every", world.every), make("alone", world.alone)]
-    monkeypatch.setattr(secrets, "token_hex", lambda size: f"{next(current[-1].numbers):0{2 * size}x}")
-    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=next(current[-1].numbers) * _ODD % 2**128))
+    monkeypatch.setattr(
+        secrets, "token_hex", lambda size: f"{next(current[-1].numbers):0{2 * size}x}"
+    )
+    monkeypatch.setattr(
+        uuid, "uuid4", lambda: uuid.UUID(int=next(current[-1].numbers) * _ODD % 2**128)
+    )
     yield draw, world, both, current
     for side in both:
         side.client.__exit__(None, None, None)
@@ -159,9 +198,15 @@ class Requests:
     def __init__(self, draw: random.Random, openapi: Any, ids: list[str], uids: list[str]) -> None:
         self.draw, self.ids, self.uids = draw, [*ids, "unknown.md", "../x"], [*uids, "unknown"]
         self.answers = ["unknown"]
-        operations = [(method, path, one) for path, all_ in openapi["paths"].items() for method, one in all_.items()]
+        operations = [
+            (method, path, one)
+            for path, all_ in openapi["paths"].items()
+            for method, one in all_.items()
+        ]
         self.reads = [one for one in operations if one[0] == "get"]
-        self.bodies = {path.rpartition("/")[2]: path for method, path, one in operations if method == "post"}
+        self.bodies = {
+            path.rpartition("/")[2]: path for method, path, one in operations if method == "post"
+        }
 
     def next(self) -> tuple[str, str, dict[str, Any]]:
         """A request."""
@@ -203,15 +248,28 @@ class Requests:
         """A body for an operation."""
         draw = self.draw
         query = " ".join(draw.choices(WORDS, k=draw.randint(1, 4)))
-        search: dict[str, Any] = {"query": query, "topk": draw.randint(1, 6), "group": draw.choice(GROUPS)}
-        search["retriever"] = draw.choice(["default", "hybrid", "vector", "bm25", "bm25_chinese", "cosine", "unknown"])
-        search["filters"] = draw.choice([None, None, {"year": [2001, 2002]}, {"labels": ["board"]}, {"unknown": 1}])
+        search: dict[str, Any] = {
+            "query": query,
+            "topk": draw.randint(1, 6),
+            "group": draw.choice(GROUPS),
+        }
+        search["retriever"] = draw.choice(
+            ["default", "hybrid", "vector", "bm25", "bm25_chinese", "cosine", "unknown"]
+        )
+        search["filters"] = draw.choice(
+            [None, None, {"year": [2001, 2002]}, {"labels": ["board"]}, {"unknown": 1}]
+        )
         judged = {"query": query, "good": True, "hit": draw.choice(self.uids)}
         bodies: dict[str, dict[str, Any]] = {
             "search": {**search, "explain": draw.random() < 0.5},
             "why-not": {**search, "uid": draw.choice(self.uids)},
             "grep": {"text": draw.choice(WORDS), "filters": search["filters"]},
-            "answers": {"question": query, "topk": 3, "group": search["group"], "retriever": search["retriever"]},
+            "answers": {
+                "question": query,
+                "topk": 3,
+                "group": search["group"],
+                "retriever": search["retriever"],
+            },
             "feedback": judged,
             "golden": {"question": query, "ids": [draw.choice(self.uids)]},
             "delete": {"documents": draw.sample(self.ids, 1)},
@@ -231,8 +289,16 @@ class Requests:
 def test_it_equals_a_service_of_what_may_be_seen(sides):
     """Statuses, bodies, errors, ETags and Locations do not depend on hidden documents."""
     draw, world, both, current = sides
-    uids = [node.uid for docs in (world.every, world.alone) for group in GROUPS for node in docs.get_nodes(group)]
-    openapi, visible = both[0].client.app.openapi(), {node.path for node in world.alone.get_nodes(GROUPS[0])}
+    uids = [
+        node.uid
+        for docs in (world.every, world.alone)
+        for group in GROUPS
+        for node in docs.get_nodes(group)
+    ]
+    openapi, visible = (
+        both[0].client.app.openapi(),
+        {node.path for node in world.alone.get_nodes(GROUPS[0])},
+    )
     requests = Requests(draw, openapi, world.ids, sorted(set(uids)))
     of_others = Requests(draw, openapi, sorted({*world.ids} - visible), sorted(set(uids)))
     tags: list[str] = []

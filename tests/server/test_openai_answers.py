@@ -1,4 +1,6 @@
-"""Models, chat completions, responses, embeddings, rerank and Dify: by their clients, with labels, hostile values."""
+"""Models, chat completions, responses, embeddings, rerank and Dify: by their clients, with labels,
+hostile values.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from lazyrag.server.app import create_app
 from lazyrag.server.core.access import Access
 from lazyrag.server.core.service import Service
 from lazyrag.server.openai import answers as openai_answers
-from lazyrag.server.openai.answers import ChatBody, EmbeddingBody, FileSearch, HybridSearch, Ranking, ResponseBody
+from lazyrag.server.openai.answers import (
+    ChatBody,
+    EmbeddingBody,
+    FileSearch,
+    HybridSearch,
+    Ranking,
+    ResponseBody,
+)
 from tests.model_server import Model, RawServer, event, head, piece
 from tests.server.running import wait_for
 from tests.shared import shared
@@ -63,7 +72,9 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory, server):
-    """Three sets: with labels and embeddings, with keywords alone, and one that labels cannot restrict."""
+    """Three sets: with labels and embeddings, with keywords alone, and one that labels cannot
+    restrict.
+    """
     folder, url = tmp_path_factory.mktemp("service"), Model(server).url
     with contextlib.ExitStack() as stack:
 
@@ -71,16 +82,24 @@ def served(tmp_path_factory, server):
             conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / f"{name}.db")}}}
             docs = stack.enter_context(Document(store_conf=conf, **more))
             labels = {text: ["board"] if text.startswith("secret") else ["staff"] for text in TEXTS}
-            metadata = {one: {"labels": labels[one], "year": 2020 + at} for at, one in enumerate(TEXTS)}
+            metadata = {
+                one: {"labels": labels[one], "year": 2020 + at} for at, one in enumerate(TEXTS)
+            }
             fields = docs.fields
-            shown = {one: {key: value for key, value in of.items() if key in fields} for one, of in metadata.items()}
+            shown = {
+                one: {key: value for key, value in of.items() if key in fields}
+                for one, of in metadata.items()
+            }
             docs.add_texts(TEXTS, metadata=shown)
             docs.activate_group("MediumChunk", analysers=["en"], embed_keys=list(docs.embed_keys))
             return docs
 
         embedder = HttpEmbedder(url, "bge-m3")
         fields = {**label_fields(), "year": DocField(DataType.INT64)}
-        sets = {"notes": made("notes", embed=embedder, doc_fields=fields), "words": made("words", doc_fields=fields)}
+        sets = {
+            "notes": made("notes", embed=embedder, doc_fields=fields),
+            "words": made("words", doc_fields=fields),
+        }
         sets["open"] = made("open")
         sets["open"].add_texts({"cocoa/how #1?.txt": "Cocoa is stirred into hot milk."})
         service = Service(sets, folder / "state", chat=HttpChatModel(url, "echo"))
@@ -104,7 +123,11 @@ def store_of(client, name):
 
 def file_search(client, *names, **more):
     """The tool over some sets."""
-    return {"type": "file_search", "vector_store_ids": [store_of(client, one) for one in names], **more}
+    return {
+        "type": "file_search",
+        "vector_store_ids": [store_of(client, one) for one in names],
+        **more,
+    }
 
 
 # Models
@@ -112,7 +135,14 @@ def file_search(client, *names, **more):
 
 def test_models_are_sets_and_models_that_embed_and_rerank(client):
     """Each can be read by its id; an unknown one is a 404."""
-    assert {one.id for one in client.models.list()} == {"notes", "words", "open", "bge-m3", "bm25", "reranker-1"}
+    assert {one.id for one in client.models.list()} == {
+        "notes",
+        "words",
+        "open",
+        "bge-m3",
+        "bm25",
+        "reranker-1",
+    }
     assert client.models.retrieve("bge-m3").kind == "embedding"
     with pytest.raises(NotFoundError, match="does not exist or you do not have access"):
         client.models.retrieve("gpt-4o")
@@ -122,7 +152,9 @@ def test_models_are_sets_and_models_that_embed_and_rerank(client):
 
 
 def test_a_chat_cites_its_set(client, model):
-    """The mark in the text has an annotation with the file and its quotation; the options reach the model."""
+    """The mark in the text has an annotation with the file and its quotation; the options reach the
+    model.
+    """
     found = client.chat.completions.create(
         model="words", messages=ASK, temperature=0.5, max_tokens=50, seed=7, top_p=0.5
     )
@@ -133,14 +165,25 @@ def test_a_chat_cites_its_set(client, model):
     assert first.url_citation.title.startswith("tea.md")
     assert first.quote in TEXTS["tea.md"]
     assert first.file_id.startswith("file-")
-    assert (found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.total_tokens) == (3, 2, 5)
+    assert (found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.total_tokens) == (
+        3,
+        2,
+        5,
+    )
     sent = model.bodies[-1]
-    assert (sent["temperature"], sent["max_tokens"], sent["seed"], sent["top_p"]) == (0.5, 50, 7, 0.5)
+    assert (sent["temperature"], sent["max_tokens"], sent["seed"], sent["top_p"]) == (
+        0.5,
+        50,
+        7,
+        0.5,
+    )
 
 
 def test_the_url_of_a_citation_is_quoted(client):
     """Names of documents may have any characters."""
-    found = client.chat.completions.create(model="open", messages=[{"role": "user", "content": "Cocoa milk?"}])
+    found = client.chat.completions.create(
+        model="open", messages=[{"role": "user", "content": "Cocoa milk?"}]
+    )
     url = found.choices[0].message.annotations[0].url_citation.url
     assert "/s/open/files/cocoa/how%20%231%3F.txt?uid=" in url
 
@@ -159,12 +202,23 @@ def test_a_streamed_chat_has_the_same_text_citations_and_usage(client):
 
 
 def test_the_conversation_is_read(client, model):
-    """With turns before the question the model condenses it, and its tokens count; system messages reach it."""
-    turns = [{"role": "system", "content": "Speak like a pirate."}, *ASK, {"role": "assistant", "content": "Hot."}]
+    """With turns before the question the model condenses it, and its tokens count; system messages
+    reach it.
+    """
+    turns = [
+        {"role": "system", "content": "Speak like a pirate."},
+        *ASK,
+        {"role": "assistant", "content": "Hot."},
+    ]
     messages = [*turns, {"role": "user", "content": [{"type": "text", "text": "And for storage?"}]}]
     found = client.chat.completions.create(model="words", messages=messages)
     assert "pirate" in model.bodies[-1]["messages"][0]["content"]
-    assert [one["role"] for one in model.bodies[-1]["messages"]] == ["system", "user", "assistant", "user"]
+    assert [one["role"] for one in model.bodies[-1]["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert found.usage.total_tokens == 10
 
 
@@ -186,14 +240,29 @@ def test_a_function_as_model_reports_no_tokens(client, served, monkeypatch):
 
 def test_what_is_not_supported_is_refused_by_name(client):
     """Nothing is ignored that would change the answer."""
-    refused = {"n": 2, "logprobs": True, "tools": [{"type": "function", "function": {"name": "f"}}], "store": True}
-    refused |= {"response_format": {"type": "json_object"}, "audio": {"voice": "alloy", "format": "mp3"}}
+    refused = {
+        "n": 2,
+        "logprobs": True,
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "store": True,
+    }
+    refused |= {
+        "response_format": {"type": "json_object"},
+        "audio": {"voice": "alloy", "format": "mp3"},
+    }
     for name, value in refused.items():
         with pytest.raises(BadRequestError) as error:
             client.chat.completions.create(model="words", messages=ASK, **{name: value})
         assert error.value.param.startswith(name)
-    for body in ({"nonsense": 1}, {"messages": []}, {"messages": [{"role": "tool", "content": "a"}]}):
-        assert served_status(client, "/chat/completions", {"model": "words", "messages": ASK, **body}) == 400
+    for body in (
+        {"nonsense": 1},
+        {"messages": []},
+        {"messages": [{"role": "tool", "content": "a"}]},
+    ):
+        assert (
+            served_status(client, "/chat/completions", {"model": "words", "messages": ASK, **body})
+            == 400
+        )
 
 
 def served_status(client, path, body):
@@ -209,7 +278,9 @@ def test_a_failing_model_is_an_error(client, model, quick_endpoints):
         client.chat.completions.create(model="words", messages=ASK)
     with pytest.raises(APIError):
         list(client.chat.completions.create(model="words", messages=ASK, stream=True))
-    kinds = [one.type for one in client.responses.create(model="words", input=QUESTION, stream=True)]
+    kinds = [
+        one.type for one in client.responses.create(model="words", input=QUESTION, stream=True)
+    ]
     assert kinds[-1] == "response.failed"
     model.faults = []
 
@@ -218,21 +289,40 @@ def test_a_failing_model_is_an_error(client, model, quick_endpoints):
 
 
 def test_file_search_answers_with_file_citations(client):
-    """The search is an item with its results; the annotation names the file that the vector store has."""
+    """The search is an item with its results; the annotation names the file that the vector store
+    has.
+    """
     tool = file_search(client, "words", max_num_results=2)
     found = client.responses.create(
-        model="words", input=QUESTION, tools=[tool], include=["file_search_call.results"], instructions="Be brief."
+        model="words",
+        input=QUESTION,
+        tools=[tool],
+        include=["file_search_call.results"],
+        instructions="Be brief.",
     )
     search, message = found.output
-    assert (search.type, search.status, search.queries) == ("file_search_call", "completed", [QUESTION])
+    assert (search.type, search.status, search.queries) == (
+        "file_search_call",
+        "completed",
+        [QUESTION],
+    )
     assert all(0 <= one.score <= 1 for one in search.results)
     assert search.results[0].attributes["year"] == 2020
     first = message.content[0].annotations[0]
     assert found.output_text[first.index :].startswith("[Source1]")
     assert (first.type, first.file_id) == ("file_citation", search.results[0].file_id)
-    assert first.file_id in {one.id for one in client.vector_stores.files.list(tool["vector_store_ids"][0])}
-    assert (found.usage.input_tokens, found.usage.output_tokens, found.usage.total_tokens) == (3, 2, 5)
-    assert client.responses.create(model="echo", input=QUESTION, tools=[tool]).output[0].results is None
+    assert first.file_id in {
+        one.id for one in client.vector_stores.files.list(tool["vector_store_ids"][0])
+    }
+    assert (found.usage.input_tokens, found.usage.output_tokens, found.usage.total_tokens) == (
+        3,
+        2,
+        5,
+    )
+    assert (
+        client.responses.create(model="echo", input=QUESTION, tools=[tool]).output[0].results
+        is None
+    )
 
 
 @pytest.mark.slow
@@ -241,11 +331,15 @@ def test_filters_weights_and_thresholds(client):
 
     def found(*names, **more):
         given = {"model": "notes", "input": "tea", "include": ["file_search_call.results"]}
-        answer = client.responses.create(**given, tools=[file_search(client, *(names or ["notes"]), **more)])
+        answer = client.responses.create(
+            **given, tools=[file_search(client, *(names or ["notes"]), **more)]
+        )
         return [(one.filename, one.score) for one in answer.output[0].results]
 
     assert {name for name, _ in found()} == set(TEXTS)
-    assert [name for name, _ in found(filters={"type": "eq", "key": "year", "value": 2020})] == ["tea.md"]
+    assert [name for name, _ in found(filters={"type": "eq", "key": "year", "value": 2020})] == [
+        "tea.md"
+    ]
     both = {"type": "or", "filters": [{"type": "gte", "key": "year", "value": 2022}]}
     assert [name for name, _ in found(filters=both)] == ["secret.txt"]
     by_words = {"hybrid_search": {"embedding_weight": 0, "text_weight": 1}}
@@ -253,7 +347,12 @@ def test_filters_weights_and_thresholds(client):
     best = found()[0][1]
     assert {score for _, score in found(ranking_options={"score_threshold": best})} == {best}
     assert found(ranking_options={"score_threshold": 1}) in ([], found()[:1])
-    assert sorted(name for name, _ in found("notes", "words")) == ["secret.txt", "secret.txt", "tea.md", "tea.md"]
+    assert sorted(name for name, _ in found("notes", "words")) == [
+        "secret.txt",
+        "secret.txt",
+        "tea.md",
+        "tea.md",
+    ]
 
 
 EVENTS = [
@@ -284,8 +383,13 @@ def test_a_streamed_response_has_the_protocol_s_events(client):
     assert list(dict.fromkeys(one.type for one in events)) == list(dict.fromkeys(EVENTS))
     assert [one.sequence_number for one in events] == list(range(len(events)))
     text = "".join(one.delta for one in events if one.type == "response.output_text.delta")
-    annotations = [one.annotation for one in events if one.type == "response.output_text.annotation.added"]
-    assert (text, len(annotations)) == (final.output_text, len(final.output[1].content[0].annotations))
+    annotations = [
+        one.annotation for one in events if one.type == "response.output_text.annotation.added"
+    ]
+    assert (text, len(annotations)) == (
+        final.output_text,
+        len(final.output[1].content[0].annotations),
+    )
     assert final.usage.total_tokens == 5
 
 
@@ -293,11 +397,17 @@ def test_a_streamed_response_has_the_protocol_s_events(client):
 def test_responses_are_stored_for_a_while(client, served, model):
     """A stored one is continued by its id, read and deleted by who asked."""
     first = client.responses.create(model="words", input=QUESTION)
-    then = client.responses.create(model="words", input="And its storage?", previous_response_id=first.id)
+    then = client.responses.create(
+        model="words", input="And its storage?", previous_response_id=first.id
+    )
     assert [one["content"] for one in model.bodies[-1]["messages"][1:2]] == [QUESTION]
     assert client.responses.retrieve(then.id).output_text == then.output_text
     client.responses.delete(first.id)
-    for wanted in (first.id, "resp_none", client.responses.create(model="words", input="tea", store=False).id):
+    for wanted in (
+        first.id,
+        "resp_none",
+        client.responses.create(model="words", input="tea", store=False).id,
+    ):
         with pytest.raises(NotFoundError):
             client.responses.retrieve(wanted)
     with pytest.raises(NotFoundError):
@@ -313,7 +423,9 @@ def test_another_process_reads_a_stored_response(client, served):
     try:
         with other.client() as asking:
             assert asking.responses.retrieve(first.id) == client.responses.retrieve(first.id)
-            assert [one.id for one in asking.vector_stores.list()] == [one.id for one in client.vector_stores.list()]
+            assert [one.id for one in asking.vector_stores.list()] == [
+                one.id for one in client.vector_stores.list()
+            ]
     finally:
         other.close()
 
@@ -328,7 +440,9 @@ def test_stored_responses_end(client, monkeypatch):
 
 def test_a_cut_answer_is_incomplete(client, model):
     """The reason is the limit of tokens."""
-    message = {"choices": [{"index": 0, "message": {"content": "Eighty"}, "finish_reason": "length"}]}
+    message = {
+        "choices": [{"index": 0, "message": {"content": "Eighty"}, "finish_reason": "length"}]
+    }
     model.faults = [httpx_json(message)]
     found = client.responses.create(model="words", input=QUESTION, max_output_tokens=16)
     assert (found.status, found.incomplete_details.reason) == ("incomplete", "max_output_tokens")
@@ -389,8 +503,12 @@ def test_a_client_that_leaves_stops_the_model(served, model, monkeypatch, path, 
 
 
 def test_embeddings_as_floats_and_base64(client, served):
-    """The client decodes base64 by itself; usage is the endpoint's, and other dimensions are refused."""
-    floats = client.embeddings.create(model="bge-m3", input=["tea", "coffee"], encoding_format="float", dimensions=2)
+    """The client decodes base64 by itself; usage is the endpoint's, and other dimensions are
+    refused.
+    """
+    floats = client.embeddings.create(
+        model="bge-m3", input=["tea", "coffee"], encoding_format="float", dimensions=2
+    )
     assert [one.embedding for one in floats.data] == [[3.0, 1.0], [6.0, 1.0]]
     assert client.embeddings.create(model="bge-m3", input=["tea", "coffee"]).data == floats.data
     assert (floats.usage.prompt_tokens, floats.usage.total_tokens) == (10, 10)
@@ -405,7 +523,12 @@ def test_embeddings_as_floats_and_base64(client, served):
 
 def test_rerank_as_jina_and_cohere(served, model):
     """Jina's response has the documents, Cohere's the indices; BM25 needs no model."""
-    body = {"model": "reranker-1", "query": "tea", "documents": ["green tea", {"text": "tea of old"}], "top_n": 1}
+    body = {
+        "model": "reranker-1",
+        "query": "tea",
+        "documents": ["green tea", {"text": "tea of old"}],
+        "top_n": 1,
+    }
     jina = served.post("/v1/rerank", body).json()
     assert jina["results"] == [
         {"index": 1, "relevance_score": 10.0, "raw_score": 10.0, "document": {"text": "tea of old"}}
@@ -413,13 +536,22 @@ def test_rerank_as_jina_and_cohere(served, model):
     assert jina["usage"] == {"prompt_tokens": 14, "total_tokens": 14}
     cohere = served.post("/v2/rerank", body).json()
     assert cohere["results"] == [{"index": 1, "relevance_score": 10.0, "raw_score": 10.0}]
-    ranked = served.post("/v1/rerank", {**body, "model": "bm25", "documents": ["ink", "green tea"]}).json()
+    ranked = served.post(
+        "/v1/rerank", {**body, "model": "bm25", "documents": ["ink", "green tea"]}
+    ).json()
     assert [one["index"] for one in ranked["results"]] == [1]
     assert 0 < ranked["results"][0]["relevance_score"] < 1
     every = {"model": "bm25", "query": "tea", "documents": ["ink", "green tea", "paper"]}
-    scores = {one["index"]: one["relevance_score"] for one in served.post("/v1/rerank", every).json()["results"]}
+    scores = {
+        one["index"]: one["relevance_score"]
+        for one in served.post("/v1/rerank", every).json()["results"]
+    }
     assert scores[0] == scores[2] == 0 < scores[1]
-    assert served.post("/v2/rerank", {**body, "model": "no"}).json()["message"].startswith("The model 'no'")
+    assert (
+        served.post("/v2/rerank", {**body, "model": "no"})
+        .json()["message"]
+        .startswith("The model 'no'")
+    )
     assert served.post("/v1/rerank", {**body, "query": " "}).json()["error"]["param"] == "query"
 
 
@@ -428,12 +560,21 @@ def test_rerank_as_jina_and_cohere(served, model):
 
 def test_dify_retrieves_records(client, served):
     """By the set's name or its vector store's id; metadata is never null, and conditions filter."""
-    body = {"knowledge_id": "words", "query": "tea", "retrieval_setting": {"top_k": 2, "score_threshold": 0.0}}
+    body = {
+        "knowledge_id": "words",
+        "query": "tea",
+        "retrieval_setting": {"top_k": 2, "score_threshold": 0.0},
+    }
     found = served.post("/dify/retrieval", body).json()["records"]
     assert found[0].keys() == {"content", "score", "title", "metadata"}
-    assert all(isinstance(one["metadata"], dict) and None not in one["metadata"].values() for one in found)
+    assert all(
+        isinstance(one["metadata"], dict) and None not in one["metadata"].values() for one in found
+    )
     assert (
-        found == served.post("/dify/retrieval", {**body, "knowledge_id": store_of(client, "words")}).json()["records"]
+        found
+        == served.post(
+            "/dify/retrieval", {**body, "knowledge_id": store_of(client, "words")}
+        ).json()["records"]
     )
     for operator, value, names in (
         ("≥", 2022, ["secret.txt"]),
@@ -446,7 +587,9 @@ def test_dify_retrieves_records(client, served):
         assert sorted(one["title"] for one in records) == names
     strict = {**body, "retrieval_setting": {"top_k": 2, "score_threshold": 0.99}}
     assert served.post("/dify/retrieval", strict).json()["records"] == []
-    assert served.post("/dify/retrieval", {**body, "knowledge_id": "no"}).json()["error_code"] == 2001
+    assert (
+        served.post("/dify/retrieval", {**body, "knowledge_id": "no"}).json()["error_code"] == 2001
+    )
 
 
 # Access
@@ -456,7 +599,11 @@ def test_dify_retrieves_records(client, served):
 def tokens(served, model):
     """A token for the documents of the staff, one without labels, and none of theirs."""
     access = served.service.access = Access(served.service.state)
-    yield {"staff": access.create("read", labels=["staff"])[1], "all": access.create("read")[1], "wrong": "lrg_no"}
+    yield {
+        "staff": access.create("read", labels=["staff"])[1],
+        "all": access.create("read")[1],
+        "wrong": "lrg_no",
+    }
     for one in access.tokens():
         access.revoke(one.id)
     served.service.access = None
@@ -465,18 +612,30 @@ def tokens(served, model):
 
 @pytest.mark.slow
 def test_labels_hold_on_every_face(served, tokens):
-    """A scoped token finds its documents alone; a set that it cannot see is as unknown as one that does not exist."""
+    """A scoped token finds its documents alone; a set that it cannot see is as unknown as one that
+    does not exist.
+    """
     with served.client(key=tokens["staff"]) as staff, served.client(key=tokens["all"]) as everyone:
-        assert {one.id for one in staff.models.list()} == {"notes", "words", "bge-m3", "bm25", "reranker-1"}
+        assert {one.id for one in staff.models.list()} == {
+            "notes",
+            "words",
+            "bge-m3",
+            "bm25",
+            "reranker-1",
+        }
         hidden, known = store_of(everyone, "open"), store_of(staff, "words")
     by = {"Authorization": f"Bearer {tokens['staff']}"}
     chosen = random.Random(24)
     for _ in range(CASES // 10):
-        query = " ".join(chosen.sample("secret board ninety tea degrees brewed water coffee".split(), 3))
+        query = " ".join(
+            chosen.sample("secret board ninety tea degrees brewed water coffee".split(), 3)
+        )
         faces = [
             served.post("/dify/retrieval", {"knowledge_id": "words", "query": query}, **by),
             served.post(
-                "/v1/chat/completions", {"model": "notes", "messages": [{"role": "user", "content": query}]}, **by
+                "/v1/chat/completions",
+                {"model": "notes", "messages": [{"role": "user", "content": query}]},
+                **by,
             ),
             served.post(
                 "/v1/responses",
@@ -496,14 +655,20 @@ def test_labels_hold_on_every_face(served, tokens):
         ("/v1/responses", {"model": "open", "input": "tea"}),
         (
             "/v1/responses",
-            {"model": "words", "input": "a", "tools": [{"type": "file_search", "vector_store_ids": [hidden]}]},
+            {
+                "model": "words",
+                "input": "a",
+                "tools": [{"type": "file_search", "vector_store_ids": [hidden]}],
+            },
         ),
         ("/dify/retrieval", {"knowledge_id": "open", "query": "tea"}),
         ("/dify/retrieval", {"knowledge_id": hidden, "query": "tea"}),
     ):
         text = json.dumps(body)
         name, other = ("open", "nope") if "open" in text else (hidden, "vs_0badf00d")
-        answers = [served.post(path, one, **by) for one in (body, json.loads(text.replace(name, other)))]
+        answers = [
+            served.post(path, one, **by) for one in (body, json.loads(text.replace(name, other)))
+        ]
         shown = [one.text.replace(name, "X").replace(other, "X") for one in answers]
         shown = [text.replace(json.loads(text).get("request_id", "-"), "R") for text in shown]
         assert (answers[0].status_code, shown[0]) == (404, shown[1])
@@ -516,7 +681,9 @@ def test_stored_responses_belong_to_who_asked(served, tokens):
         for attempt in (
             lambda: other.responses.retrieve(first.id),
             lambda: other.responses.delete(first.id),
-            lambda: other.responses.create(model="words", input="tea", previous_response_id=first.id),
+            lambda: other.responses.create(
+                model="words", input="tea", previous_response_id=first.id
+            ),
         ):
             with pytest.raises(NotFoundError):
                 attempt()
@@ -527,7 +694,11 @@ def test_errors_of_tokens(served, tokens):
     """In OpenAI's shape, in Dify's, and with Cohere's message."""
     refused = served.post("/v1/embeddings", {}, Authorization="Bearer lrg_no")
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
-    for headers, code in (({}, 1001), ({"Authorization": "lrg_no"}, 1001), ({"Authorization": "Bearer lrg_no"}, 1002)):
+    for headers, code in (
+        ({}, 1001),
+        ({"Authorization": "lrg_no"}, 1001),
+        ({"Authorization": "Bearer lrg_no"}, 1002),
+    ):
         answer = served.post("/dify/retrieval", {}, **headers)
         assert (answer.status_code, answer.json()["error_code"]) == (403, code)
     assert served.post("/v2/rerank", {}).json()["message"]
@@ -546,12 +717,38 @@ def test_the_document_describes_the_errors(served):
 
 def hostile(chosen, depth=0):
     """Any JSON."""
-    plain = [None, True, 0, -1, 10**30, 1.5e308, "", "a\0b", "\ud800", "x" * 300, "auto", "file_search", "words", "eq"]
+    plain = [
+        None,
+        True,
+        0,
+        -1,
+        10**30,
+        1.5e308,
+        "",
+        "a\0b",
+        "\ud800",
+        "x" * 300,
+        "auto",
+        "file_search",
+        "words",
+        "eq",
+    ]
     if depth > 3 or chosen.random() < 0.6:
         return chosen.choice(plain)
     if chosen.random() < 0.5:
         return [hostile(chosen, depth + 1) for _ in range(chosen.randrange(4))]
-    keys = ["type", "key", "value", "filters", "role", "content", "text", "vector_store_ids", "effort", "include_usage"]
+    keys = [
+        "type",
+        "key",
+        "value",
+        "filters",
+        "role",
+        "content",
+        "text",
+        "vector_store_ids",
+        "effort",
+        "include_usage",
+    ]
     return {chosen.choice(keys): hostile(chosen, depth + 1) for _ in range(chosen.randrange(4))}
 
 
@@ -562,9 +759,15 @@ def test_hostile_values_are_never_a_failure(served, client):
     tool = {"type": "file_search", "vector_store_ids": [store]}
     whole = {
         "/v1/chat/completions": ({"model": "words", "messages": ASK}, ChatBody.model_fields),
-        "/v1/responses": ({"model": "words", "input": "tea", "tools": [tool]}, ResponseBody.model_fields),
+        "/v1/responses": (
+            {"model": "words", "input": "tea", "tools": [tool]},
+            ResponseBody.model_fields,
+        ),
         "/v1/embeddings": ({"model": "bge-m3", "input": "tea"}, EmbeddingBody.model_fields),
-        "/v1/rerank": ({"model": "bm25", "query": "tea", "documents": ["tea"]}, ["query", "documents", "top_n"]),
+        "/v1/rerank": (
+            {"model": "bm25", "query": "tea", "documents": ["tea"]},
+            ["query", "documents", "top_n"],
+        ),
         "/dify/retrieval": (
             {"knowledge_id": "words", "query": "tea"},
             ["knowledge_id", "query", "retrieval_setting", "metadata_condition"],
@@ -643,19 +846,31 @@ class Published:
 
     def check_typed(self, value, schema, name, where):
         """Hold a value to a schema with a type."""
-        types = {"string": str, "integer": int, "number": (int, float), "array": list, "null": type(None)}
+        types = {
+            "string": str,
+            "integer": int,
+            "number": (int, float),
+            "array": list,
+            "null": type(None),
+        }
         wanted = {**types, "boolean": bool, "object": dict}[schema.get("type", "object")]
         assert isinstance(value, wanted), f"{where} is {value!r:.200}, not {schema.get('type')}"
         assert wanted is bool or not isinstance(value, bool), f"{where} is {value!r:.200}"
-        assert value in schema.get("enum", [value]), f"{where} is {value!r:.200}, not one of {schema['enum']}"
+        assert value in schema.get("enum", [value]), (
+            f"{where} is {value!r:.200}, not one of {schema['enum']}"
+        )
         if wanted is list:
             for at, one in enumerate(value):
                 self.check(one, schema["items"], name, f"{where}[{at}]")
         if wanted is dict:
             known, others = schema.get("properties", {}), schema.get("additionalProperties", {})
-            assert set(schema.get("required", ())) <= value.keys(), f"{where} lacks some of {schema['required']}"
+            assert set(schema.get("required", ())) <= value.keys(), (
+                f"{where} lacks some of {schema['required']}"
+            )
             for key, one in value.items():
-                assert key in known or not known or key in EXTENSIONS.get(name, ()), f"{where}.{key} of {name}"
+                assert key in known or not known or key in EXTENSIONS.get(name, ()), (
+                    f"{where}.{key} of {name}"
+                )
                 self.seen.add((name, key))
                 if key in known or (isinstance(others, dict) and others):
                     self.check(one, known.get(key, others), f"{name}.{key}", f"{where}.{key}")
@@ -683,7 +898,9 @@ def test_requests_have_every_published_field(published):
 
 @pytest.mark.shared
 def test_responses_are_what_is_published(served, client, published):
-    """Every object and event has the published form, and nothing else but what `EXTENSIONS` names."""
+    """Every object and event has the published form, and nothing else but what `EXTENSIONS`
+    names.
+    """
 
     def hold(name, value):
         published.check(value, {"$ref": f"#/components/schemas/{name}"})
@@ -696,9 +913,25 @@ def test_responses_are_what_is_published(served, client, published):
     for data in events_of(served.post("/v1/chat/completions", {**asked, **options})):
         hold("CreateChatCompletionStreamResponse", data)
     tool = file_search(client, "words", filters={"type": "ne", "key": "year", "value": 1})
-    asked = {"model": "words", "input": QUESTION, "tools": [tool], "include": ["file_search_call.results"]}
-    asked |= {"temperature": 0.5, "top_p": 1, "metadata": {"a": "b"}, "instructions": "Be brief.", "user": "u"}
-    asked |= {"reasoning": {"effort": "low"}, "max_output_tokens": 100, "max_tool_calls": 1, "truncation": "auto"}
+    asked = {
+        "model": "words",
+        "input": QUESTION,
+        "tools": [tool],
+        "include": ["file_search_call.results"],
+    }
+    asked |= {
+        "temperature": 0.5,
+        "top_p": 1,
+        "metadata": {"a": "b"},
+        "instructions": "Be brief.",
+        "user": "u",
+    }
+    asked |= {
+        "reasoning": {"effort": "low"},
+        "max_output_tokens": 100,
+        "max_tool_calls": 1,
+        "truncation": "auto",
+    }
     whole = served.post("/v1/responses", asked).json()
     hold("Response", whole)
     hold("Response", httpx.get(f"{served.url}/v1/responses/{whole['id']}", timeout=60).json())
@@ -713,12 +946,25 @@ def test_responses_are_what_is_published(served, client, published):
     vectors = {"model": "bge-m3", "input": ["tea"], "user": "u"}
     hold("CreateEmbeddingResponse", served.post("/v1/embeddings", vectors).json())
     hold("ErrorResponse", served.post("/v1/embeddings", {}).json())
-    for name in ("FileSearchToolCall", "FileCitationBody", "ResponseUsage", "Embedding", "Model", "CompletionUsage"):
-        missing = published.properties(name).keys() - {key for of, key in published.seen if of == name}
+    for name in (
+        "FileSearchToolCall",
+        "FileCitationBody",
+        "ResponseUsage",
+        "Embedding",
+        "Model",
+        "CompletionUsage",
+    ):
+        missing = published.properties(name).keys() - {
+            key for of, key in published.seen if of == name
+        }
         assert missing <= {"shutdown_date", "completion_tokens_details", "prompt_tokens_details"}
 
 
 def events_of(answer):
     """The data of a stream's events."""
-    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
+    lines = [
+        line.removeprefix("data: ")
+        for line in answer.text.splitlines()
+        if line.startswith("data: ")
+    ]
     return [json.loads(line) for line in lines if line != "[DONE]"]

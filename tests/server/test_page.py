@@ -1,4 +1,6 @@
-"""The web page without a browser: templates, catalogues, guards, log-in, tokens, Activity, sub-paths, sizes."""
+"""The web page without a browser: templates, catalogues, guards, log-in, tokens, Activity,
+sub-paths, sizes.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ HTML = {"Accept": "text/html,application/xhtml+xml"}
 
 @pytest.fixture
 def browser(client, service, access, model):
-    """A client that wants pages, of a service with access control and the models of a configuration."""
+    """A client that wants pages, of a service with access control and the models of a
+    configuration.
+    """
     models = ModelsConfig(chat="openai:gpt-5-mini", rerank="openai:bge-reranker", url=model.url)
     service.chat, service.rerank = open_chat(models), open_rerank(models)
     client.headers.update(HTML)
@@ -70,20 +74,26 @@ def slots(text):
 
 
 def test_the_catalogues_have_equal_keys_and_slots():
-    """Every text exists in both languages, with the same slots; Chinese needs no singular. The files are sorted."""
+    """Every text exists in both languages, with the same slots; Chinese needs no singular. The
+    files are sorted.
+    """
     en, zh = (page.catalogue(language) for language in ("en", "zh"))
     assert list(en) == sorted(en)
     assert list(zh) == sorted(zh)
     keys = {key for key in en if not key.endswith(".one")}
     assert keys == {key for key in zh if not key.endswith(".one")}
     assert {key for key in keys if slots(en[key]) != slots(zh[key])} == set()
-    assert [key for key, text in {**en, **zh}.items() if not text.strip() or re.search(r"<[a-z/]", text)] == []
+    assert [
+        key for key, text in {**en, **zh}.items() if not text.strip() or re.search(r"<[a-z/]", text)
+    ] == []
 
 
 def test_every_key_in_a_template_is_in_the_catalogue():
     """`t("key")` never shows a key."""
     known = page.catalogue("en")
-    used = {key for path in TEMPLATES for key in re.findall(r'\bt\("([\w.]+)"[,)]', path.read_text())}
+    used = {
+        key for path in TEMPLATES for key in re.findall(r'\bt\("([\w.]+)"[,)]', path.read_text())
+    }
     assert {key for key in used if key not in known and f"{key}.other" not in known} == set()
     assert len(used) > 150
 
@@ -94,7 +104,9 @@ def test_templates_escape_and_have_nothing_inline():
         text = path.read_text()
         assert not re.search(r"\|\s*safe\b|Markup|autoescape", text), path
         text = re.sub(r"{%.*?%}|{#.*?#}", "", text, flags=re.DOTALL)
-        assert not re.search(r"\sstyle\s*=|<style|\son[a-z]+\s*=\s*[\"']|javascript:|data:", text), path
+        assert not re.search(
+            r"\sstyle\s*=|<style|\son[a-z]+\s*=\s*[\"']|javascript:|data:", text
+        ), path
         assert not re.search(r"<script(?![^>]*\bsrc=)", text), path
         assert not re.search(r"(href|src|action)=\"(/|https?:)", text), path
 
@@ -103,9 +115,9 @@ def test_own_scripts_are_small():
     """40 KB in all, and none of them reaches another host or evaluates text."""
     assert sum(path.stat().st_size for path in SCRIPTS) <= 40_000
     for path in SCRIPTS:
-        assert not re.search(r"https?://|\beval\(|innerHTML|document\.write|setAttribute\(.style", path.read_text()), (
-            path
-        )
+        assert not re.search(
+            r"https?://|\beval\(|innerHTML|document\.write|setAttribute\(.style", path.read_text()
+        ), path
 
 
 # Every page
@@ -113,16 +125,22 @@ def test_own_scripts_are_small():
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_pages_are_whole(browser, language):
-    """Each has one h1, a title, the language, and a policy that allows nothing inline or foreign."""
+    """Each has one h1, a title, the language, and a policy that allows nothing inline or
+    foreign.
+    """
     browser.headers["Accept-Language"] = language
     for path in PAGES:
         answer = browser.get(path)
         assert answer.status_code == 200, path
         assert len(re.findall(r"<h1", answer.text)) == 1, path
         assert f'<html lang="{"zh-CN" if language == "zh" else "en"}"' in answer.text
-        assert "script-src 'self'; style-src 'self'" in answer.headers["content-security-policy"], path
+        assert "script-src 'self'; style-src 'self'" in answer.headers["content-security-policy"], (
+            path
+        )
         assert "default-src 'none'" in answer.headers["content-security-policy"], path
-        assert len(re.findall(r'id="([^"]+)"', answer.text)) == len(set(re.findall(r'id="([^"]+)"', answer.text))), path
+        assert len(re.findall(r'id="([^"]+)"', answer.text)) == len(
+            set(re.findall(r'id="([^"]+)"', answer.text))
+        ), path
         assert answer.headers["cache-control"] == "private, no-cache"
 
 
@@ -137,7 +155,9 @@ def test_first_load_is_small(browser):
 
 
 def test_static_files_are_kept_for_ever_by_their_stamp(browser):
-    """The address changes with the content; an old one is asked for again. Names stay within the folder."""
+    """The address changes with the content; an old one is asked for again. Names stay within the
+    folder.
+    """
     found = re.search(r'href="(/static/(\w+)/app.css)"', browser.get("/sets").text)
     assert "immutable" in browser.get(found[1]).headers["cache-control"]
     assert browser.get("/static/old/app.css").headers["cache-control"] == "no-cache"
@@ -154,7 +174,10 @@ def test_a_fragment_is_the_part_of_its_page(browser, docs):
     assert part.headers["x-robots-tag"] == "noindex"
     assert "Accept" in part.headers["vary"]
     assert "<!doctype" not in part.text
-    assert "<!doctype" in browser.get("/s/notes/activity", headers={"Accept": "text/html; fragment=rows"}).text
+    assert (
+        "<!doctype"
+        in browser.get("/s/notes/activity", headers={"Accept": "text/html; fragment=rows"}).text
+    )
 
 
 def test_a_page_that_did_not_change_is_not_sent_again(browser):
@@ -203,9 +226,14 @@ def test_a_form_needs_its_token(browser):
     """Without the CSRF token of this browser nothing changes."""
     assert browser.post("/settings/tokens", data={"scope": "admin"}).status_code == 403
     csrf(browser)
-    assert browser.post("/settings/tokens", data={"scope": "admin", "csrf": "0" * 32}).status_code == 403
+    assert (
+        browser.post("/settings/tokens", data={"scope": "admin", "csrf": "0" * 32}).status_code
+        == 403
+    )
     foreign = browser.post(
-        "/settings/tokens", data={"csrf": csrf(browser), "scope": "admin"}, headers={"Sec-Fetch-Site": "cross-site"}
+        "/settings/tokens",
+        data={"csrf": csrf(browser), "scope": "admin"},
+        headers={"Sec-Fetch-Site": "cross-site"},
     )
     assert foreign.status_code == 403
     assert "lrg_" not in browser.get("/settings/tokens").text
@@ -217,7 +245,10 @@ def test_errors_are_pages_for_browsers_and_json_for_programs(browser):
     assert found.status_code == 404
     assert "This page does not exist" in found.text
     assert found.headers["x-request-id"] in found.text
-    assert browser.get("/nothing", headers={"Accept": "*/*"}).headers["content-type"] == "application/problem+json"
+    assert (
+        browser.get("/nothing", headers={"Accept": "*/*"}).headers["content-type"]
+        == "application/problem+json"
+    )
     assert browser.get("/api/v1/nothing").headers["content-type"] == "application/problem+json"
 
 
@@ -231,8 +262,12 @@ def test_a_failure_is_a_page_without_its_text(app, browser, monkeypatch):
 
 
 def test_the_first_token_closes_the_service_and_signs_this_browser_in(browser, access):
-    """Its secret is shown once; another browser comes to the log-in, and from there to the page that it wanted."""
-    assert "must have the scope" in send(browser, "/settings/tokens", name="kiosk", scope="read").text
+    """Its secret is shown once; another browser comes to the log-in, and from there to the page
+    that it wanted.
+    """
+    assert (
+        "must have the scope" in send(browser, "/settings/tokens", name="kiosk", scope="read").text
+    )
     shown = send(browser, "/settings/tokens", name="admin", scope="admin")
     secret = re.search(r"lrg_[0-9a-f]{12}_[0-9a-f]{48}", shown.text)[0]
     assert secret not in browser.get("/settings/tokens").text
@@ -257,7 +292,8 @@ def test_the_log_in_leads_to_no_other_site(browser, access, target):
     """`next` is a path of this service."""
     _, text = access.create("admin")
     form = {"csrf": csrf(browser), "token": text, "next": target}
-    assert 'data-login="/"' in browser.get("/login", params={"next": target}).text  # where the script goes
+    # where the script goes
+    assert 'data-login="/"' in browser.get("/login", params={"next": target}).text
     assert browser.post("/login", data=form, follow_redirects=False).headers["location"] == "/"
 
 
@@ -268,12 +304,16 @@ def test_the_log_in_leads_to_the_wanted_page(browser, access):
         browser.cookies.clear()
         wanted = browser.get(page_).url.params["next"]
         form = {"csrf": csrf(browser), "token": text, "next": wanted}
-        assert browser.post("/login", data=form, follow_redirects=False).headers["location"] == page_
+        assert (
+            browser.post("/login", data=form, follow_redirects=False).headers["location"] == page_
+        )
         assert browser.get("/login", params={"next": wanted}).status_code == 200
 
 
 def test_a_link_with_a_token_replaces_no_session(browser, access):
-    """Who follows a link of someone else stays who they are; the token of the command still replaces a lesser one."""
+    """Who follows a link of someone else stays who they are; the token of the command still
+    replaces a lesser one.
+    """
     reader, admin, other = (access.create(scope, labels=labels)[1] for scope, labels in (("read", None),
                             ("admin", None), ("admin", ["hr"])))  # fmt: skip
     send(browser, "/login", token=reader)
@@ -286,7 +326,10 @@ def test_a_link_with_a_token_replaces_no_session(browser, access):
 def test_a_one_time_token_works_once(browser, access):
     """The address of manager="ui" is worth nothing afterwards; its session goes on."""
     _, text = access.create("admin", expires="12h")
-    assert send(browser, "/login", token=text, once="1", next="/settings/tokens").url.path == "/settings/tokens"
+    assert (
+        send(browser, "/login", token=text, once="1", next="/settings/tokens").url.path
+        == "/settings/tokens"
+    )
     assert browser.get("/settings/network").status_code == 200
     assert access.of_token(text) is None
     browser.cookies.clear()
@@ -364,7 +407,9 @@ def test_a_deletion_certificate_can_be_read_and_kept(browser, docs, tmp_path):
 def test_the_audit_log_is_filtered_and_checked(browser):
     """The newest first, by who and by action; the chain is said to be intact."""
     send(browser, "/settings/tokens", name="first", scope="admin")
-    send(browser, "/settings/retrieval", set="notes", group="MediumChunk", retriever="bm25", topk="8")
+    send(
+        browser, "/settings/retrieval", set="notes", group="MediumChunk", retriever="bm25", topk="8"
+    )
     shown = browser.get("/s/notes/activity/audit").text
     assert shown.index("/settings/retrieval") < shown.index("create token")
     assert "/settings/retrieval" not in browser.get("/s/notes/activity/audit?action=token").text
@@ -375,7 +420,9 @@ def test_the_audit_log_is_filtered_and_checked(browser):
 @pytest.mark.slow
 def test_defaults_are_changed_and_taken_back(browser, service):
     """One setting, one undo; values that no search could have are refused."""
-    shown = send(browser, "/settings/retrieval", set="notes", group="MediumChunk", retriever="bm25", topk="8")
+    shown = send(
+        browser, "/settings/retrieval", set="notes", group="MediumChunk", retriever="bm25", topk="8"
+    )
     assert "Saved" in shown.text
     assert "Saved" not in browser.get("/settings/retrieval").text
     assert page.defaults_of(service, "notes")["topk"] == 8
@@ -395,14 +442,21 @@ def test_defaults_are_changed_and_taken_back(browser, service):
         ({"rate_limit": RateLimit()}, "8 calls at a time"),
     ],
 )
-def test_the_models_page_shows_models_behind_an_endpoint(browser, service, model, tmp_path, options, limit):
-    """The name, address and limit of the chat model and of the embedding model of a set; one call tests each."""
+def test_the_models_page_shows_models_behind_an_endpoint(
+    browser, service, model, tmp_path, options, limit
+):
+    """The name, address and limit of the chat model and of the embedding model of a set; one call
+    tests each.
+    """
     (tmp_path / "more").mkdir()
     service.chat = HttpChatModel(model.url, "gpt-5-mini", **options)
     with Document(tmp_path / "more", embed=HttpEmbedder(model.url, "bge-m3", **options)) as more:
         service.sets["more"] = more
         rows = browser.get("/settings/models").text.partition("</table>")[0].split("<tr>")[2:]
-        assert [[name in row for name in ("gpt-5-mini", "bge-m3")] for row in rows] == [[True, False], [False, True]]
+        assert [[name in row for name in ("gpt-5-mini", "bge-m3")] for row in rows] == [
+            [True, False],
+            [False, True],
+        ]
         assert all(f"<code>{model.url}</code>" in row and limit in row for row in rows)
         assert "The model answered in" in send(browser, "/settings/models", model="").text
         assert "2 dimensions" in send(browser, "/settings/models", model="more/default").text
@@ -423,13 +477,17 @@ def test_a_model_is_tested_by_one_call(browser, service):
     assert "Answered" in browser.get("/settings/models").text
     service.chat = lambda prompt: 1 / 0
     for _ in range(2):  # above the page, and later as the last call
-        assert "ZeroDivisionError: division by zero" in unescape(send(browser, "/settings/models", model="").text)
+        assert "ZeroDivisionError: division by zero" in unescape(
+            send(browser, "/settings/models", model="").text
+        )
     assert "Failed" in browser.get("/settings/models").text
 
 
 @pytest.mark.slow
 def test_a_price_of_a_model_is_that_of_dry_runs(tmp_path):
-    """What Settings have for the model of a set stands in the form of its dry runs, and in their cost."""
+    """What Settings have for the model of a set stands in the form of its dry runs, and in their
+    cost.
+    """
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "tea.txt").write_text("Green tea. " * 500)
@@ -440,7 +498,10 @@ def test_a_price_of_a_model_is_that_of_dry_runs(tmp_path):
         app = create_app(Service({"notes": docs}, tmp_path / "state"))
         local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000), "headers": HTML}
         with TestClient(app, **local) as browser:
-            assert "The price is saved." in send(browser, "/settings/models", model="notes/default", price="250").text
+            assert (
+                "The price is saved."
+                in send(browser, "/settings/models", model="notes/default", price="250").text
+            )
             assert 'value="250"' in browser.get("/settings/models").text
             found = browser.get("/s/notes/files/sync").text
             assert 'value="250"' in found
@@ -467,8 +528,16 @@ def test_suggestions_are_in_the_reader_s_language_first(tmp_path):
     with Document(tmp_path) as docs:
         docs.sync()
         zh, en = (page_operate.suggestions(docs, language) for language in ("zh", "en"))
-    assert [re.search(r"“(.*)”", one)[1] for one in zh] == ["机械与用电", "Spring harvest", "a-name"]
-    assert [re.search(r"“(.*)”", one)[1] for one in en] == ["Spring harvest", "a-name", "机械与用电"]
+    assert [re.search(r"“(.*)”", one)[1] for one in zh] == [
+        "机械与用电",
+        "Spring harvest",
+        "a-name",
+    ]
+    assert [re.search(r"“(.*)”", one)[1] for one in en] == [
+        "Spring harvest",
+        "a-name",
+        "机械与用电",
+    ]
 
 
 def test_the_settings_show_a_configuration_of_this_service(browser, service):
@@ -491,11 +560,15 @@ def test_the_vendored_library_has_its_licence():
     folder = Path(page.FOLDER, "static", "vendor")
     assert "MIT License" in (folder / "LICENSE.uPlot.txt").read_text()
     assert (folder / "uPlot.iife.min.js").stat().st_size <= 52_000
-    assert [path.name for path in TEMPLATES if "uPlot" in path.read_text()] == ["activity_health.html"]
+    assert [path.name for path in TEMPLATES if "uPlot" in path.read_text()] == [
+        "activity_health.html"
+    ]
 
 
 @pytest.mark.sample(7)
-@pytest.mark.parametrize("cookie", ["1", "{}", "[1, 2]", '["ok"]', '{"a": [1]}', "[" * 2_000, '["ok", "a", "b", "c"]'])
+@pytest.mark.parametrize(
+    "cookie", ["1", "{}", "[1, 2]", '["ok"]', '{"a": [1]}', "[" * 2_000, '["ok", "a", "b", "c"]']
+)
 def test_a_forged_notice_is_no_notice(browser, cookie):
     """Any browser can send any cookie."""
     browser.cookies.set("lazyrag_notice", quote(cookie))
@@ -509,5 +582,8 @@ def test_sets_that_are_not_open_show_to_those_who_see_all(browser, service, acce
     """Their names are none of the business of a token with labels."""
     service.pending = {"salaries": "The store does not answer."}
     tokens = [access.create("read", labels=labels)[1] for labels in (None, ["hr"])]
-    shown = ["salaries" in browser.get("/sets", headers={"Authorization": f"Bearer {one}"}).text for one in tokens]
+    shown = [
+        "salaries" in browser.get("/sets", headers={"Authorization": f"Bearer {one}"}).text
+        for one in tokens
+    ]
     assert shown == [True, False]

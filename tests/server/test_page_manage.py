@@ -98,19 +98,25 @@ def test_failed_files_come_first_with_stage_error_and_remedy(client, work):
 
 @pytest.mark.slow
 def test_failures_are_told_in_the_readers_language(client, work):
-    """In Chinese the kind of the error and its remedy are Chinese, with the exact message in the details."""
+    """In Chinese the kind of the error and its remedy are Chinese, with the exact message in the
+    details.
+    """
     upload(client, {"zz.pdf": b"%PDF-1.4 broken"})
     work()
     client.headers["Accept-Language"] = "zh"
     for path in ("files", "files/zz.pdf", "activity"):
         text = page(client, path)
         assert "文件已损坏" in text, path
-        assert re.search("<details class=.orig.*?PdfLoader could not read the file", text, re.DOTALL), path
+        assert re.search(
+            "<details class=.orig.*?PdfLoader could not read the file", text, re.DOTALL
+        ), path
     assert "另存后重试" in page(client, "files")
 
 
 def test_a_remedy_of_the_page_is_none_of_python(client, work):
-    """A scan is told what people can do at the page, not what a program calls; an empty upload fails, with why."""
+    """A scan is told what people can do at the page, not what a program calls; an empty upload
+    fails, with why.
+    """
     target = io.BytesIO()
     canvas = Canvas(target)
     canvas.rect(100, 100, 200, 200, fill=1)
@@ -127,7 +133,9 @@ def test_a_remedy_of_the_page_is_none_of_python(client, work):
 
 
 def test_skipped_files_are_told_in_the_readers_language(client, docs, work):
-    """Empty and unknown files of the folder stand below the table, and not among those that wait or failed."""
+    """Empty and unknown files of the folder stand below the table, and not among those that wait or
+    failed.
+    """
     folder = docs._indexer.dataset.folder
     (folder / "nothing.txt").write_bytes(b"")
     (folder / "data.bin").write_bytes(b"\0\1\2")
@@ -210,7 +218,9 @@ def test_delete_ends_with_a_certificate(client, docs, work, monkeypatch):
 
 @pytest.mark.slow
 def test_files_of_the_folder_are_deleted_without_a_certificate(client, work, docs):
-    """The path of a file in the folder has to stay, so no certificate is offered; undo brings it back."""
+    """The path of a file in the folder has to stay, so no certificate is offered; undo brings it
+    back.
+    """
     text = page(client, "files/delete?id=tea.md")
     assert "stays in the folder" in text
     assert "Remove every trace" not in text
@@ -225,9 +235,14 @@ def test_files_of_the_folder_are_deleted_without_a_certificate(client, work, doc
 def test_forms_need_the_token_of_the_page(client):
     """A form without the CSRF token changes nothing."""
     page(client, "files")
-    assert client.post(f"{SET}/files/delete", data={"id": "tea.md"}, headers=HTML).status_code == 403
+    assert (
+        client.post(f"{SET}/files/delete", data={"id": "tea.md"}, headers=HTML).status_code == 403
+    )
     assert client.post(f"{SET}/files", files={"file": b"x"}, headers=HTML).status_code == 403
-    assert client.post(f"{SET}/evaluate/import", files={"file": b"[]"}, headers=HTML).status_code == 403
+    assert (
+        client.post(f"{SET}/evaluate/import", files={"file": b"[]"}, headers=HTML).status_code
+        == 403
+    )
 
 
 @pytest.mark.slow
@@ -252,7 +267,9 @@ def test_sync_is_priced_first(client, docs, work):
 
 
 def test_groups_show_counts_and_nodes(client, docs):
-    """The tree has the number of nodes of each built group; a node page leads up, down and to its neighbours."""
+    """The tree has the number of nodes of each built group; a node page leads up, down and to its
+    neighbours.
+    """
     text = page(client, "groups?group=MediumChunk")
     assert f"<b>{len(docs.get_nodes('MediumChunk'))}</b>" in text
     assert "Not built" in text
@@ -270,16 +287,26 @@ def test_group_is_built_by_a_job(client, work):
 
 
 GOLDEN = [
-    {"question": "How hot is the water for green tea?", "answer": "eighty degrees", "file": "tea.md"},
+    {
+        "question": "How hot is the water for green tea?",
+        "answer": "eighty degrees",
+        "file": "tea.md",
+    },
     {"question": "How is coffee ground for espresso?", "answer": "ground fine"},
 ]
 
 
 @pytest.mark.slow
 def test_import_compare_use_undo(client, docs):
-    """Golden questions are imported, two configurations compared, one taken into use, and that undone."""
+    """Golden questions are imported, two configurations compared, one taken into use, and that
+    undone.
+    """
     docs.activate_group("FineChunk", analysers=["en", "zh"])
-    send = {"files": {"file": ("g.json", json.dumps(GOLDEN))}, "data": {"csrf": token(client)}, "headers": HTML}
+    send = {
+        "files": {"file": ("g.json", json.dumps(GOLDEN))},
+        "data": {"csrf": token(client)},
+        "headers": HTML,
+    }
     assert "2 questions were imported." in client.post(f"{SET}/evaluate/import", **send).text
     assert "0 questions were imported." in client.post(f"{SET}/evaluate/import", **send).text
     text = post(client, "evaluate", group="FineChunk", retriever="bm25").text
@@ -295,8 +322,12 @@ def test_import_compare_use_undo(client, docs):
 def test_golden_questions_are_edited_and_deleted(client):
     """A question is added, replaced by its edited form, and deleted."""
     add = {"question": "How dry?", "answer": "dry and dark", "file": "tea.md"}
-    number = re.search(r'name="number" value="(\w+)"', post(client, "evaluate/golden", **add).text)[1]
-    text = post(client, "evaluate/golden", action="edit", number=number, **{**add, "question": "How dark?"}).text
+    number = re.search(r'name="number" value="(\w+)"', post(client, "evaluate/golden", **add).text)[
+        1
+    ]
+    text = post(
+        client, "evaluate/golden", action="edit", number=number, **{**add, "question": "How dark?"}
+    ).text
     assert "How dark?" in text
     assert "How dry?" not in text
     number = re.search(r'name="number" value="(\w+)"', text)[1]
@@ -304,11 +335,19 @@ def test_golden_questions_are_edited_and_deleted(client):
 
 
 def test_verdict_in_words_of_numbers():
-    """The verdict follows the measure that was chosen before; below 20 questions it is not settled."""
+    """The verdict follows the measure that was chosen before; below 20 questions it is not
+    settled.
+    """
     row = {"question": "q", "expected": [], "file": ""}
-    better = [{**row, "ranks": [5, 1]} for _ in range(12)] + [{**row, "ranks": [1, 1]} for _ in range(12)]
+    better = [{**row, "ranks": [5, 1]} for _ in range(12)] + [
+        {**row, "ranks": [1, 1]} for _ in range(12)
+    ]
     found = page_manage.described(better, "changed")
-    assert (found["verdict"]["state"], found["verdict"]["wins"], len(found["rows"])) == ("better", 12, 12)
+    assert (found["verdict"]["state"], found["verdict"]["wins"], len(found["rows"])) == (
+        "better",
+        12,
+        12,
+    )
     assert page_manage.described(better[:12], "changed")["verdict"]["state"] == "few"
     worse = [{**one, "ranks": one["ranks"][::-1]} for one in better]
     assert page_manage.described(worse, "all")["verdict"]["state"] == "worse"
@@ -321,7 +360,9 @@ def shared_out(tmp_path):
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
     with Document(None, store_conf=conf, doc_fields=fields) as docs:
         texts = {"open.txt": "Tea for all.", "secret.txt": "The secret price is 7."}
-        docs.add_texts(texts, metadata={"open.txt": {"labels": ["staff"]}, "secret.txt": {"labels": ["boss"]}})
+        docs.add_texts(
+            texts, metadata={"open.txt": {"labels": ["staff"]}, "secret.txt": {"labels": ["boss"]}}
+        )
         docs.activate_group("MediumChunk", analysers=["en"])
         service = Service({"notes": docs}, tmp_path / "state")
         service.access = Access(service.state)

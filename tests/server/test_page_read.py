@@ -74,7 +74,9 @@ class Chat:
 @pytest.fixture
 def chat(service):
     """A chat model that cites."""
-    service.chat = Chat("It is brewed at ", "eighty degrees [1", "]. It is also blue. “Tea is grey and old” [1].")
+    service.chat = Chat(
+        "It is brewed at ", "eighty degrees [1", "]. It is also blue. “Tea is grey and old” [1]."
+    )
     return service.chat
 
 
@@ -117,9 +119,15 @@ def test_a_question_without_scripts_waits_for_the_whole_answer(client, chat):
     found = read(client, where)
     page = Page(found)
     assert "It is brewed at eighty degrees." in words(found)
-    assert next(one["href"].partition("?")[2] for one in page.all("a", **{"class": "cite"})) == "cite=1#mark-1"
+    assert (
+        next(one["href"].partition("?")[2] for one in page.all("a", **{"class": "cite"}))
+        == "cite=1#mark-1"
+    )
     assert "1 of 3 statements" not in words(found)
-    assert "2 of 3 statements carry a citation; 0 of 1 quotation is in a source that it cites" in words(found)
+    assert (
+        "2 of 3 statements carry a citation; 0 of 1 quotation is in a source that it cites"
+        in words(found)
+    )
     assert '<span class="nosource">It is also blue.' in found
     assert "Tea is grey and old" in words(found).partition("do not contain these words:")[2]
     assert found.count("<h1") == 1
@@ -134,12 +142,17 @@ def answered(client, service, text, question="How hot is green tea brewed?"):
 
 
 @pytest.mark.parametrize(
-    ("language", "line"), [("en", "2 of 2 statements carry a citation"), ("zh", "2 个论述中有 2 个标注了出处")]
+    ("language", "line"),
+    [("en", "2 of 2 statements carry a citation"), ("zh", "2 个论述中有 2 个标注了出处")],
 )
 def test_the_line_above_an_answer_vouches_for_nothing(client, service, language, line):
-    """Of inventions with a citation it says that they carry one, not that they are right or that anything is quoted."""
+    """Of inventions with a citation it says that they carry one, not that they are right or that
+    anything is quoted.
+    """
     client.headers["Accept-Language"] = language
-    found, said = answered(client, service, "Green tea cures the plague [1]. It was found on Mars [1].")
+    found, said = answered(
+        client, service, "Green tea cures the plague [1]. It was found on Mars [1]."
+    )
     assert said.startswith(line)
     assert re.search(r"quot|word|verif|source|okc|引文|逐字|核", said) is None
     assert "okc" not in found
@@ -149,7 +162,10 @@ def test_quotations_are_counted_where_there_are_any(client, service):
     """Those that a cited source contains, of all."""
     text = "It is “brewed at eighty degrees” [1]. It is “brewed on the far moon” [1]."
     found, said = answered(client, service, text)
-    assert "2 of 2 statements carry a citation; 1 of 2 quotations are in the sources that they cite" in said
+    assert (
+        "2 of 2 statements carry a citation; 1 of 2 quotations are in the sources that they cite"
+        in said
+    )
     assert "The cited sources do not contain these words:brewed on the far moon" in words(found)
     found, said = answered(client, service, "It is hot [7].")
     assert "quotation" not in said
@@ -157,11 +173,18 @@ def test_quotations_are_counted_where_there_are_any(client, service):
 
 
 def test_nothing_is_marked_where_no_sentence_shares_a_content_word(client, service):
-    """The citation opens the passage without a mark, and the list says why; another one is marked."""
-    where = ask_with(client, service, "It cures the plague, and so can you [1]. Green tea is brewed hot [1].")
+    """The citation opens the passage without a mark, and the list says why; another one is
+    marked.
+    """
+    where = ask_with(
+        client, service, "It cures the plague, and so can you [1]. Green tea is brewed hot [1]."
+    )
     found = read(client, where)
     assert "No sentence of this passage shares a word with the statement" in words(found)
-    assert re.findall(r"<p class=.q[^>]*>([^<]*)", found)[1] == "Green tea is brewed at eighty degrees."
+    assert (
+        re.findall(r"<p class=.q[^>]*>([^<]*)", found)[1]
+        == "Green tea is brewed at eighty degrees."
+    )
     pane = Page(read(client, f"{where}?cite=1"))
     assert [one["data-mark"] for one in pane.all("mark")] == ["2"]
     assert pane.all("span", id="mark-1") == [{"data-mark": "1", "id": "mark-1"}]
@@ -176,16 +199,25 @@ def ask_with(client, service, text):
 
 
 def test_a_copied_reference_is_no_citation(client, service, docs, tmp_path):
-    """A marker that stands behind the same words in a document is text; the statement carries no citation."""
-    (tmp_path / "files" / "tea.md").write_text("# Tea\n\nGreen tea is brewed hot, as Lu Yu has shown [1].\n")
+    """A marker that stands behind the same words in a document is text; the statement carries no
+    citation.
+    """
+    (tmp_path / "files" / "tea.md").write_text(
+        "# Tea\n\nGreen tea is brewed hot, as Lu Yu has shown [1].\n"
+    )
     docs.sync()
-    found, said = answered(client, service, "Green tea is brewed hot, as Lu Yu has shown [1]. Green tea is old [1].")
+    found, said = answered(
+        client, service, "Green tea is brewed hot, as Lu Yu has shown [1]. Green tea is old [1]."
+    )
     assert said.startswith("1 of 2 statements carry a citation")
     assert "as Lu Yu has shown [1]." in words(found)
-    assert len(Page(found).all("a", **{"class": "cite"})) == 2  # the second statement's, and the list's
+    # the second statement's, and the list's
+    assert len(Page(found).all("a", **{"class": "cite"})) == 2
 
 
-@pytest.mark.parametrize("text", ["I don't know.", "不知道。", "我不知道。", "抱歉，资料中没有提到这个问题。"])
+@pytest.mark.parametrize(
+    "text", ["I don't know.", "不知道。", "我不知道。", "抱歉，资料中没有提到这个问题。"]
+)
 def test_that_there_is_no_answer_is_no_statement(client, service, text):
     """It needs no citation."""
     found, said = answered(client, service, text)
@@ -194,12 +226,20 @@ def test_that_there_is_no_answer_is_no_statement(client, service, text):
 
 
 def test_a_table_of_an_answer_is_a_table(client, service):
-    """Cells keep their citations and their style; the rule below the head is no row, and the head no statement."""
-    service.chat = Chat("Times:\n\n| Tea | | Heat |\n|:--|---|--:|\n| **Green** | | eighty degrees [1] |\n\nx | y [1].")
+    """Cells keep their citations and their style; the rule below the head is no row, and the head
+    no statement.
+    """
+    service.chat = Chat(
+        "Times:\n\n| Tea | | Heat |\n|:--|---|--:|\n| **Green** | | eighty degrees [1] |\n\nx | y [1]."
+    )
     found = read(client, ask(client))
     page = Page(found[found.index("data-answer") :].partition("data-judge")[0])
     assert [len(page.all(one)) for one in ("table", "tr", "th", "td")] == [1, 2, 3, 3]
-    assert re.search(r"<td>\s*<b>Green</b>.*?</td><td> </td><td>\s*eighty degrees.*?cite.*?</td>", found, re.DOTALL)
+    assert re.search(
+        r"<td>\s*<b>Green</b>.*?</td><td> </td><td>\s*eighty degrees.*?cite.*?</td>",
+        found,
+        re.DOTALL,
+    )
     assert "---" not in page.text
     assert "x | y" in page.text
 
@@ -209,7 +249,9 @@ def test_a_citation_opens_its_words(client, chat):
     """The link of a chip leads to the same page with the cited words marked, and nothing else."""
     where = ask(client)
     found = read(client, f"{where}?cite=1")
-    assert re.findall(r"<mark[^>]*>([^<]*)</mark>", found) == ["Green tea is brewed at eighty degrees."]
+    assert re.findall(r"<mark[^>]*>([^<]*)</mark>", found) == [
+        "Green tea is brewed at eighty degrees."
+    ]
     assert 'id="mark-1"' in found
     assert 'aria-labelledby="pane-h"' in found
     assert "Keep tea dry and dark." in found  # its surroundings
@@ -220,7 +262,11 @@ def test_a_citation_opens_its_words(client, chat):
 def test_fragments_are_parts_of_their_page(client, chat):
     """A fragment is what stands in the page."""
     where = ask(client)
-    for path, name in ((f"{where}?cite=1", "source"), (where, "turn"), (f"{SET}/search?q=tea&explain=1", "results")):
+    for path, name in (
+        (f"{where}?cite=1", "source"),
+        (where, "turn"),
+        (f"{SET}/search?q=tea&explain=1", "results"),
+    ):
         whole = read(client, path)
         answer = client.get(path, headers={"Accept": f"text/html; fragment={name}"})
         assert "Accept" in answer.headers["vary"]
@@ -232,7 +278,9 @@ def test_a_model_behind_an_endpoint_answers(client, service, model):
     """The chat model of a configuration, streamed; its failure is a notice."""
     service.chat = open_chat(ModelsConfig(chat="openai:gpt-5-mini", url=model.url))
     events = [model_server.piece(one) for one in ("Green tea is brewed ", "hot [1].")]
-    model.faults = [model_server.streamed(*events, model_server.piece("", finish_reason="stop"), "[DONE]")]
+    model.faults = [
+        model_server.streamed(*events, model_server.piece("", finish_reason="stop"), "[DONE]")
+    ]
     found = read(client, ask(client))
     assert "1 of 1 statement carries a citation" in words(found)
     assert Page(found).all("a", **{"class": "cite"})
@@ -242,7 +290,9 @@ def test_a_model_behind_an_endpoint_answers(client, service, model):
 
 @pytest.mark.slow
 def test_a_thread_rewrites_follow_ups(client, service):
-    """A follow-up is an answer of the same page; the question that was searched is shown, and citations count on."""
+    """A follow-up is an answer of the same page; the question that was searched is shown, and
+    citations count on.
+    """
     service.chat = Chat("It is brewed at eighty degrees [1].")
     where = ask(client)
     replies = iter(['{"query": "keep tea dry"}', "Keep tea dry [1]."])
@@ -268,7 +318,9 @@ def test_without_a_chat_model_the_passages_are_marked(client):
 
 @pytest.mark.slow
 def test_a_failing_model_is_a_notice(client, service):
-    """What was written and the way to ask again stand in the page, no text of the endpoint; a library may not know."""
+    """What was written and the way to ask again stand in the page, no text of the endpoint; a
+    library may not know.
+    """
 
     async def fail(prompt):
         yield "It is brewed at eighty degrees [1]."
@@ -310,7 +362,9 @@ def test_a_cut_answer_is_continued(client, service):
 
 @pytest.mark.slow
 def test_a_long_document_has_its_contents(client, docs, tmp_path):
-    """Headings are links to their place, also where the text goes on in another part of the page."""
+    """Headings are links to their place, also where the text goes on in another part of the
+    page.
+    """
     text = "\n\n".join(f"# Part {n}\n\n" + f"Tea of part {n} is green. " * 400 for n in range(1, 8))
     (tmp_path / "files" / "long.md").write_text(text)
     docs.sync()
@@ -339,7 +393,9 @@ def events(text):
 
 @pytest.mark.slow
 def test_a_stream_goes_on_where_it_was_cut(client, chat):
-    """At every cut, text that was read before and text that comes after give the whole answer, without markers."""
+    """At every cut, text that was read before and text that comes after give the whole answer,
+    without markers.
+    """
     where = ask(client)
     whole = events(client.get(f"{where}/events").text)
     assert whole[-1][1] == "done"
@@ -421,14 +477,18 @@ def test_an_old_answer_keeps_its_question(client, chat, monkeypatch):
 
 @pytest.mark.slow
 def test_an_older_version_and_a_deleted_document(client, docs, chat, tmp_path):
-    """Words of a version that was replaced are shown as text; those of a deleted document are not shown."""
+    """Words of a version that was replaced are shown as text; those of a deleted document are not
+    shown.
+    """
     where = ask(client)
     file = tmp_path / "files" / "tea.md"
     file.write_text(file.read_text().replace("eighty", "seventy"), encoding="utf-8")
     docs.sync()
     found = read(client, f"{where}?cite=1")
     assert "The answer quotes version 1, which was replaced." in found
-    assert re.findall(r"<mark[^>]*>([^<]*)</mark>", found) == ["Green tea is brewed at eighty degrees."]
+    assert re.findall(r"<mark[^>]*>([^<]*)</mark>", found) == [
+        "Green tea is brewed at eighty degrees."
+    ]
     file.unlink()
     docs.sync(max_deleted=1)
     found = read(client, f"{where}?cite=1")
@@ -451,56 +511,77 @@ def test_search_explains_ranks(client):
 
 @pytest.mark.slow
 def test_filters_are_chips(client):
-    """A condition is added by its three fields, shown in the API's words, and removed by its link."""
+    """A condition is added by its three fields, shown in the API's words, and removed by its
+    link.
+    """
     found = read(client, f"{SET}/search?q=tea&field=file_type&op=in&value=.txt")
     assert "tea.md" not in re.findall(r"<bdi>([^<]*)</bdi>", found)
     chip = re.search(r'<span class="chip"><span dir="auto">([^<]*)</span><a href="([^"]*)"', found)
     assert html.unescape(chip[1]).startswith("file_type in [")
     assert "filter=" not in chip[2]
     stored = html.unescape(re.search(r'name="filter" value="([^"]*)"', found)[1])
-    assert "tea.md" not in re.findall(r"<bdi>([^<]*)</bdi>", read(client, f"{SET}/search?q=tea&filter={stored}"))
+    assert "tea.md" not in re.findall(
+        r"<bdi>([^<]*)</bdi>", read(client, f"{SET}/search?q=tea&filter={stored}")
+    )
     nothing = read(client, f"{SET}/search?q=tea&field=file_type&op=eq&value=.eml")
     assert "No passage matches with the filter" in nothing
     assert "Without the filter there" in nothing
-    assert "must be a number" in read(client, f"{SET}/search?q=tea&field=file_size&op=gt&value=many")
+    assert "must be a number" in read(
+        client, f"{SET}/search?q=tea&field=file_size&op=gt&value=many"
+    )
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("given", ["[" * 3_000, '{"field": ["a"], "op": "eq", "value": 1}', "5", "[]"])
+@pytest.mark.parametrize(
+    "given", ["[" * 3_000, '{"field": ["a"], "op": "eq", "value": 1}', "5", "[]"]
+)
 def test_malformed_filters_are_a_notice(client, given):
     """Whatever the address has, it is no failure of the service."""
     for path in ("search", "ask"):
-        found = client.get(f"{SET}/{path}", params={"q": "tea", "filter": given}, headers={"Accept": "text/html"})
+        found = client.get(
+            f"{SET}/{path}", params={"q": "tea", "filter": given}, headers={"Accept": "text/html"}
+        )
         assert found.status_code == 200
         assert path == "ask" or re.search("malformed|Unknown filter field", found.text)
 
 
 @pytest.mark.slow
 def test_why_not_names_the_stage_and_a_change(client):
-    """A passage is found by its words; the stage that dropped it and the setting that admits it are named."""
+    """A passage is found by its words; the stage that dropped it and the setting that admits it are
+    named.
+    """
     found = words(read(client, f"{SET}/search?q=green+tea+coffee&topk=1&why_not=espresso"))
     assert "Dropped at Top-k" in found or "ranks too low" in found or "#2" in found
     assert "Search with top-k" in found
     unknown = words(read(client, f"{SET}/search?q=tea&why_not=zeppelin"))
     assert "There is no such passage." in unknown
-    assert "in the results at rank 1" in words(read(client, f"{SET}/search?q=espresso&why_not=espresso"))
+    assert "in the results at rank 1" in words(
+        read(client, f"{SET}/search?q=espresso&why_not=espresso")
+    )
 
 
 @pytest.mark.slow
 def test_a_hidden_passage_is_as_unknown(tmp_path, chat):
-    """Why-not, documents, pages and answers do not tell a hidden document from one that does not exist."""
+    """Why-not, documents, pages and answers do not tell a hidden document from one that does not
+    exist.
+    """
     fields = {"labels": DocField(DataType.ARRAY, DataType.VARCHAR)}
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "labelled.db")}}}
     with Document(doc_fields=fields, store_conf=conf) as docs:
         metadata = {"open": {"labels": ["all"]}, "shut": {"labels": ["board"]}}
-        docs.add_texts({"open": "Green tea is brewed.", "shut": "The secret zeppelin brews tea."}, metadata=metadata)
+        docs.add_texts(
+            {"open": "Green tea is brewed.", "shut": "The secret zeppelin brews tea."},
+            metadata=metadata,
+        )
         docs.activate_group("MediumChunk", analysers=["en"])
         service = Service({"notes": docs}, tmp_path / "labels", chat=chat)
         service.access = Access(service.state)
         local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000)}
         headers = {"Sec-Fetch-Site": "same-origin", **bearer(service.access, labels=["all"])}
         [hidden] = docs.get_nodes("MediumChunk", document_ids=[root_uid("shut")])
-        with TestClient(create_app(service), raise_server_exceptions=False, headers=headers, **local) as client:
+        with TestClient(
+            create_app(service), raise_server_exceptions=False, headers=headers, **local
+        ) as client:
             assert "open" in read(client, f"{SET}/search?q=tea")
             for known, unknown in (
                 (f"search?q=tea&why_not={hidden.uid}", f"search?q=tea&why_not={'0' * 32}"),
@@ -552,7 +633,9 @@ CODE = "def steep(tea):\n    # hot | water\n\n    if tea:\n\treturn 80\n"
 
 @pytest.mark.parametrize("fences", [("```python", "```"), ("~~~", "~~~"), ("````", "````")])
 def test_code_keeps_its_indentation(client, service, docs, tmp_path, fences):
-    """Of a document and of an answer: a block of code is one, with its empty lines, and no heading or table."""
+    """Of a document and of an answer: a block of code is one, with its empty lines, and no heading
+    or table.
+    """
     begins, ends = fences
     text = f"# Brewing\n\nAs **code**:\n\n{begins}\n{CODE}{ends}\n\n| tea | hot |\n|---|---|\n| green | 80 |\n"
     (tmp_path / "files" / "code.md").write_text(text)
@@ -570,7 +653,9 @@ def test_a_part_of_a_text_that_begins_in_code_is_code():
     """Its fence may be pages before it."""
     text = f"```\n{CODE}```\n\nEnd.\n"
     start = text.index("    if")
-    blocks = page_read.text_blocks(text, (start, len(text)), [(1, start, start + 6)], (), [(0, len(text))])
+    blocks = page_read.text_blocks(
+        text, (start, len(text)), [(1, start, start + 6)], (), [(0, len(text))]
+    )
     assert [kind for kind, *_ in blocks] == ["pre", "p"]
     assert blocks[0][1] == [[("    if", 1), (" tea:", 0), ("\n", 0), ("\treturn 80", 0)]]
 
@@ -581,9 +666,19 @@ def test_versions_that_differ_in_everything_are_compared_in_seconds(tmp_path):
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "versions.db")}}}
     with Document(store_conf=conf, keep_versions=2) as docs:
         for version in range(2):
-            lines = [" ".join(f"w{version}{line * at % 977}" for at in range(1, 13)) for line in range(400)]
+            lines = [
+                " ".join(f"w{version}{line * at % 977}" for at in range(1, 13))
+                for line in range(400)
+            ]
             docs.add_texts(
-                {"tea": "\n".join([*lines, " ".join(str(one * 7919 % 4_001 + version) for one in range(9_000))])}
+                {
+                    "tea": "\n".join(
+                        [
+                            *lines,
+                            " ".join(str(one * 7919 % 4_001 + version) for one in range(9_000)),
+                        ]
+                    )
+                }
             )
         app = create_app(Service({"notes": docs}, tmp_path / "state"))
         local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000)}
@@ -609,31 +704,54 @@ def test_versions_are_compared_and_restored(tmp_path):
             assert re.search(r"<ins>.*?seventy</ins>", found)
             assert "1 line changed" in found
             assert "Restore version 1?" in read(client, f"{SET}/files/tea/versions?restore=1")
-            assert post(client, f"{SET}/files/tea/restore", version="1") == f"{SET}/files/tea/versions"
+            assert (
+                post(client, f"{SET}/files/tea/restore", version="1") == f"{SET}/files/tea/versions"
+            )
             assert "Version 1 is being restored." in read(client, f"{SET}/files/tea/versions")
-            assert [job["kind"] for job in client.get("/api/v1/sets/notes/jobs").json()["jobs"]] == ["rollback"]
+            assert [
+                job["kind"] for job in client.get("/api/v1/sets/notes/jobs").json()["jobs"]
+            ] == ["rollback"]
 
 
 @pytest.mark.slow
 def test_hostile_text_stays_text(client, docs, service):
-    """Scripts, styles, Markdown, templates and overrides of a document are words in every place that shows them."""
+    """Scripts, styles, Markdown, templates and overrides of a document are words in every place
+    that shows them.
+    """
     docs.add_texts({"<script>name</script>.md": HOSTILE})
-    service.chat = Chat("<img src=x onerror=alert(3)> **bold** [x](javascript:alert(4)) <script>alert(5)</script> [1].")
+    service.chat = Chat(
+        "<img src=x onerror=alert(3)> **bold** [x](javascript:alert(4)) <script>alert(5)</script> [1]."
+    )
     where = ask(client, "<script>alert(6)</script> green tea eighty degrees")
     uid = re.search(r'uid=(\w+)"', read(client, f"{SET}/search?q=reversed+eighty"))[1]
     name = "%3Cscript%3Ename%3C%2Fscript%3E.md"
-    paths = [where, f"{where}?cite=1", f"{SET}/ask", f"{SET}/search?q=reversed+%3Cscript%3E&explain=1&why_not=reversed"]
-    paths += [f"{SET}/files/{name}{tab}" for tab in ("", "/nodes", "/versions", "/details", f"?uid={uid}")]
+    paths = [
+        where,
+        f"{where}?cite=1",
+        f"{SET}/ask",
+        f"{SET}/search?q=reversed+%3Cscript%3E&explain=1&why_not=reversed",
+    ]
+    paths += [
+        f"{SET}/files/{name}{tab}" for tab in ("", "/nodes", "/versions", "/details", f"?uid={uid}")
+    ]
     for path in paths:
         answer = client.get(path, headers=HTML)
         assert answer.status_code == 200, path
         assert answer.headers["content-security-policy"] == CSP, path
         page = Page(answer.text)
-        scripts = [own for own in page.all("script") if not own.get("src", "").startswith("/static/")]
+        scripts = [
+            own for own in page.all("script") if not own.get("src", "").startswith("/static/")
+        ]
         assert not scripts, path
         assert not page.all("style"), path
-        assert not [own for _, own in page.tags if any(key.startswith("on") or key == "style" for key in own)], path
-        assert not [own for own in page.all("a") if own.get("href", "").lower().startswith("javascript")], path
+        assert not [
+            own
+            for _, own in page.tags
+            if any(key.startswith("on") or key == "style" for key in own)
+        ], path
+        assert not [
+            own for own in page.all("a") if own.get("href", "").lower().startswith("javascript")
+        ], path
         assert not [own for own in page.all("img") if not own["src"].startswith("/")], path
         assert "49" not in re.findall(r"\b49\b", page.text), path
 
@@ -644,7 +762,11 @@ def test_pages_work_below_a_path(docs, tmp_path, chat):
     app = create_app(Service({"notes": docs}, tmp_path / "state", chat=chat))
     local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000), "root_path": "/x"}
     with TestClient(app, headers={"Sec-Fetch-Site": "same-origin"}, **local) as client:
-        for path in ("/x/s/notes/ask", "/x/s/notes/search?q=tea&explain=1", "/x/s/notes/files/tea.md"):
+        for path in (
+            "/x/s/notes/ask",
+            "/x/s/notes/search?q=tea&explain=1",
+            "/x/s/notes/files/tea.md",
+        ):
             page = Page(client.get(path, headers=HTML).text)
             links = [
                 own.get(key, "")
@@ -652,7 +774,9 @@ def test_pages_work_below_a_path(docs, tmp_path, chat):
                 for key in ("href", "src", "action", "data-events")
                 if key in own
             ]
-            assert not [one for one in links if one.startswith("/") and not one.startswith("/x/")], path
+            assert not [
+                one for one in links if one.startswith("/") and not one.startswith("/x/")
+            ], path
 
 
 def test_live_text_holds_markers_back():
@@ -665,5 +789,9 @@ def test_live_text_holds_markers_back():
     for cut in range(1, 12):
         text = "Hot [1]. Cold [x] now"
         live = page_read.LiveText(Scope(), page_read.Turn("", "", {}, 0.0, {}, 1))
-        pieces = [one for part in (text[:cut], text[cut:], "!", "!") for one in live.feed("delta", {"text": part})]
+        pieces = [
+            one
+            for part in (text[:cut], text[cut:], "!", "!")
+            for one in live.feed("delta", {"text": part})
+        ]
         assert "".join(one for one in pieces if isinstance(one, str)) == "Hot. Cold [x] now!!"

@@ -45,7 +45,9 @@ def reader(folder):
 
 @pytest.mark.slow
 def test_a_folder_is_served_and_followed(folder):
-    """A folder needs no configuration: it is indexed, changes are synced, SIGTERM ends all processes with status 0."""
+    """A folder needs no configuration: it is indexed, changes are synced, SIGTERM ends all
+    processes with status 0.
+    """
     with serving(folder, "--port", "0", "--processes", "2") as running:
         assert "no token" in running.process.stdout.readline()
         running.wait_until_ready()
@@ -62,15 +64,20 @@ def test_a_folder_is_served_and_followed(folder):
 
 @pytest.mark.slow
 def test_the_state_folder_is_no_part_of_the_served_folder(folder):
-    """Tokens, answers and uploads are no documents, and for no other users of the machine, wherever they lie."""
+    """Tokens, answers and uploads are no documents, and for no other users of the machine, wherever
+    they lie.
+    """
     state = folder / "index" / "serve"
     state.mkdir(parents=True)
     state.chmod(0o755)
     with serving(folder, "--store", str(state.parent), "--port", "0") as running:
         running.wait_until_ready()
-        asked = httpx.post(f"{running.url}/api/v1/sets/files/answers", json={"question": "tea"}, timeout=30)
+        asked = httpx.post(
+            f"{running.url}/api/v1/sets/files/answers", json={"question": "tea"}, timeout=30
+        )
         assert asked.status_code == 200, asked.text
-        (folder / "coffee.txt").write_text("Coffee is ground fine.")  # the next sync would see all files
+        # the next sync would see all files
+        (folder / "coffee.txt").write_text("Coffee is ground fine.")
         wait_for(lambda: found(running.url, "files", "coffee") == ["coffee.txt"], "the new file")
         documents = running.get("/api/v1/sets/files/documents").json()["documents"]
         assert [one["id"] for one in documents if one["id"].startswith("index/serve/")] == []
@@ -96,13 +103,17 @@ def test_a_process_that_dies_is_started_again(folder, role):
 
 @pytest.mark.slow
 def test_children_end_with_their_supervisor(folder):
-    """kill -9 of the supervisor: its children notice, end and free the port, and a new one starts there."""
+    """kill -9 of the supervisor: its children notice, end and free the port, and a new one starts
+    there.
+    """
     with serving(folder, "--port", "0", "--processes", "1") as running:
         running.wait_until_ready()
         children, port = running.children(), running.url.rpartition(":")[2]
         assert len(children) == 2
         running.process.kill()
-        wait_for(lambda: not any(is_running(pid) for pid in children), "the end of the children", 10)
+        wait_for(
+            lambda: not any(is_running(pid) for pid in children), "the end of the children", 10
+        )
     with serving(folder, "--port", port, "--processes", "1") as running:
         running.wait_until_ready()
 
@@ -121,7 +132,17 @@ def test_one_service_per_state_folder(folder):
 @pytest.mark.slow
 def test_other_addresses_need_a_token(folder):
     """A service that other machines could reach is refused as long as it has no token."""
-    command = [sys.executable, "-m", "lazyrag", "serve", str(folder), "--port", "0", "--host", "192.0.2.1"]
+    command = [
+        sys.executable,
+        "-m",
+        "lazyrag",
+        "serve",
+        str(folder),
+        "--port",
+        "0",
+        "--host",
+        "192.0.2.1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "token" in done.stderr
@@ -131,7 +152,10 @@ def test_other_addresses_need_a_token(folder):
 def test_a_configuration_that_cannot_work_ends_the_service(tmp_path, folder):
     """An error of a child process is printed once, and the exit status is 1."""
     config = tmp_path / "serve.toml"
-    for line, name in (("setup = 'no_such_module:define'", "no_such_module"), ("groups = ['Medium']", "MediumChunk")):
+    for line, name in (
+        ("setup = 'no_such_module:define'", "no_such_module"),
+        ("groups = ['Medium']", "MediumChunk"),
+    ):
         config.write_text(f"[server]\nport = 0\n[sets.notes]\npath = 'files'\n{line}\n")
         command = [sys.executable, "-m", "lazyrag", "serve", str(config)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -144,27 +168,37 @@ def test_a_configuration_that_cannot_work_ends_the_service(tmp_path, folder):
 @pytest.mark.share(3)
 @pytest.mark.slow
 def test_the_path_of_a_proxy(tmp_path, folder):
-    """X-Forwarded-Prefix counts from configured proxies only, and the configured path takes precedence over it."""
+    """X-Forwarded-Prefix counts from configured proxies only, and the configured path takes
+    precedence over it.
+    """
     config = tmp_path / "serve.toml"
     server = "port = 0\nprocesses = 1\nlog = 'json'\n"
     config.write_text(f"[server]\n{server}proxies = ['127.0.0.1']\n[sets.notes]\npath = 'files'\n")
     forwarded = {"X-Forwarded-Prefix": "/rag"}
     with serving(folder, config=config) as running:
-        assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [{"url": "/rag"}]
+        assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [
+            {"url": "/rag"}
+        ]
         assert running.get("/rag/healthz", headers=forwarded).status_code == 200
         assert '"process": "web"' in running.log.read_text()
     with serving(folder, "--port", "0", "--processes", "1", "--root-path", "/docs") as running:
         assert running.url.endswith("/docs")
         assert running.get("/healthz").status_code == 200
-        assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [{"url": "/docs"}]
+        assert running.get("/openapi.json", headers=forwarded).json()["servers"] == [
+            {"url": "/docs"}
+        ]
 
 
 @pytest.mark.slow
 def test_a_rule_that_widens_access_is_a_warning_at_the_start(tmp_path, folder):
-    """In the log, which is on the terminal, with the set, whose name may have spaces; and after SIGHUP."""
+    """In the log, which is on the terminal, with the set, whose name may have spaces; and after
+    SIGHUP.
+    """
     config = tmp_path / "serve.toml"
     labels = "labels = {'reports/*' = ['hr'], '*' = ['all']}"
-    config.write_text(f"[server]\nport = 0\nprocesses = 1\n[sets.'my notes']\npath = 'files'\n{labels}\n")
+    config.write_text(
+        f"[server]\nport = 0\nprocesses = 1\n[sets.'my notes']\npath = 'files'\n{labels}\n"
+    )
     said = "set my notes: A file that matches 'reports/*' and '*' has the labels of both: all, hr."
     with serving(folder, config=config) as running:
         assert running.log.read_text().count(said) == 1
@@ -178,7 +212,9 @@ def test_a_rule_that_widens_access_is_a_warning_at_the_start(tmp_path, folder):
 
 @pytest.mark.slow
 def test_reading_the_configuration_again(tmp_path, folder):
-    """SIGHUP restarts the processes with the new configuration; one that cannot be read changes nothing."""
+    """SIGHUP restarts the processes with the new configuration; one that cannot be read changes
+    nothing.
+    """
     config = tmp_path / "serve.toml"
     config.write_text("[server]\nport = 0\nprocesses = 1\n[sets.notes]\npath = 'files'\n")
     with serving(folder, config=config) as running:
@@ -188,7 +224,9 @@ def test_reading_the_configuration_again(tmp_path, folder):
         running.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "Unknown key server.prot" in running.log.read_text(), "the message", 10)
         assert running.children() == before
-        config.write_text("[server]\nport = 0\nprocesses = 1\nlog = 'json'\n[sets.notes]\npath = 'files'\n")
+        config.write_text(
+            "[server]\nport = 0\nprocesses = 1\nlog = 'json'\n[sets.notes]\npath = 'files'\n"
+        )
         running.process.send_signal(signal.SIGHUP)
         wait_for(lambda: not set(running.children()) & set(before), "other processes")
         running.wait_until_ready()
@@ -196,7 +234,9 @@ def test_reading_the_configuration_again(tmp_path, folder):
 
 
 def test_a_program_serves_its_document():
-    """Document(manager=True) serves from the program, in-memory Documents with lambdas too, until it is closed."""
+    """Document(manager=True) serves from the program, in-memory Documents with lambdas too, until
+    it is closed.
+    """
     docs = Document(manager=True)
     docs.create_node_group("shout", transform=lambda text: text.upper())
     assert httpx.get(f"{docs.url}/readyz", timeout=60).status_code == 200
@@ -212,7 +252,9 @@ def test_a_program_serves_its_document():
 
 
 def test_the_port_of_a_program(tmp_path):
-    """server= chooses the port; one that is taken is an error; without a service there is no URL."""
+    """server= chooses the port; one that is taken is an error; without a service there is no
+    URL.
+    """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port}"):
@@ -236,7 +278,9 @@ def test_ui_opens_the_page(monkeypatch):
 def test_a_large_request_head_is_refused():
     """A request whose head does not fit is refused, and others are answered."""
     with Document(manager=True) as docs:
-        with socket.create_connection(("127.0.0.1", int(docs.url.rpartition(":")[2])), timeout=10) as large:
+        with socket.create_connection(
+            ("127.0.0.1", int(docs.url.rpartition(":")[2])), timeout=10
+        ) as large:
             large.sendall(b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000)
             assert large.recv(100).startswith(b"HTTP/1.1 400")
         assert httpx.get(f"{docs.url}/healthz", timeout=60).status_code == 200

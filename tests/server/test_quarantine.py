@@ -1,4 +1,6 @@
-"""A served folder with a file that would end its loader: the service goes on, and names the file."""
+"""A served folder with a file that would end its loader: the service goes on, and names the
+file.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 
 @pytest.mark.slow
 def test_a_served_folder_outlives_a_hostile_file(tmp_path):
-    """The writer lives, readiness comes, other files are found, and status, list and page name the file."""
+    """The writer lives, readiness comes, other files are found, and status, list and page name the
+    file.
+    """
     folder = tmp_path / "files"
     folder.mkdir()
     (folder / "tea.txt").write_text("Green tea is brewed at eighty degrees.")
@@ -26,18 +30,24 @@ def test_a_served_folder_outlives_a_hostile_file(tmp_path):
         running.wait_until_ready()
         writer = running.children("writer")
         assert running.get("/api/v1/sets/files/status").json()["failed"] == [["form.pdf", "load"]]
-        failed = running.get("/api/v1/sets/files/documents", params={"status": "FAILED"}).json()["documents"]
+        failed = running.get("/api/v1/sets/files/documents", params={"status": "FAILED"}).json()[
+            "documents"
+        ]
         assert [one["id"] for one in failed] == ["form.pdf"]
         assert failed[0]["error"]["type"] == "LoaderEndedError"
         assert failed[0]["error"]["detail"].startswith("Quarantined: ")
         for language, words in (("en", "Quarantined"), ("zh", "隔离")):
-            page = running.get("/s/files/files", headers={"accept-language": language, "accept": "text/html"})
+            page = running.get(
+                "/s/files/files", headers={"accept-language": language, "accept": "text/html"}
+            )
             assert "form.pdf" in page.text
             assert words in page.text
         (folder / "coffee.txt").write_text("Coffee is ground fine.")
 
         def found() -> list[str]:
-            asked = httpx.post(f"{running.url}/api/v1/sets/files/search", json={"query": "coffee"}, timeout=60)
+            asked = httpx.post(
+                f"{running.url}/api/v1/sets/files/search", json={"query": "coffee"}, timeout=60
+            )
             return [hit["path"] for hit in asked.json()["hits"]]
 
         wait_for(lambda: found() == ["coffee.txt"], "the new file")

@@ -20,23 +20,34 @@ SET = "/api/v1/sets/notes"
 
 def searched(client, query="green tea", **more):
     """The uids of a search."""
-    return [hit["uid"] for hit in client.post(f"{SET}/search", json={"query": query, **more}).json()["hits"]]
+    return [
+        hit["uid"]
+        for hit in client.post(f"{SET}/search", json={"query": query, **more}).json()["hits"]
+    ]
 
 
 def test_a_search_over_http_finds_what_the_document_finds(client, docs):
     """Hits, order and scores are those of `Document.search`, also by filters and similarity."""
-    found = client.post(f"{SET}/search", json={"query": "绿茶怎么泡", "topk": 2, "filters": {"file_type": ".txt"}})
+    found = client.post(
+        f"{SET}/search", json={"query": "绿茶怎么泡", "topk": 2, "filters": {"file_type": ".txt"}}
+    )
     body = conforms(client, "post", "/api/v1/sets/{set}/search", found)
     expected = docs.search("绿茶怎么泡", topk=2, where={"file_type": ".txt"})
-    assert [(hit["uid"], hit["score"]) for hit in body["hits"]] == [(node.uid, node.score) for node in expected]
+    assert [(hit["uid"], hit["score"]) for hit in body["hits"]] == [
+        (node.uid, node.score) for node in expected
+    ]
     assert body["hits"][0]["path"] == "茶.txt"
     no_texts = {"not": {"field": "file_type", "op": "==", "value": ".txt"}}
     hits = docs.get_nodes("MediumChunk", filters={"file_type": ".md"})
-    assert set(searched(client, "tea", retriever="bm25", filters=no_texts)) == {node.uid for node in hits}
+    assert set(searched(client, "tea", retriever="bm25", filters=no_texts)) == {
+        node.uid for node in hits
+    }
 
 
 def test_a_search_beside_a_deletion_leaves_the_document_out(client, docs, monkeypatch):
-    """A document that is deleted between the ranking and the reading of its nodes is no error of the search."""
+    """A document that is deleted between the ranking and the reading of its nodes is no error of
+    the search.
+    """
     rank, ranked = BaseRetriever.__call__, []
 
     def rank_then_delete(retriever, *args):
@@ -56,7 +67,9 @@ def test_an_explanation_comes_with_the_hits(client):
     """Each hit has its rank and its standings, and the whole fits the OpenAPI document."""
     found = client.post(f"{SET}/search", json={"query": "green tea", "explain": True})
     body = conforms(client, "post", "/api/v1/sets/{set}/search", found)
-    assert [hit["uid"] for hit in body["explanation"]["hits"]] == [hit["uid"] for hit in body["hits"]]
+    assert [hit["uid"] for hit in body["explanation"]["hits"]] == [
+        hit["uid"] for hit in body["hits"]
+    ]
     assert body["explanation"]["hits"][0]["standings"][0]["rank"] == 1
 
 
@@ -71,7 +84,9 @@ def test_nodes_come_in_pages(client, docs):
     """Pages together are all nodes of the group, each once."""
     uids, offset = [], 0
     while offset is not None:
-        answer = client.get(f"{SET}/nodes", params={"limit": 2, "offset": offset, "group": "MediumChunk"})
+        answer = client.get(
+            f"{SET}/nodes", params={"limit": 2, "offset": offset, "group": "MediumChunk"}
+        )
         page = conforms(client, "get", "/api/v1/sets/{set}/nodes", answer)
         uids += [node["uid"] for node in page["nodes"]]
         offset = page["next"]
@@ -81,7 +96,9 @@ def test_nodes_come_in_pages(client, docs):
 @pytest.mark.parametrize("around", ["neighbours", "parents", "children"])
 def test_what_is_around_a_node_is_what_the_document_says(client, docs, around):
     """Neighbours, parents and children are those of the nodes in Python."""
-    docs.create_node_group("half", transform=lambda text: [text[:9], text[9:]], parent="MediumChunk")
+    docs.create_node_group(
+        "half", transform=lambda text: [text[:9], text[9:]], parent="MediumChunk"
+    )
     node = docs.get_nodes("half")[0]
     expected = {
         "neighbours": docs.window(node),
@@ -98,7 +115,10 @@ def test_an_unknown_node_is_a_problem(client):
     """404, with the way out."""
     answer = client.get(f"{SET}/nodes/{'0' * 32}")
     problem = conforms(client, "get", "/api/v1/sets/{set}/nodes/{uid}", answer)
-    assert (answer.status_code, problem["remedy"]) == (404, "Uids change with the text: search again.")
+    assert (answer.status_code, problem["remedy"]) == (
+        404,
+        "Uids change with the text: search again.",
+    )
 
 
 @pytest.mark.sample(11)
@@ -121,7 +141,9 @@ def test_an_unknown_node_is_a_problem(client):
 def test_what_is_not_valid_is_a_problem_of_the_client(client, body):
     """Sizes, names and filters are checked, and none of them is a failure of the service."""
     text = json.dumps(body)
-    answer = client.post(f"{SET}/search", content=text, headers={"content-type": "application/json"})
+    answer = client.post(
+        f"{SET}/search", content=text, headers={"content-type": "application/json"}
+    )
     assert answer.status_code in {400, 404, 422}
     assert answer.headers["content-type"] == "application/problem+json"
 
@@ -130,7 +152,12 @@ def test_a_group_that_a_web_process_cannot_build_is_a_conflict(service, docs, cl
     """Web processes only read: the problem says what to do, and names no folder of the server."""
     with Document(
         docs.reader.indexer.dataset.folder,
-        store_conf={"segment_store": {"type": "map", "kwargs": {"uri": str(service.state.parent / "store.db")}}},
+        store_conf={
+            "segment_store": {
+                "type": "map",
+                "kwargs": {"uri": str(service.state.parent / "store.db")},
+            }
+        },
         read_only=True,
     ) as reading:
         service.sets["notes"] = reading
@@ -178,19 +205,30 @@ def test_metrics_count_requests_by_route_and_status(client):
     client.request("SOME", "/some/path")
     text = client.get("/metrics").text
     lines = text.replace(f',process="{os.getpid()}"', "").splitlines()
-    assert 'lazyrag_http_requests_total{method="POST",route="/api/v1/sets/{set}/search",status="200"} 1' in lines
-    assert 'lazyrag_http_requests_total{method="GET",route="/api/v1/sets/{set}/nodes/{uid}",status="404"} 1' in lines
+    assert (
+        'lazyrag_http_requests_total{method="POST",route="/api/v1/sets/{set}/search",status="200"} 1'
+        in lines
+    )
+    assert (
+        'lazyrag_http_requests_total{method="GET",route="/api/v1/sets/{set}/nodes/{uid}",status="404"} 1'
+        in lines
+    )
     assert 'lazyrag_http_requests_total{method="",route="",status="404"} 1' in lines
     assert 'lazyrag_documents{set="notes"} 3' in lines
     assert "some" not in text.lower()
 
 
 def test_a_request_is_a_span_of_its_caller(client, spans):
-    """The request's span continues the caller's trace, and holds that of the search; none of them has content."""
+    """The request's span continues the caller's trace, and holds that of the search; none of them
+    has content.
+    """
     headers = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
     client.post(f"{SET}/search", json={"query": "green tea"}, headers=headers)
     found = {span.name: span for span in spans.get_finished_spans()}
     request, search = found["POST /api/v1/sets/{set}/search"], found["retrieval notes"]
-    assert (request.parent.span_id, request.context.trace_id) == (int("2" * 16, 16), int("1" * 32, 16))
+    assert (request.parent.span_id, request.context.trace_id) == (
+        int("2" * 16, 16),
+        int("1" * 32, 16),
+    )
     assert search.context.trace_id == request.context.trace_id
     assert not any("green" in span.to_json() for span in found.values())

@@ -23,45 +23,70 @@ def names(client):
 
 
 def test_a_set_is_created_filled_and_deleted(client, following):
-    """A set that is created takes documents and is searched; after it is deleted its name is free."""
+    """A set that is created takes documents and is searched; after it is deleted its name is
+    free.
+    """
     for _ in range(2):
         wait_for(lambda: client.post(SETS, json={"name": "teas"}).status_code == 201, "the name")
         assert client.get(f"{SETS}/teas").status_code in (200, 503)
         assert client.post(SETS, json={"name": "teas"}).status_code == 409
         wait_for(lambda: names(client) == ["notes", "teas"], "the set")
         assert client.get(f"{SETS}/teas").json()["documents"] == 0
-        job = client.post(f"{SETS}/teas/texts", json={"texts": {"tea": "Oolong is between green and black."}})
+        job = client.post(
+            f"{SETS}/teas/texts", json={"texts": {"tea": "Oolong is between green and black."}}
+        )
         assert job.status_code == 202, job.text
         wait_for(lambda: client.get(f"{SETS}/teas").json()["documents"] == 1, "the text")
         [hit] = client.post(f"{SETS}/teas/search", json={"query": "oolong"}).json()["hits"]
         assert hit["path"] == "tea"
         assert client.delete(f"{SETS}/teas").status_code == 204
-        assert client.get(f"{SETS}/teas").status_code == client.delete(f"{SETS}/teas").status_code == 404
+        assert (
+            client.get(f"{SETS}/teas").status_code
+            == client.delete(f"{SETS}/teas").status_code
+            == 404
+        )
         wait_for(lambda: not list(following.glob("sets/*")), "the removal of its files")
 
 
 @pytest.mark.parametrize("name", ["茶", "茶" * 100, "Tea and  more"])
 def test_names_in_any_language(client, following, service, name):
-    """Uploads, answers and defaults need no ASCII, and no short name; nothing of them is there for the next set."""
+    """Uploads, answers and defaults need no ASCII, and no short name; nothing of them is there for
+    the next set.
+    """
     for _ in range(2):
         wait_for(lambda: client.post(SETS, json={"name": name}).status_code == 201, "the name")
         wait_for(lambda: name in names(client), "the set")
         assert defaults_of(service, name)["topk"] == 6
-        change_defaults(service, service.sets[name], name, group="MediumChunk", retriever="default", topk=3)
-        [store] = [one["id"] for one in client.get("/v1/vector_stores").json()["data"] if one["name"] == name]
+        change_defaults(
+            service, service.sets[name], name, group="MediumChunk", retriever="default", topk=3
+        )
+        [store] = [
+            one["id"]
+            for one in client.get("/v1/vector_stores").json()["data"]
+            if one["name"] == name
+        ]
         answer = client.post(f"{SETS}/{name}/documents", files={"file": ("tea.txt", b"Oolong.")})
         assert answer.status_code == 202, answer.text
         assert client.get(answer.headers["location"]).json()["kind"] == "add_files"
-        assert client.post(f"{SETS}/{name}/answers", json={"question": "oolong?"}).status_code == 200
+        assert (
+            client.post(f"{SETS}/{name}/answers", json={"question": "oolong?"}).status_code == 200
+        )
         assert client.delete(f"{SETS}/{name}").status_code == 204
         assert not records(service).select("SELECT id FROM store WHERE id = ?", store)
         wait_for(lambda: not list(following.glob("sets/*")), "the removal of its files")
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-a", " a", "a ", "a\tb", "a" * 101, "\ud800", "notes"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "-a", " a", "a ", "a\tb", "a" * 101, "\ud800", "notes"]
+)
 def test_names_that_no_set_can_have(client, name):
-    """They are refused, as is the name of a set of the configuration, which cannot be deleted either."""
-    assert client.post(SETS, content=f'{{"name": {name!a}}}'.replace("'", '"')).status_code in (409, 422)
+    """They are refused, as is the name of a set of the configuration, which cannot be deleted
+    either.
+    """
+    assert client.post(SETS, content=f'{{"name": {name!a}}}'.replace("'", '"')).status_code in (
+        409,
+        422,
+    )
     assert client.delete(f"{SETS}/notes").status_code == 409
 
 
@@ -77,20 +102,34 @@ def test_who_may_not_create_sets(client, app, principal, monkeypatch):
 @pytest.mark.share(3)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_every_process_has_a_created_set_and_a_restart_too(tmp_path):
-    """No web process answers 404 about it, each one has it within a second, and a later start finds it."""
+    """No web process answers 404 about it, each one has it within a second, and a later start finds
+    it.
+    """
     folder = tmp_path / "files"
     folder.mkdir()
     for start in range(2):
         with serving(folder, "--port", "0", "--processes", "3") as running:
             running.wait_until_ready()
             if not start:
-                assert httpx.post(f"{running.url}{SETS}", json={"name": "teas"}, timeout=60).status_code == 201
+                assert (
+                    httpx.post(
+                        f"{running.url}{SETS}", json={"name": "teas"}, timeout=60
+                    ).status_code
+                    == 201
+                )
                 found = {running.get(f"{SETS}/teas").status_code for _ in range(20)}
                 assert found <= {200, 503}
-            wait_for(lambda: all(running.get(f"{SETS}/teas").status_code == 200 for _ in range(20)), "the set", 10)
+            wait_for(
+                lambda: all(running.get(f"{SETS}/teas").status_code == 200 for _ in range(20)),
+                "the set",
+                10,
+            )
             if start:
                 assert httpx.delete(f"{running.url}{SETS}/teas", timeout=60).status_code == 204
-                gone = lambda: all(running.get(f"{SETS}/teas").status_code == 404 for _ in range(20))  # noqa: E731
+
+                def gone():
+                    return all(running.get(f"{SETS}/teas").status_code == 404 for _ in range(20))
+
                 wait_for(gone, "the deletion", 3)
 
 
@@ -100,10 +139,14 @@ def letters(text):
 
 
 def test_created_sets_have_the_configured_embeddings(service, client):
-    """They are searched by keywords and vectors; a later model of the configuration is for later sets."""
+    """They are searched by keywords and vectors; a later model of the configuration is for later
+    sets.
+    """
     service.made = MadeSets(service.state, f"{__name__}:letters")
     stop = threading.Event()
-    thread = threading.Thread(target=SetFollower(service.made, service, write=True).run, args=[stop])
+    thread = threading.Thread(
+        target=SetFollower(service.made, service, write=True).run, args=[stop]
+    )
     thread.start()
     try:
         assert client.post(SETS, json={"name": "teas"}).status_code == 201
@@ -111,9 +154,15 @@ def test_created_sets_have_the_configured_embeddings(service, client):
         client.post(f"{SETS}/teas/texts", json={"texts": {"tea": "Oolong tea.", "mate": "Mate."}})
         wait_for(lambda: client.get(f"{SETS}/teas").json()["documents"] == 2, "the texts")
         body = {"query": "ooo", "retriever": "vector"}
-        assert [one["path"] for one in client.post(f"{SETS}/teas/search", json=body).json()["hits"]] == ["tea", "mate"]
-        [store] = [one for one in client.get("/v1/vector_stores").json()["data"] if one["name"] == "teas"]
-        found = client.post(f"/v1/vector_stores/{store['id']}/search", json={"query": "oolong"}).json()["data"]
+        assert [
+            one["path"] for one in client.post(f"{SETS}/teas/search", json=body).json()["hits"]
+        ] == ["tea", "mate"]
+        [store] = [
+            one for one in client.get("/v1/vector_stores").json()["data"] if one["name"] == "teas"
+        ]
+        found = client.post(
+            f"/v1/vector_stores/{store['id']}/search", json={"query": "oolong"}
+        ).json()["data"]
         assert found[0]["filename"] == "tea"
         assert all(0 <= one["score"] <= 1 for one in found)
     finally:
@@ -122,7 +171,9 @@ def test_created_sets_have_the_configured_embeddings(service, client):
 
 
 def test_a_process_is_ready_when_it_has_opened_the_sets_of_before(client, service, tmp_path):
-    """One that was created at run time, too; one that is created later does not take the process out of service."""
+    """One that was created at run time, too; one that is created later does not take the process
+    out of service.
+    """
     state = service.state
     service.made = MadeSets(state)
     before = service.made.add("before")
@@ -153,7 +204,10 @@ def test_names_may_hold_spaces(client, following, service):
     store = client.post("/v1/vector_stores", json={"name": name}).json()
     assert store["name"] == name
     wait_for(lambda: name in names(client), "the set")
-    client.post(f"{SETS}/{name}/texts", json={"texts": {"tea of may.md": "Oolong is between green and black."}})
+    client.post(
+        f"{SETS}/{name}/texts",
+        json={"texts": {"tea of may.md": "Oolong is between green and black."}},
+    )
     wait_for(lambda: client.get(f"{SETS}/{name}").json()["documents"] == 1, "the text")
     html = {"Accept": "text/html"}
     for page in ("ask", "search?q=oolong", "files", "files/tea of may.md", "groups", "activity"):
@@ -161,8 +215,13 @@ def test_names_may_hold_spaces(client, following, service):
         assert (shown.status_code, name in shown.text) == (200, True), page
         assert f"/s/{name}" not in shown.text  # addresses are quoted
         assert "/s/Teas%20of%202024/files" in shown.text
-    assert client.get("/", headers=html, follow_redirects=False).headers["location"] == "/s/Teas%20of%202024/ask"
-    found = client.post(f"/v1/vector_stores/{store['id']}/search", json={"query": "oolong"}).json()["data"]
+    assert (
+        client.get("/", headers=html, follow_redirects=False).headers["location"]
+        == "/s/Teas%20of%202024/ask"
+    )
+    found = client.post(f"/v1/vector_stores/{store['id']}/search", json={"query": "oolong"}).json()[
+        "data"
+    ]
     assert [one["filename"] for one in found] == ["tea of may.md"]
     assert name in [one["id"] for one in client.get("/v1/models").json()["data"]]
     assert client.get(f"/v1/models/{name}").json()["id"] == name

@@ -1,4 +1,6 @@
-"""Uploads: several files in a request, large ones in parts, repeated requests, names and limits that are refused."""
+"""Uploads: several files in a request, large ones in parts, repeated requests, names and limits
+that are refused.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def post(client, *files, **more):
 
 def stored(service):
     """Everything below the state folder, but for the marks of sweeps."""
-    return sorted(path.name for path in service.state.rglob("*") if path.is_file() and path.name != "swept")
+    return sorted(
+        path.name for path in service.state.rglob("*") if path.is_file() and path.name != "swept"
+    )
 
 
 def begin(client, content, part_size=PART, **more):
@@ -87,22 +91,35 @@ def test_files_become_documents(client, docs, run_jobs):
     ]
     assert client.get(answer.headers["location"]).json()["state"] == "WAITING"
     [job] = run_jobs()
-    assert (job.state, job.result["added"]) == ("SUCCESS", ["black/assam.txt", "matcha.md", "乌龙.md"])
+    assert (job.state, job.result["added"]) == (
+        "SUCCESS",
+        ["black/assam.txt", "matcha.md", "乌龙.md"],
+    )
     [node] = docs.search("malty", topk=1)
     assert (node.path, node.global_metadata["file_name"]) == ("black/assam.txt", "assam.txt")
 
 
 def test_a_bad_file_does_not_reject_the_batch(client, service, run_jobs):
-    """Each file has its own result: one that is too large, one whose name leads elsewhere, one that is good."""
+    """Each file has its own result: one that is too large, one whose name leads elsewhere, one that
+    is good.
+    """
     service.upload_bytes = 100
-    answer = post(client, ("../evil.md", b"x"), ("large.md", b"x" * 101), ("good.md", b"Good tea."), ("good.md", b"2"))
+    answer = post(
+        client,
+        ("../evil.md", b"x"),
+        ("large.md", b"x" * 101),
+        ("good.md", b"Good tea."),
+        ("good.md", b"2"),
+    )
     problems = [one["problem"] and one["problem"]["status"] for one in answer.json()["files"]]
     assert (answer.status_code, problems) == (202, [422, 413, None, 409])
     assert run_jobs()[0].result["added"] == ["good.md"]
 
 
 def test_only_bad_files_are_a_problem(client, service):
-    """If no file is accepted, the first one's problem is the response, and nothing stays on the disk."""
+    """If no file is accepted, the first one's problem is the response, and nothing stays on the
+    disk.
+    """
     service.upload_bytes = 100
     answer = post(client, ("large.md", b"x" * 101))
     assert (answer.status_code, answer.json()["files"][0]["problem"]["status"]) == (413, 413)
@@ -144,17 +161,25 @@ def test_a_mac_and_another_system_upload_one_document(client, docs, run_jobs):
     post(client, (composed, b"green tea"))
     run_jobs()
     metadata = {"metadata": json.dumps({composed: {"author": "Mei"}})}
-    assert post(client, (decomposed, b"black tea"), data=metadata).json()["files"][0]["id"] == composed
+    assert (
+        post(client, (decomposed, b"black tea"), data=metadata).json()["files"][0]["id"] == composed
+    )
     run_jobs()
     assert [one.path for one in docs.documents() if one.path.startswith("caf")] == [composed]
     assert docs.read(composed) == "black tea"
-    assert [node.metadata.get("author") for node in docs.get_nodes() if node.path == composed] == ["Mei"]
+    assert [node.metadata.get("author") for node in docs.get_nodes() if node.path == composed] == [
+        "Mei"
+    ]
     assert client.get(f"{SET}/documents/{decomposed}").json()["id"] == composed
 
 
-@pytest.mark.parametrize("sent", ['filename="Plan %22B%22 50%.txt"', r'filename="Plan \"B\" 50%.txt"'])
+@pytest.mark.parametrize(
+    "sent", ['filename="Plan %22B%22 50%.txt"', r'filename="Plan \"B\" 50%.txt"']
+)
 def test_a_quotation_mark_in_a_name_survives(client, docs, run_jobs, sent):
-    """Browsers send it as %22, older clients with a backslash; a % is a %. It is downloaded under that name."""
+    """Browsers send it as %22, older clients with a backslash; a % is a %. It is downloaded under
+    that name.
+    """
     body = f'--x\r\nContent-Disposition: form-data; name="file"; {sent}\r\n\r\nPlan B.\r\n--x--\r\n'
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     answer = client.post(f"{SET}/documents", content=body, headers=headers)
@@ -168,15 +193,24 @@ def test_a_quotation_mark_in_a_name_survives(client, docs, run_jobs, sent):
 
 
 def test_a_name_in_decomposed_characters_is_the_composed_one(client, docs, run_jobs):
-    """Uploads, uploads in parts and texts of a Mac replace those of other machines; metadata follows its file."""
+    """Uploads, uploads in parts and texts of a Mac replace those of other machines; metadata
+    follows its file.
+    """
     name = "été.txt"
     for given in (unicodedata.normalize("NFD", name), name):
         metadata = json.dumps({given: {"labels": ["hr"]}})
-        assert post(client, (given, b"x"), data={"metadata": metadata}).json()["files"][0]["id"] == name
+        assert (
+            post(client, (given, b"x"), data={"metadata": metadata}).json()["files"][0]["id"]
+            == name
+        )
         upload = begin(client, b"y", name=given)
         put(client, upload, 1, b"y")
-        assert client.post(f"{SET}/uploads/{upload['id']}/complete").json()["files"][0]["id"] == name
-        assert client.post(f"{SET}/texts", json={"texts": {given: "z"}}).json()["ids"] == {given: name}
+        assert (
+            client.post(f"{SET}/uploads/{upload['id']}/complete").json()["files"][0]["id"] == name
+        )
+        assert client.post(f"{SET}/texts", json={"texts": {given: "z"}}).json()["ids"] == {
+            given: name
+        }
     run_jobs()
     assert [one.path for one in docs.documents() if one.path.endswith("t\u00e9.txt")] == [name]
     both = {"texts": {unicodedata.normalize("NFD", name): "1", name: "2"}}
@@ -185,7 +219,13 @@ def test_a_name_in_decomposed_characters_is_the_composed_one(client, docs, run_j
 
 def test_names_are_never_paths(client, service, run_jobs):
     """Files are stored under digests; only a plain suffix of the name is used, in lower case."""
-    post(client, ("CON.PDF.Md", b"one"), ("tea.p?p", b"two"), (".bashrc", b"three"), ("a.tar.GZ", b"four"))
+    post(
+        client,
+        ("CON.PDF.Md", b"one"),
+        ("tea.p?p", b"two"),
+        (".bashrc", b"three"),
+        ("a.tar.GZ", b"four"),
+    )
     names = [path.name for path in (service.state / "uploads" / ".set-notes" / "files").iterdir()]
     assert sorted(name[32:] for name in names) == ["", ".bashrc", ".pdf.md", ".tar.gz"]
     assert {hashlib.blake2b(b"two", digest_size=16).hexdigest()} < set(names)
@@ -198,14 +238,21 @@ def test_names_are_never_paths(client, service, run_jobs):
         ("multipart/form-data", b"--x--", 415),
         ("multipart/form-data; boundary=x", b"nonsense", 422),
         ("multipart/form-data; boundary=x", b"--x--\r\n", 422),
-        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; filename="a.md"\r\n\r\ncut', 422),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; filename="a.md"\r\n\r\ncut',
+            422,
+        ),
         ("multipart/form-data; boundary=" + "x" * 300, b"--x--\r\n", 422),
     ],
 )
 def test_malformed_forms(client, service, kind, body, status):
     """A body that is no complete form is a problem, and leaves nothing."""
     answer = client.post(f"{SET}/documents", content=body, headers={"Content-Type": kind})
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    )
     assert stored(service) == []
 
 
@@ -223,7 +270,9 @@ def test_a_full_disk(client, service, monkeypatch):
 
 def test_metadata_are_bounded(client):
     """Metadata are in memory, so that they are limited."""
-    answer = client.post(f"{SET}/documents", files={"file": ("a.md", b"x")}, data={"metadata": "x" * (2 << 20)})
+    answer = client.post(
+        f"{SET}/documents", files={"file": ("a.md", b"x")}, data={"metadata": "x" * (2 << 20)}
+    )
     assert (answer.status_code, "metadata" in answer.json()["detail"]) == (413, True)
 
 
@@ -238,14 +287,18 @@ def test_metadata(client, docs, run_jobs):
 
 @pytest.mark.filterwarnings("ignore::lazyrag.errors.IngestionWarning")
 def test_a_zip_bomb_fails_alone(tmp_path):
-    """What a container unpacks to is limited by the loaders: such a file fails, and the others do not."""
+    """What a container unpacks to is limited by the loaders: such a file fails, and the others do
+    not.
+    """
     bomb = io.BytesIO()
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("0.txt", b"0" * (4 << 20))
     assert bomb.tell() < 1 << 16
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "limited.db")}}}
     with Document(store_conf=conf, limits=LoadLimits(unpacked_bytes=1 << 20)) as docs:
-        client = TestClient(create_app(Service({"notes": docs}, tmp_path / "state")), base_url="http://127.0.0.1")
+        client = TestClient(
+            create_app(Service({"notes": docs}, tmp_path / "state")), base_url="http://127.0.0.1"
+        )
         post(client, ("bomb.zip", bomb.getvalue()), ("good.md", b"Good tea."))
         job = Worker(docs).run_one()
     assert job.state == "SUCCESS"
@@ -267,7 +320,9 @@ def test_a_dry_run_estimates(client, service, run_jobs):
 
 
 def test_idempotency_keys(client, docs, run_jobs):
-    """A request that is repeated with its key is the same job; another request with that key is refused."""
+    """A request that is repeated with its key is the same job; another request with that key is
+    refused.
+    """
     headers = {"Idempotency-Key": "k1"}
     first = post(client, ("a.md", b"Tea."), headers=headers).json()
     assert post(client, ("a.md", b"Tea."), headers=headers).json() == first
@@ -294,7 +349,9 @@ def test_one_of_many_at_the_same_time(client, docs):
     ids = []
 
     def send():
-        answer = client.post(f"{SET}/texts", json={"texts": {"a": "Tea."}}, headers={"Idempotency-Key": "k"})
+        answer = client.post(
+            f"{SET}/texts", json={"texts": {"a": "Tea."}}, headers={"Idempotency-Key": "k"}
+        )
         ids.append(answer.json()["job"]["id"])
 
     threads = [threading.Thread(target=send) for _ in range(8)]
@@ -310,9 +367,13 @@ def test_one_of_many_at_the_same_time(client, docs):
 
 
 def test_parts_in_any_order(client, docs, service, run_jobs):
-    """Parts arrive in any order, some twice; the whole is checked, stored and added, and completing may be repeated."""
+    """Parts arrive in any order, some twice; the whole is checked, stored and added, and completing
+    may be repeated.
+    """
     content = b"Oolong is half fermented. " * 8_000
-    upload = begin(client, content, sha256=hashlib.sha256(content).hexdigest(), metadata={"year": 1})
+    upload = begin(
+        client, content, sha256=hashlib.sha256(content).hexdigest(), metadata={"year": 1}
+    )
     assert (upload["parts"], upload["received"]) == (4, [])
     for number in (3, 1, 4, 1):
         assert put(client, upload, number, content).status_code == 204
@@ -330,7 +391,9 @@ def test_parts_in_any_order(client, docs, service, run_jobs):
 
 
 def test_bad_parts(client):
-    """A part with another digest or size than declared is refused; the one that arrived before stays."""
+    """A part with another digest or size than declared is refused; the one that arrived before
+    stays.
+    """
     content = b"x" * (PART + 10)
     upload = begin(client, content)
     assert put(client, upload, 1, content).status_code == 204
@@ -352,11 +415,17 @@ def test_another_whole(client):
 
 
 def test_declared_limits(client, service):
-    """What is too large is refused before anything is sent, and so are names and sizes that cannot be."""
+    """What is too large is refused before anything is sent, and so are names and sizes that cannot
+    be.
+    """
     service.upload_bytes = 1 << 20
     too_large = {"name": "a.bin", "size": (1 << 20) + 1}
     assert client.post(f"{SET}/uploads", json=too_large).status_code == 413
-    for wrong in ({"name": "../a", "size": 1}, {"name": "a", "size": 0}, {"name": "a", "size": 1, "part_size": 1}):
+    for wrong in (
+        {"name": "../a", "size": 1},
+        {"name": "a", "size": 0},
+        {"name": "a", "size": 1, "part_size": 1},
+    ):
         assert client.post(f"{SET}/uploads", json=wrong).status_code == 422
 
 
@@ -404,10 +473,15 @@ def test_files_of_deleted_documents_are_removed(client, service, run_jobs):
 @pytest.mark.share(3)
 @pytest.mark.slow
 def test_memory_of_large_uploads():
-    """200 MB in parts, and again as a form, take less than 100 MB of memory more than the idle service."""
+    """200 MB in parts, and again as a form, take less than 100 MB of memory more than the idle
+    service.
+    """
     script = Path(__file__).resolve().parents[2] / "benchmarks" / "upload.py"
     run = subprocess.run(
-        [sys.executable, script, "--megabytes", "200", "--json"], capture_output=True, text=True, check=True
+        [sys.executable, script, "--megabytes", "200", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     figures = json.loads(run.stdout)
     assert figures["parts"]["memory_mb"] < 100
@@ -415,7 +489,9 @@ def test_memory_of_large_uploads():
 
 
 def test_a_purge_removes_the_uploaded_file(client, service, docs, run_jobs):
-    """Nothing of the document remains: its file among the uploads, that of its earlier version, its name."""
+    """Nothing of the document remains: its file among the uploads, that of its earlier version, its
+    name.
+    """
     post(client, ("secret.txt", SECRET))
     run_jobs()
     upload = begin(client, SECRET * 2000, name="secret.txt")
@@ -437,22 +513,33 @@ def test_a_purge_removes_the_uploaded_file(client, service, docs, run_jobs):
     assert docs.search("Oolong")[0].path == "other.txt"
 
 
-SECRET = "病人欧阳夏丹的病历：罕见的木质部侵染。 Patient Oberholzer, file number 77-4193-ZX.\n".encode()
+SECRET = (
+    "病人欧阳夏丹的病历：罕见的木质部侵染。 Patient Oberholzer, file number 77-4193-ZX.\n".encode()
+)
 
 
 def test_a_purge_leaves_no_answer_that_quotes(client, service, docs, run_jobs):
-    """Answers that have read the document go, with what was said about it; the certificate covers their file."""
+    """Answers that have read the document go, with what was said about it; the certificate covers
+    their file.
+    """
     for name, text in (("secret.txt", SECRET), ("other.txt", b"Oolong is half oxidised.")):
         post(client, (name, text))
     run_jobs()
     places = {
-        question: client.post(f"{SET}/answers", json={"question": question, "topk": 1}).headers["location"]
+        question: client.post(f"{SET}/answers", json={"question": question, "topk": 1}).headers[
+            "location"
+        ]
         for question in ("Oberholzer", "oxidised")
     }
     for place in places.values():
         about = {"good": True, "answer": place.rpartition("/")[2], "hit": uid_of(client, place)}
         assert client.post(f"{SET}/feedback", json=about).status_code == 201
-    assert client.post(f"{SET}/golden", json={"question": "?", "spans": [{"path": "secret.txt"}]}).status_code == 201
+    assert (
+        client.post(
+            f"{SET}/golden", json={"question": "?", "spans": [{"path": "secret.txt"}]}
+        ).status_code
+        == 201
+    )
     answer = client.post(f"{SET}/purge", json={"document": "secret.txt"})
     [job] = run_jobs()
     assert (job.state, [one for one in job.result["checked"] if one["found"]]) == ("DELETED", [])
@@ -468,7 +555,9 @@ def test_a_purge_leaves_no_answer_that_quotes(client, service, docs, run_jobs):
 
 
 def test_a_deletion_empties_the_answers_that_quote(client, service, run_jobs):
-    """What a deleted document said is in no answer that can be read again; golden questions stay."""
+    """What a deleted document said is in no answer that can be read again; golden questions
+    stay.
+    """
     post(client, ("secret.txt", SECRET))
     run_jobs()
     place = client.post(f"{SET}/answers", json={"question": "Oberholzer"}).headers["location"]
@@ -503,7 +592,9 @@ def test_a_purge_ends_answers_that_are_being_written(client, service, docs, run_
 
 
 def test_a_purge_deletes_responses(client, service, run_jobs):
-    """Responses of OpenAI's face are answers, too; one that was begun before the purge is not stored after it."""
+    """Responses of OpenAI's face are answers, too; one that was begun before the purge is not
+    stored after it.
+    """
     post(client, ("secret.txt", SECRET))
     run_jobs()
     purges = []
@@ -535,6 +626,8 @@ def test_forms_have_few_fields(client):
     part = b'--B\r\nContent-Disposition: form-data; name="f%d"\r\n\r\nx\r\n'
     body = b"".join(part % one for one in range(500)) + b"--B--\r\n"
     for path in (f"{SET}/documents", "/v1/files"):
-        answer = client.post(path, content=body, headers={"Content-Type": "multipart/form-data; boundary=B"})
+        answer = client.post(
+            path, content=body, headers={"Content-Type": "multipart/form-data; boundary=B"}
+        )
         assert answer.status_code == 413
         assert "100 fields" in answer.text

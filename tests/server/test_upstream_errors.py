@@ -1,4 +1,6 @@
-"""An asker never sees the text, the address or a secret of another system; the operator's log has them."""
+"""An asker never sees the text, the address or a secret of another system; the operator's log has
+them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def docs(tmp_path, models):
     """A Document with vectors, of which one file could not be embedded."""
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
     with Document(embed=models, store_conf=conf) as docs:
-        docs.add_texts({"tea.md": "Green tea is brewed at eighty degrees.", "coffee.md": "Coffee is ground."})
+        docs.add_texts(
+            {"tea.md": "Green tea is brewed at eighty degrees.", "coffee.md": "Coffee is ground."}
+        )
         docs.activate_group("MediumChunk", analysers=["en", "zh"], embed_keys=["default"])
         with pytest.warns(IngestionWarning):
             docs.add_texts({"bad.md": "A poison text."})
@@ -82,21 +86,37 @@ REQUESTS = {
     "answer with history": (
         "post",
         f"{SET}/answers",
-        {"question": "And tea?", "retriever": "bm25", "history": [{"role": "user", "content": "Coffee?"}]},
+        {
+            "question": "And tea?",
+            "retriever": "bm25",
+            "history": [{"role": "user", "content": "Coffee?"}],
+        },
     ),
     "page": ("get", "/s/notes/search?q=tea&retriever=vector", None),
-    "chat": ("post", "/v1/chat/completions", {"model": "notes", "messages": [{"role": "user", "content": "tea?"}]}),
+    "chat": (
+        "post",
+        "/v1/chat/completions",
+        {"model": "notes", "messages": [{"role": "user", "content": "tea?"}]},
+    ),
     "chat stream": (
         "post",
         "/v1/chat/completions",
         {"model": "notes", "stream": True, "messages": [{"role": "user", "content": "tea?"}]},
     ),
     "responses": ("post", "/v1/responses", {"model": "notes", "input": "tea?"}),
-    "rerank": ("post", "/v1/rerank", {"model": "reranker", "query": "tea", "documents": ["a", "b"]}),
+    "rerank": (
+        "post",
+        "/v1/rerank",
+        {"model": "reranker", "query": "tea", "documents": ["a", "b"]},
+    ),
     "dify": (
         "post",
         "/dify/retrieval",
-        {"knowledge_id": "notes", "query": "tea", "retrieval_setting": {"top_k": 3, "score_threshold": 0.0}},
+        {
+            "knowledge_id": "notes",
+            "query": "tea",
+            "retrieval_setting": {"top_k": 3, "score_threshold": 0.0},
+        },
     ),
     "documents": ("get", f"{SET}/documents", None),
     "document": ("get", f"{SET}/documents/bad.md", None),
@@ -107,10 +127,16 @@ REQUESTS = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_no_face_shows_another_system(service, caplog, name):
-    """Whatever the status, with a token that may only read; the log has the error under the id that is shown."""
+    """Whatever the status, with a token that may only read; the log has the error under the id that
+    is shown.
+    """
     method, path, body = REQUESTS[name]
     headers = {"Authorization": f"Bearer {service.access.create('read')[1]}"}
-    local = {"base_url": "http://127.0.0.1", "client": ("127.0.0.1", 50_000), "raise_server_exceptions": False}
+    local = {
+        "base_url": "http://127.0.0.1",
+        "client": ("127.0.0.1", 50_000),
+        "raise_server_exceptions": False,
+    }
     with caplog.at_level(logging.ERROR), TestClient(create_app(service), **local) as client:
         answer = client.request(method, path, json=body, headers=headers)
     seen = shown(answer)
@@ -118,7 +144,9 @@ def test_no_face_shows_another_system(service, caplog, name):
     for hidden in (ADDRESS, SECRET, TEXT):
         assert hidden not in seen
     if number := re.search(r"has the details under ([0-9a-f]{8})", seen):
-        [line] = [one.getMessage() for one in caplog.records if f"error {number[1]}" in one.getMessage()]
+        [line] = [
+            one.getMessage() for one in caplog.records if f"error {number[1]}" in one.getMessage()
+        ]
         assert TOLD in line
 
 
@@ -131,9 +159,13 @@ def test_a_tool_shows_no_other_system(service):
 
 
 def test_an_operator_sees_stored_errors(service, docs):
-    """A token that administers reads why a document failed; an error of the document itself is for everybody."""
+    """A token that administers reads why a document failed; an error of the document itself is for
+    everybody.
+    """
     headers = {"Authorization": f"Bearer {service.access.create('admin')[1]}"}
-    with TestClient(create_app(service), base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)) as client:
+    with TestClient(
+        create_app(service), base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)
+    ) as client:
         assert TEXT in json.dumps(client.get(f"{SET}/documents/bad.md", headers=headers).json())
     own = ErrorInfo.of(LoadError("The file is encrypted."))
     assert public_error(own, is_operator=False) == own
@@ -148,14 +180,20 @@ def test_both_names_of_a_filter(service, name):
     """In bodies and in query parameters; both at once are refused."""
     service.access = None
     wanted = {"file_name": "tea.md"}
-    with TestClient(create_app(service), base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)) as client:
+    with TestClient(
+        create_app(service), base_url="http://127.0.0.1", client=("127.0.0.1", 50_000)
+    ) as client:
         body = {"query": "degrees", "retriever": "bm25", name: wanted}
         found = client.post(f"{SET}/search", json=body)
         assert [hit["path"] for hit in found.json()["hits"]] == ["tea.md"]
-        listed = client.get(f"{SET}/documents", params={name: json.dumps(wanted)}).json()["documents"]
+        listed = client.get(f"{SET}/documents", params={name: json.dumps(wanted)}).json()[
+            "documents"
+        ]
         assert [one["id"] for one in listed] == ["tea.md"]
         both = client.post(f"{SET}/search", json={**body, "filters": wanted, "where": wanted})
         assert (both.status_code, "must not both be passed" in both.text) == (422, True)
         params = {"filters": "{}", "where": "{}"}
         assert "must not both be passed" in client.get(f"{SET}/documents", params=params).text
-    assert "degrees" in json.dumps(ask(create_app(service), "grep", text="degrees", **{name: wanted}))
+    assert "degrees" in json.dumps(
+        ask(create_app(service), "grep", text="degrees", **{name: wanted})
+    )

@@ -1,4 +1,6 @@
-"""The documentation site in a real browser: run `make site`, then ``pytest -m browser tests/site``."""
+"""The documentation site in a real browser: run `make site`, then
+``pytest -m browser tests/site``.
+"""
 
 from __future__ import annotations
 

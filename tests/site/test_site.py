@@ -1,4 +1,6 @@
-"""What a visitor of the documentation site sees: the search, the languages, accessibility, nothing from elsewhere."""
+"""What a visitor of the documentation site sees: the search, the languages, accessibility, nothing
+from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import pytest
 from tests.page.browsing import LOOKS, check_accessible, picture
 from tests.site.conftest import SITE
 
-PAGES = ("index", "hybrid", "tutorials/first-search", "command-line", "fusion", "how-to/filter-by-metadata")
+PAGES = (
+    "index",
+    "hybrid",
+    "tutorials/first-search",
+    "command-line",
+    "fusion",
+    "how-to/filter-by-metadata",
+)
 QUESTIONS = json.loads((Path(__file__).parent / "questions.json").read_text(encoding="utf-8"))
 FIND = """async (questions) => {
   document.querySelector("[data-site-search]").click();
@@ -30,23 +39,33 @@ def test_pages_of_both_languages_exist_and_the_files_for_models():
     assert len(listed) > 100
     assert [one for one in listed if not (SITE / one).is_file()] == []
     full = (SITE / "llms-full.txt").read_text("utf-8")
-    assert [one for one in ("# Hybrid search", "### Document.search", "# Changelog") if one not in full] == []
+    assert [
+        one for one in ("# Hybrid search", "### Document.search", "# Changelog") if one not in full
+    ] == []
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_questions_of_newcomers_find_their_page(browsing, language: str):
-    """Of 32 questions in each language thirty find the page that answers first, and all within three."""
+    """Of 32 questions in each language thirty find the page that answers first, and all within
+    three.
+    """
     page = browsing.open("/index.html" if language == "en" else "/zh/index.html", language)
     asked = QUESTIONS[language]
     assert len(asked) == 32
     found = page.evaluate(FIND, [question for question, _ in asked])
-    places = [(one, wanted, got) for (one, wanted), got in zip(asked, found, strict=True) if got[:1] != [wanted]]
+    places = [
+        (one, wanted, got)
+        for (one, wanted), got in zip(asked, found, strict=True)
+        if got[:1] != [wanted]
+    ]
     assert len(places) <= 2, places
     assert [place for place in places if place[1] not in place[2]] == []
 
 
 def test_search_by_keyboard(browsing):
-    """A slash opens the search, arrows lead through the results, Enter opens one, whose words are marked before."""
+    """A slash opens the search, arrows lead through the results, Enter opens one, whose words are
+    marked before.
+    """
     page = browsing.open("/zh/fusion.html", "zh")
     page.keyboard.press("/")
     page.keyboard.insert_text("按标题切分")
@@ -104,5 +123,7 @@ def test_the_site_opens_from_a_folder(chromium):
     page.goto((SITE / "zh" / "index.html").as_uri())
     page.locator("[data-site-search]").click()
     page.keyboard.insert_text("混合检索")
-    assert page.locator(".site-search-results a").first.get_attribute("href").endswith("hybrid.html")
+    assert (
+        page.locator(".site-search-results a").first.get_attribute("href").endswith("hybrid.html")
+    )
     page.close()

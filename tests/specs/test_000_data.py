@@ -1,4 +1,6 @@
-"""Spec 000, `RAGData`: its fields and their names, who reads what first, and what became of the older formats."""
+"""Spec 000, `RAGData`: its fields and their names, who reads what first, and what became of the
+older formats.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import pytest
 from lazyrag import Document, Retriever
 from lazyrag import operators as ops
 from lazyrag.errors import ConfigError
-from lazyrag.operators import OperatorChain, QAPromptor, RAGData, RefinerOperator, RerankOperator, RetrieveOperator
+from lazyrag.operators import (
+    OperatorChain,
+    QAPromptor,
+    RAGData,
+    RefinerOperator,
+    RerankOperator,
+    RetrieveOperator,
+)
 
 FIELDS = {
     "query": str,
@@ -40,7 +49,13 @@ def in_order(query, documents, top_n):
 def chain():
     """All stages, over three texts."""
     docs = Document()
-    docs.add_texts({"绿茶.txt": "绿茶用八十度的水冲泡。", "红茶.txt": "红茶用沸水冲泡。", "水.txt": "山上的水很甜。"})
+    docs.add_texts(
+        {
+            "绿茶.txt": "绿茶用八十度的水冲泡。",
+            "红茶.txt": "红茶用沸水冲泡。",
+            "水.txt": "山上的水很甜。",
+        }
+    )
     found = RetrieveOperator(Retriever(docs, "FineChunk", "bm25_chinese"))
     shorter = RerankOperator(in_order) >> RefinerOperator("extractive", budget=12)
     return found >> shorter >> QAPromptor() >> ops.OpenAIGenerator(lambda prompt: "八十度。")
@@ -74,7 +89,9 @@ def test_the_types_stand_in_a_typed_dict():
 def test_fields_are_named_after_stage_and_type():
     """「采用 `{stage}_{type}` 模式,避免字段名冲突」: what the stages append is called so."""
     data = chain().execute({"query": "绿茶用几度的水?"})
-    expected = {f"{stage}_{kind}" for stage in ops.STAGES[:3] for kind in ("results", "docs", "time")}
+    expected = {
+        f"{stage}_{kind}" for stage in ops.STAGES[:3] for kind in ("results", "docs", "time")
+    }
     assert set(data) == expected | {"query", "prompt", "generated", "generation_time"}
 
 
@@ -92,9 +109,16 @@ def test_a_reranker_reads_refined_texts_before_retrieved_ones():
 
 
 def test_a_refiner_reads_reranked_texts_before_retrieved_ones():
-    """「Refiner 会优先从 `reranking_docs` 读取,其次是 `retrieval_docs`」; the right answers are no documents."""
+    """「Refiner 会优先从 `reranking_docs` 读取,其次是 `retrieval_docs`」; the right answers are no
+    documents.
+    """
     refine = RefinerOperator()
-    both = {"query": "茶", "reranking_docs": ["排"], "retrieval_docs": ["原"], "references": ["答案"]}
+    both = {
+        "query": "茶",
+        "reranking_docs": ["排"],
+        "retrieval_docs": ["原"],
+        "references": ["答案"],
+    }
     assert refine(both)["refining_docs"] == ["排"]
     assert refine({**both, "reranking_docs": []})["refining_docs"] == ["原"]
     assert refine({"query": "茶", "references": ["答案"]})["refining_docs"] == []
@@ -102,14 +126,21 @@ def test_a_refiner_reads_reranked_texts_before_retrieved_ones():
 
 def test_a_promptor_reads_the_last_stage_that_has_texts():
     """「`refining_docs` (最高优先级,使用精炼后的文档)」, then the others; empty lists fall through."""
-    data = {"query": "茶?", "refining_docs": ["精炼"], "reranking_docs": ["重排"], "retrieval_docs": ["检索"]}
+    data = {
+        "query": "茶?",
+        "refining_docs": ["精炼"],
+        "reranking_docs": ["重排"],
+        "retrieval_docs": ["检索"],
+    }
     assert "精炼" in QAPromptor()(data)["prompt"]
     assert "重排" in QAPromptor()({**data, "refining_docs": []})["prompt"]
     assert "检索" in QAPromptor()({**data, "refining_docs": [], "reranking_docs": []})["prompt"]
 
 
 def test_the_order_is_written_once():
-    """「data.get("refining_docs") or data.get("reranking_docs") or data.get("retrieval_docs", [])」 is latest_docs."""
+    """「data.get("refining_docs") or data.get("reranking_docs") or data.get("retrieval_docs", [])」
+    is latest_docs.
+    """
     data = {"refining_docs": [], "reranking_docs": ["b"], "retrieval_docs": ["c"]}
     assert ops.latest_docs(data) == ("reranking", ["b"])
     assert ops.latest_docs({"query": "茶"}) == ("", [])
@@ -147,14 +178,18 @@ def test_results_are_told_apart_by_the_caller():
 
 def test_tuples_are_refused():
     """「**Tuple 格式**: 旧版本支持 `(query, docs)` 元组格式,现已移除」: the error shows the dict to give instead."""
-    with pytest.raises(ConfigError, match=r"\(query, docs\) is no longer supported.*retrieval_docs"):
+    with pytest.raises(
+        ConfigError, match=r"\(query, docs\) is no longer supported.*retrieval_docs"
+    ):
         QAPromptor().execute(("茶?", ["茶"]))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="Tuples are no longer supported"):
         ops.from_legacy(("茶?", ["茶"]))  # type: ignore[arg-type]
 
 
 def test_nested_metrics_are_refused():
-    """「**嵌套 metrics**: 如 `refine_metrics.refine_time`,已扁平化为 `refining_time`」: refused, with the flat name."""
+    """「**嵌套 metrics**: 如 `refine_metrics.refine_time`,已扁平化为 `refining_time`」: refused, with the
+    flat name.
+    """
     given = {"query": "茶?", "refine_metrics": {"refine_time": 0.1}}
     for call in (QAPromptor().execute, ops.from_legacy):
         with pytest.raises(ConfigError, match="refining_time"):
@@ -169,7 +204,9 @@ def test_results_without_a_stage_are_refused():
 
 
 def test_a_function_over_the_data_is_an_operator():
-    """「def my_operator(data: RAGData) -> RAGData」: as it is written there, one may stand in a chain."""
+    """「def my_operator(data: RAGData) -> RAGData」: as it is written there, one may stand in a
+    chain.
+    """
 
     def my_operator(data: RAGData) -> RAGData:
         docs = data.get("retrieval_docs", [])

@@ -1,4 +1,6 @@
-"""Spec 000, evaluation: what each evaluator reads and gives, in Chinese as in English, and that it changes nothing."""
+"""Spec 000, evaluation: what each evaluator reads and gives, in Chinese as in English, and that it
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_evaluators_change_nothing(kind):
 
 
 def test_accuracy_reads_answer_and_references():
-    """「generated = data.get("generated") references = data.get("references")」: right is what holds a reference."""
+    """「generated = data.get("generated") references = data.get("references")」: right is what holds
+    a reference.
+    """
     accuracy = AccuracyEvaluate()
     assert accuracy.measure(TRACE) == {"accuracy": 1.0}
     assert accuracy.measure({**TRACE, "generated": "用七十度的水。"}) == {"accuracy": 0.0}
@@ -60,7 +64,10 @@ def test_accuracy_reads_answer_and_references():
 
 def test_a_wrong_answer_is_not_right_for_its_common_words():
     """Two thirds of the words in common are no right answer, unless a threshold says so."""
-    data = {"generated": "The capital of Germany is Berlin.", "references": ["The capital of France is Paris."]}
+    data = {
+        "generated": "The capital of Germany is Berlin.",
+        "references": ["The capital of France is Paris."],
+    }
     assert AccuracyEvaluate().measure(data) == {"accuracy": 0.0}
     assert AccuracyEvaluate(threshold=0.3).measure(data) == {"accuracy": 1.0}
 
@@ -69,7 +76,9 @@ def test_tokens_are_counted_of_the_latest_texts():
     """「读取优先级: refining_docs > reranking_docs > retrieval_docs」."""
     count = TokenCountEvaluate()
     assert count.measure(TRACE) == {"token_count_utf8": 5}
-    assert count.measure({**TRACE, "refining_docs": [], "reranking_docs": ["八十"]}) == {"token_count_utf8": 2}
+    assert count.measure({**TRACE, "refining_docs": [], "reranking_docs": ["八十"]}) == {
+        "token_count_utf8": 2
+    }
     assert count.measure({**TRACE, "refining_docs": []}) == {"token_count_utf8": 14}
 
 
@@ -94,7 +103,10 @@ def test_latency_adds_up_stages():
 def test_context_recall_looks_for_the_references_words():
     """「检查生成答案是否包含参考答案中的关键信息」: in the answer, and in the texts."""
     recall = ContextRecallEvaluate()
-    assert recall.measure({**TRACE, "generated": "七十度"}) == {"context_recall": 2 / 3, "found_recall": 1.0}
+    assert recall.measure({**TRACE, "generated": "七十度"}) == {
+        "context_recall": 2 / 3,
+        "found_recall": 1.0,
+    }
 
 
 def test_chinese_answers_are_measured_by_characters():
@@ -114,11 +126,15 @@ def test_what_is_missing_is_not_0(kind):
 
 def test_an_empty_answer_counts():
     """An answer that is there and blank is wrong, which is not the same as none."""
-    assert AccuracyEvaluate().measure({"generated": "", "references": ["八十度"]}) == {"accuracy": 0.0}
+    assert AccuracyEvaluate().measure({"generated": "", "references": ["八十度"]}) == {
+        "accuracy": 0.0
+    }
 
 
 def test_a_report_over_a_data_set(tmp_path):
-    """Means over the traces that have a value, how many these are, a row for each; JSON and a picture of them."""
+    """Means over the traces that have a value, how many these are, a row for each; JSON and a
+    picture of them.
+    """
     wrong = {**TRACE, "question": {"id": "q002"}, "generated": "七十度", "refining_time": 0.75}
     report = evaluate_traces([TRACE, wrong, {"query": "没有答案的问题"}])
     assert report.means["accuracy"] == 0.5
@@ -128,7 +144,11 @@ def test_a_report_over_a_data_set(tmp_path):
     assert "| accuracy | 0.5000 | 2 of 3 |" in report.table()
     report.to_json(tmp_path / "report.json")
     told = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
-    assert told["rows"][2] == {"name": "没有答案的问题", **dict.fromkeys(report.rows[2]), "total_latency": 0.0}
+    assert told["rows"][2] == {
+        "name": "没有答案的问题",
+        **dict.fromkeys(report.rows[2]),
+        "total_latency": 0.0,
+    }
     picture = report.plot(tmp_path / "report.svg")
     assert picture.startswith("<svg")
     assert picture.count("<rect") == len(report.measures)

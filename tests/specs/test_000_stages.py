@@ -59,7 +59,9 @@ def data():
 
 @pytest.mark.parametrize("kind", [Wiki18FAISSRetriever, ChromaRetriever, MilvusRetriever])
 def test_every_retriever_searches_a_document(docs, kind):
-    """「**算子**: `Wiki18FAISSRetriever`, `ChromaRetriever`, `MilvusRetriever` 等」: all search a Document."""
+    """「**算子**: `Wiki18FAISSRetriever`, `ChromaRetriever`, `MilvusRetriever` 等」: all search a
+    Document.
+    """
     found = kind(docs, topk=2)({"query": "绿茶的水"})
     nodes = Retriever(docs, "FineChunk", "cosine", topk=2)("绿茶的水")
     assert [(row["id"], row["score"]) for row in found["retrieval_results"]] == [
@@ -69,7 +71,9 @@ def test_every_retriever_searches_a_document(docs, kind):
 
 def test_results_have_text_score_and_metadata(docs):
     """「`retrieval_results`: List[Dict] - 完整的检索结果,包含文本、分数、元数据等」."""
-    [row, *_] = RetrieveOperator(Retriever(docs, "FineChunk", "bm25_chinese"))({"query": "绿茶"})["retrieval_results"]
+    [row, *_] = RetrieveOperator(Retriever(docs, "FineChunk", "bm25_chinese"))({"query": "绿茶"})[
+        "retrieval_results"
+    ]
     assert row["text"] == TEXTS["绿茶.txt"]
     assert row["score"] > 0
     assert row["metadata"]["file_name"] == row["source"] == "绿茶.txt"
@@ -88,7 +92,9 @@ def test_times_are_seconds(docs, stage):
     found = RetrieveOperator(Retriever(docs, "FineChunk", "bm25_chinese")) >> RerankOperator(
         lambda q, documents, top_n: [(0, 1)]
     )
-    answering = found >> RefinerOperator() >> QAPromptor() >> OpenAIGenerator(lambda prompt: "八十度。")
+    answering = (
+        found >> RefinerOperator() >> QAPromptor() >> OpenAIGenerator(lambda prompt: "八十度。")
+    )
     seconds = answering({"query": "绿茶"})[f"{stage}_time"]  # type: ignore[literal-required]
     assert isinstance(seconds, float)
     assert 0 <= seconds < 60
@@ -120,7 +126,9 @@ def test_reranking_keeps_all_fields_of_retrieval(data):
 
 
 def test_a_chat_model_reranks(data):
-    """「**算子**: `BGEReranker`, `LLMbased_Reranker`」: the latter asks a chat model about each text."""
+    """「**算子**: `BGEReranker`, `LLMbased_Reranker`」: the latter asks a chat model about each
+    text.
+    """
     reranked = LLMbased_Reranker(lambda prompt: "yes" if "八十度" in prompt else "no", topk=1)(data)
     assert reranked["reranking_docs"] == ["绿茶用八十度的水。"]
 
@@ -136,12 +144,14 @@ def test_refining_says_how_much_is_left(docs):
 
 
 def test_refined_texts_are_shorter_and_closer_to_the_question():
-    """「精炼后的文档列表(通常更短,更相关)」: by the tree as well as by sentences, the sentence that answers is left."""
+    """「精炼后的文档列表(通常更短,更相关)」: by the tree as well as by sentences, the sentence that answers is
+    left.
+    """
     long = "# 泡茶\n\n绿茶用八十度的水。\n\n# 山\n\n山很高。路很远。云很白。"
     for refiner in ("tree", "extractive"):
-        [text] = RefinerOperator(refiner, budget=12)({"query": "绿茶用几度的水?", "retrieval_docs": [long]})[
-            "refining_docs"
-        ]
+        [text] = RefinerOperator(refiner, budget=12)(
+            {"query": "绿茶用几度的水?", "retrieval_docs": [long]}
+        )["refining_docs"]
         assert "八十度" in text
         assert len(text) < len(long)
 
@@ -151,7 +161,9 @@ def test_refining_stops_at_unrelated_text():
     related = "绿茶用八十度的水冲泡。水太烫会发苦。"
     texts = [related + "船停在港口。票价是十元。" * 20, "足球比赛在周日举行。" * 20]
     for refiner in ("tree", "extractive", "long_refiner"):
-        data = RefinerOperator(refiner, budget=300)({"query": "绿茶用几度的水冲泡?", "retrieval_docs": texts})
+        data = RefinerOperator(refiner, budget=300)(
+            {"query": "绿茶用几度的水冲泡?", "retrieval_docs": texts}
+        )
         [text] = data["refining_docs"]
         assert text.replace("\n", "").startswith(related)
         assert "足球" not in text
@@ -159,13 +171,15 @@ def test_refining_stops_at_unrelated_text():
 
 
 BOOK = (
-    "# 泡茶\n\n先烧水。\n\n再放茶叶。\n\n# 港口\n\n船很多。\n\n票价是十元。\n\n# 足球\n\n周日比赛。" + "球场很大。" * 40
+    "# 泡茶\n\n先烧水。\n\n再放茶叶。\n\n# 港口\n\n船很多。\n\n票价是十元。\n\n# 足球\n\n周日比赛。"
+    + "球场很大。" * 40
 )
 
 
 def test_long_refiner_analyses_the_query_and_selects_titles():
-    """「**算子**: `RefinerOperator` (使用 LongRefiner 算法)」: with a chat model, for a detail the sentences of the
-    sections it selects, for an overview the complete sections; without one, the tree as it is.
+    """「**算子**: `RefinerOperator` (使用 LongRefiner 算法)」: with a chat model, for a detail the
+    sentences of the sections it selects, for an overview the complete sections; without one, the
+    tree as it is.
     """
     prompts = []
 
@@ -177,14 +191,30 @@ def test_long_refiner_analyses_the_query_and_selects_titles():
         return answer
 
     data = {"query": "坐船要多少钱?", "retrieval_docs": [BOOK]}
-    for scope, expected in (("local", ["船很多。\n票价是十元。"]), ("global", ["# 港口\n\n船很多。\n\n票价是十元。"])):
-        operator = RefinerOperator("long_refiner", model=chat(scope, ["2", 99]), budget=16 if scope == "global" else 12)
+    for scope, expected in (
+        ("local", ["船很多。\n票价是十元。"]),
+        ("global", ["# 港口\n\n船很多。\n\n票价是十元。"]),
+    ):
+        operator = RefinerOperator(
+            "long_refiner", model=chat(scope, ["2", 99]), budget=16 if scope == "global" else 12
+        )
         assert operator(data)["refining_docs"] == expected
-    assert [line for line in prompts[0].splitlines() if line[:1].isdigit()] == ["1. 泡茶", "2. 港口", "3. 足球"]
+    assert [line for line in prompts[0].splitlines() if line[:1].isdigit()] == [
+        "1. 泡茶",
+        "2. 港口",
+        "3. 足球",
+    ]
     plain = RefinerOperator("long_refiner", budget=30)(data)["refining_docs"]
     assert plain == RefinerOperator("tree", budget=30)(data)["refining_docs"]
-    for unreadable in ("section 3", "", '{"scope": "local", "sections": null}', '{"sections": ["tea"]}'):
-        operator = RefinerOperator("long_refiner", model=lambda prompt, answer=unreadable: answer, budget=30)
+    for unreadable in (
+        "section 3",
+        "",
+        '{"scope": "local", "sections": null}',
+        '{"sections": ["tea"]}',
+    ):
+        operator = RefinerOperator(
+            "long_refiner", model=lambda prompt, answer=unreadable: answer, budget=30
+        )
         with pytest.warns(AnswerWarning, match="scope and sections"):
             assert operator(data)["refining_docs"] == plain
     for name in ("long_refiner", "chat"):
@@ -193,7 +223,9 @@ def test_long_refiner_analyses_the_query_and_selects_titles():
 
 
 def test_the_default_model_of_bge_reranker(tmp_path, monkeypatch):
-    """「**算子**: `BGEReranker`」: made without a model, the error names the default model and how to get it."""
+    """「**算子**: `BGEReranker`」: made without a model, the error names the default model and how to
+    get it.
+    """
     monkeypatch.chdir(tmp_path)
     for name in ("HF_HUB_CACHE", "MODELSCOPE_CACHE"):
         monkeypatch.setenv(name, str(tmp_path))
@@ -212,25 +244,36 @@ def test_a_refiner_made_before_is_taken():
 
 def test_the_prompt_is_the_documents_own():
     r"""「根据以下上下文回答问题:\n上下文: 压缩后的文档1...\n问题: 什么是机器学习?\n答案:」, letter by letter."""
-    prompt = QAPromptor()({"query": "什么是机器学习?", "refining_docs": ["压缩后的文档1", "压缩后的文档2"]})["prompt"]
-    assert prompt == "根据以下上下文回答问题:\n上下文: 压缩后的文档1\n压缩后的文档2\n问题: 什么是机器学习?\n答案:"
+    prompt = QAPromptor()(
+        {"query": "什么是机器学习?", "refining_docs": ["压缩后的文档1", "压缩后的文档2"]}
+    )["prompt"]
+    assert (
+        prompt
+        == "根据以下上下文回答问题:\n上下文: 压缩后的文档1\n压缩后的文档2\n问题: 什么是机器学习?\n答案:"
+    )
 
 
 def test_texts_are_no_templates():
     """「生成的完整提示词,包含上下文和问题」: braces in them stay as they are."""
-    prompt = QAPromptor("{sources}|{query}")({"query": "{sources}?", "retrieval_docs": ["{query}"]})["prompt"]
+    prompt = QAPromptor("{sources}|{query}")(
+        {"query": "{sources}?", "retrieval_docs": ["{query}"]}
+    )["prompt"]
     assert prompt == "{query}|{sources}?"
 
 
 def test_the_model_answers_the_prompt():
     """「`generated`: str - 模型生成的答案文本」: the model is sent the prompt alone."""
     seen = []
-    data = OpenAIGenerator(lambda prompt: seen.append(prompt) or "八十度。")({"query": "几度?", "prompt": "答: 几度?"})
+    data = OpenAIGenerator(lambda prompt: seen.append(prompt) or "八十度。")(
+        {"query": "几度?", "prompt": "答: 几度?"}
+    )
     assert (data["generated"], seen) == ("八十度。", ["答: 几度?"])
 
 
 def test_an_endpoint_answers_the_prompt(model, quick_endpoints):
-    """「**算子**: `OpenAIGenerator`」: a real server of OpenAI's protocol gets one message of the user."""
+    """「**算子**: `OpenAIGenerator`」: a real server of OpenAI's protocol gets one message of the
+    user.
+    """
     data = OpenAIGenerator("qwen", model.url, "key")({"query": "几度?", "prompt": "答: 几度?"})
     assert data["generated"] == "答: 几度?"  # it repeats what it is sent
     assert model.bodies[-1]["model"] == "qwen"
@@ -244,14 +287,20 @@ def test_a_generator_needs_a_prompt():
 
 
 def test_the_whole_flow(docs):
-    """「完整数据流示例」: from a question with its references to an answer, all fields one after the other."""
+    """「完整数据流示例」: from a question with its references to an answer, all fields one after the
+    other.
+    """
     data: Any = {
         "query": "绿茶用几度的水?",
         "question": {"id": "q001", "references": ["八十度"]},
         "references": ["八十度"],
     }
     retriever = ChromaRetriever(docs, topk=3)
-    flow = retriever >> RerankOperator(lambda query, documents, top_n: [(0, 0.9), (1, 0.5)]) >> RefinerOperator()
+    flow = (
+        retriever
+        >> RerankOperator(lambda query, documents, top_n: [(0, 0.9), (1, 0.5)])
+        >> RefinerOperator()
+    )
     done: Any = (flow >> QAPromptor() >> OpenAIGenerator(lambda prompt: "八十度。"))(data)
     assert list(done) == [
         *data,
@@ -272,7 +321,9 @@ def test_the_whole_flow(docs):
 
 
 def test_failures_are_raised(data):
-    """No stage becomes an empty list in silence: what a retriever, a reranker or a model raises is told."""
+    """No stage becomes an empty list in silence: what a retriever, a reranker or a model raises is
+    told.
+    """
 
     def broken(*args, **kwargs):
         message = "the server is gone"

@@ -1,4 +1,6 @@
-"""Spec 001, its introduction and `Document`: every test quotes the sentence it checks and says what is expected."""
+"""Spec 001, its introduction and `Document`: every test quotes the sentence it checks and says what
+is expected.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,11 @@ def test_a_question_finds_the_text_that_answers_it(folder):
 
     Of a mixed collection the best node for a question is the one that holds the answer.
     """
-    names = ("handbook/tools-and-vehicles.txt", "garden/irrigation-and-soil.md", "茶园/采摘须知.txt")
+    names = (
+        "handbook/tools-and-vehicles.txt",
+        "garden/irrigation-and-soil.md",
+        "茶园/采摘须知.txt",
+    )
     retriever = Retriever(Document(folder(real(*names))), "FineChunk", similarity="bm25", topk=1)
     [node] = retriever("How many kilograms does a three-wheeler carry?")
     assert node.path == "handbook/tools-and-vehicles.txt"
@@ -59,7 +65,8 @@ def test_a_question_finds_the_text_that_answers_it(folder):
 def test_the_flow_is_document_then_retriever_then_reranker(folder):
     """「根据上面的描述，我们将 RAG 抽象为如下流程」
 
-    What a Document keeps goes through a Retriever and then a Reranker, as nodes from the first to the last.
+    What a Document keeps goes through a Retriever and then a Reranker, as nodes from the first to
+    the last.
     """
     docs = Document(folder({"茶.txt": "绿茶要低温存放。\n红茶要发酵，绿茶不要。\n咖啡要烘焙。"}))
     docs.create_node_group("block", transform=lambda d: d.split("\n"))
@@ -72,18 +79,24 @@ def test_the_flow_is_document_then_retriever_then_reranker(folder):
 def test_what_was_found_goes_into_a_prompt(folder):
     """「这些检索到的信息随后会被用于指导生成过程」
 
-    Generation comes later; until then a retriever gives what it found as one text, best first, for a prompt.
+    Generation comes later; until then a retriever gives what it found as one text, best first, for
+    a prompt.
     """
-    docs = Document(folder({"茶.txt": "红茶要发酵，红茶要烘干。\n咖啡要烘焙。\n绿茶要低温存放。\n红茶怕潮。"}))
+    docs = Document(
+        folder({"茶.txt": "红茶要发酵，红茶要烘干。\n咖啡要烘焙。\n绿茶要低温存放。\n红茶怕潮。"})
+    )
     docs.create_node_group("block", transform=lambda d: d.split("\n"))
-    retriever = Retriever(docs, "block", similarity="bm25_chinese", topk=2, output_format="content", join="\n---\n")
+    retriever = Retriever(
+        docs, "block", similarity="bm25_chinese", topk=2, output_format="content", join="\n---\n"
+    )
     assert retriever("红茶怕什么") == "红茶怕潮。\n---\n红茶要发酵，红茶要烘干。"
 
 
 def test_one_collection_mixes_formats(folder):
     """「可以是 DOCX，PDF，PPT 等富文本或者 Markdown 这样的纯文本」
 
-    Word, PDF, Markdown, HTML and plain text files lie in one Document, each as one document of its own.
+    Word, PDF, Markdown, HTML and plain text files lie in one Document, each as one document of its
+    own.
     """
     names = (
         "reports/2024-annual-report.docx",
@@ -94,14 +107,17 @@ def test_one_collection_mixes_formats(folder):
     )
     texts = by_path(Document(folder(real(*names))))
     assert list(texts) == sorted(names)
-    for name, words in zip(names, ("Pond White", "Qin Ping", "Cold brew", "Best-before", "采摘工"), strict=True):
+    for name, words in zip(
+        names, ("Pond White", "Qin Ping", "Cold brew", "Best-before", "采摘工"), strict=True
+    ):
         assert words in texts[name]
 
 
 def test_records_of_a_database_come_in_through_a_loader(folder, tmp_path):
     """「可以是结构化的存储在数据库中的一条条记录」
 
-    A loader registered for a database file makes every record a part of its document, which a question finds.
+    A loader registered for a database file makes every record a part of its document, which a
+    question finds.
     """
     with closing(sqlite3.connect(tmp_path / "teas.db")) as database, database:
         database.execute("create table tea (name text, steps text)")
@@ -126,7 +142,9 @@ def test_loaders_extract_texts_and_tables(folder):
 
     The loaders extract running text and, row by row, the tables of Word documents and pages.
     """
-    texts = by_path(Document(folder(real("reports/2024-annual-report.docx", "shop/会员与退换货.html"))))
+    texts = by_path(
+        Document(folder(real("reports/2024-annual-report.docx", "shop/会员与退换货.html")))
+    )
     report = texts["reports/2024-annual-report.docx"]
     assert "The cooperative made more tea in 2024 than in any year since 2017" in report
     assert "Pond White | 1,040 | 1,260 | +21.2 %" in report
@@ -138,7 +156,8 @@ def test_loaders_extract_texts_and_tables(folder):
 def test_pictures_sound_and_video_are_reported(folder, name):
     """「我们需要特定的解析器来提取其中有用的文本，图片，表格，音频和视频等内容」
 
-    A picture, sound or video file is named in the report with what to do about it, and the other files are in.
+    A picture, sound or video file is named in the report with what to do about it, and the other
+    files are in.
     """
     docs = Document(folder({name: b"\x00\x01", "a.txt": "绿茶"}))
     with pytest.warns(IngestionWarning, match="Skipped 1 of 2 files.*without a media reader"):
@@ -178,10 +197,19 @@ def test_a_function_is_a_loader_too(folder):
 def test_word_documents_are_built_in(folder):
     """「目前 `LazyLLM` 内置的 `DataLoader` 可以支持 DOCX，PDF，PPT，EXCEL 等常见的富文本内容提取」
 
-    The text of a real Word document is extracted in the order of its body, with no loader registered.
+    The text of a real Word document is extracted in the order of its body, with no loader
+    registered.
     """
-    text = by_path(Document(folder(real("handbook/员工安全手册.docx"))))["handbook/员工安全手册.docx"]
-    parts = ["员工安全手册", "二、防火", "险情 | 第一步 | 第二步 | 找谁", "表中所列的人不在场时", "六、事故报告"]
+    text = by_path(Document(folder(real("handbook/员工安全手册.docx"))))[
+        "handbook/员工安全手册.docx"
+    ]
+    parts = [
+        "员工安全手册",
+        "二、防火",
+        "险情 | 第一步 | 第二步 | 找谁",
+        "表中所列的人不在场时",
+        "六、事故报告",
+    ]
     positions = [text.index(part) for part in parts]
     assert positions == sorted(positions)
 
@@ -189,7 +217,8 @@ def test_word_documents_are_built_in(folder):
 def test_pdf_documents_are_built_in(folder):
     """「目前 `LazyLLM` 内置的 `DataLoader` 可以支持 DOCX，PDF，PPT，EXCEL 等常见的富文本内容提取」
 
-    The text of a real PDF is extracted page after page, with no loader registered, and the pages are kept as places.
+    The text of a real PDF is extracted page after page, with no loader registered, and the pages
+    are kept as places.
     """
     [node] = Document(folder(real("reports/2024年茶叶质量检验报告.pdf"))).get_nodes()
     pages = [location for location in node.locations if location.kind == "page"]
@@ -214,7 +243,9 @@ def test_slides_and_sheets_are_read(folder):
     book.active.append(["绿茶", 180])
     book.save(root / "表格.xlsx")
     _, *nodes = Document(root).get_nodes()
-    assert {node.path: (node.text, node.locations[0].kind, node.locations[0].label) for node in nodes} == {
+    assert {
+        node.path: (node.text, node.locations[0].kind, node.locations[0].label) for node in nodes
+    } == {
         "slides.pptx": ("采摘", "slide", "1"),
         "表格.xlsx": ("价格\n品名 | 价格\n品名: 绿茶; 价格: 180", "sheet", "价格"),
     }
@@ -224,7 +255,8 @@ def test_slides_and_sheets_are_read(folder):
 def test_what_cannot_be_read_is_reported(folder, name):
     """「目前 `LazyLLM` 内置的 `DataLoader` 可以支持 DOCX，PDF，PPT，EXCEL 等常见的富文本内容提取」
 
-    A damaged file of these formats, and PPT of before 2007, is named in the report with what to do; the rest is in.
+    A damaged file of these formats, and PPT of before 2007, is named in the report with what to do;
+    the rest is in.
     """
     docs = Document(folder({name: b"PK\x03\x04", "a.txt": "绿茶"}))
     with pytest.warns(IngestionWarning, match="1 of 2 files failed to load"):
@@ -256,7 +288,8 @@ def test_a_document_loads_a_local_folder(folder):
 def test_the_sample_makes_a_document(folder):
     """「用户可以直接用以下语句从本地目录构建一个文档集合 `docs`」
 
-    The sample makes a Document that answers by its embedding: the line that equals the query comes first.
+    The sample makes a Document that answers by its embedding: the line that equals the query comes
+    first.
     """
     path = folder({"a.txt": "绿茶低温存放\n红茶发酵\ncold brew"})
     docs = Document(dataset_path=path, embed=MyEmbeddingModule(), manager=False)
@@ -289,7 +322,8 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 def test_embed_is_the_model_of_semantic_search(folder):
     """「`embed`：期望在语义检索中使用的向量模型」
 
-    The callable given as embed decides the order of a search by embedding: another model gives another order.
+    The callable given as embed decides the order of a search by embedding: another model gives
+    another order.
     """
     path = folder({"a.txt": "long long text", "b.txt": "tea"})
     by_length = Document(path, embed=lambda text: [1.0, float(len(text) > 5)])
@@ -335,7 +369,8 @@ def test_manager_is_off_by_default(folder):
 def test_manager_serves_the_document(folder):
     """「`manager`：是否使用 ui 界面会影响 `Document` 内部的处理逻辑，默认为 `False`」
 
-    manager=True serves the Document over HTTP until it is closed; it answers in the program as it did.
+    manager=True serves the Document over HTTP until it is closed; it answers in the program as it
+    did.
     """
     with Document(folder({"a.txt": "茶"}), manager=True) as docs:
         assert httpx2.get(f"{docs.url}/healthz", timeout=60).status_code == 200
@@ -355,11 +390,13 @@ def test_one_machine_needs_no_launcher(folder):
 def test_launcher_says_where_the_service_ingests(folder, tmp_path, monkeypatch):
     """「`launcher`：启动服务的方式，集群应用会用到这个参数，单机应用可以忽略」
 
-    The launcher starts what ingests for the Document and its service, here a process, which embeds a text that is
-    added. Nodes are what they are without one.
+    The launcher starts what ingests for the Document and its service, here a process, which embeds
+    a text that is added. Nodes are what they are without one.
     """
     monkeypatch.setenv("SCALE_LOG", str(tmp_path))
-    with Document(folder({"a.txt": "茶"}), embed=scale_work.embed, manager=True, launcher=1) as docs:
+    with Document(
+        folder({"a.txt": "茶"}), embed=scale_work.embed, manager=True, launcher=1
+    ) as docs:
         docs.activate_group("FineChunk", embed_keys=docs.embed_keys)
         job = Jobs(docs).submit("add_texts", {"texts": {"b": "coffee"}}, key="b")
         while Jobs(docs).get(job.id).state in ("WAITING", "WORKING"):

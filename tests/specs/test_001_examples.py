@@ -1,4 +1,6 @@
-"""Spec 001, the examples of the reference system that use what the page describes: each docstring quotes its code."""
+"""Spec 001, the examples of the reference system that use what the page describes: each docstring
+quotes its code.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,19 @@ def groups(nodes):
 
 
 def test_questions_of_an_image(tmp_path, httpserver):
-    """「LLMParser(vlm, language='zh', task_type='qa_img')」: the model gets the image, and its questions are nodes."""
+    """「LLMParser(vlm, language='zh', task_type='qa_img')」: the model gets the image, and its
+    questions are nodes.
+    """
     server = Model(httpserver)
-    answer = json.dumps({"questions": [{"question": "图中是什么颜色？", "answer": "一个像素。"}]}, ensure_ascii=False)
-    choice = {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
+    answer = json.dumps(
+        {"questions": [{"question": "图中是什么颜色？", "answer": "一个像素。"}]},
+        ensure_ascii=False,
+    )
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": answer},
+        "finish_reason": "stop",
+    }
 
     def see(request):
         return answered({"model": "vlm", "choices": [choice]})

@@ -1,4 +1,6 @@
-"""Spec 001, nodes and node groups: every test quotes the sentence it checks and says what is expected."""
+"""Spec 001, nodes and node groups: every test quotes the sentence it checks and says what is
+expected.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,8 @@ def test_users_create_groups_on_a_document(folder):
 def test_users_create_groups_on_the_class(folder):
     """「用户可以通过 `Document.create_node_group()` 来创建自己的 `Node Group`」
 
-    Written on the class, as the sentence has it, the group is there for every Document, also for an earlier one.
+    Written on the class, as the sentence has it, the group is there for every Document, also for an
+    earlier one.
     """
     earlier = Document(folder({"a.txt": "一\n二"}))
     Document.create_node_group(name="block", transform=lambda d: d.split("\n"))
@@ -137,7 +140,9 @@ def test_name_is_the_groups_name(folder):
     docs = Document(folder({"a.txt": "一\n二"}))
     docs.create_node_group(name="段落", transform=lambda d: d.split("\n"))
     assert contents(docs, "段落") == ["一", "二"]
-    assert [node.text for node in Retriever(docs, group_name="段落", similarity="bm25_chinese")("二")] == ["二"]
+    assert [
+        node.text for node in Retriever(docs, group_name="段落", similarity="bm25_chinese")("二")
+    ] == ["二"]
 
 
 def test_transform_is_a_node_transform_class(folder):
@@ -164,8 +169,8 @@ def test_transform_is_a_node_transform_class(folder):
 def test_a_transform_class_defines_forward_or_transform(folder):
     """「支持传入基于[NodeTransform][lazyllm.tool.rag.NodeTransform]的变换类」
 
-    `forward` is the method's newer name, also in a subclass of a class with the other one; a class defines one of the
-    two. The base takes num_workers, which changes no node.
+    `forward` is the method's newer name, also in a subclass of a class with the other one; a class
+    defines one of the two. The base takes num_workers, which changes no node.
     """
 
     class Pieces(NodeTransform):
@@ -183,7 +188,9 @@ def test_a_transform_class_defines_forward_or_transform(folder):
     docs.create_node_group("piece", transform=Pieces)
     docs.create_node_group("piece", transform=Pieces, workers=4)  # the same definition
     docs.create_node_group("marked", transform=Marked)
-    docs.create_node_group("class", transform=type("Plain", (NodeTransform,), {"forward": lambda _, node: node.text}))
+    docs.create_node_group(
+        "class", transform=type("Plain", (NodeTransform,), {"forward": lambda _, node: node.text})
+    )
     assert contents(docs, "piece") == ["一", "二"]
     assert contents(docs, "marked") == ["<一>", "<二>"]
     assert contents(docs, "class") == ["一，二"]
@@ -195,7 +202,8 @@ def test_a_transform_class_defines_forward_or_transform(folder):
 def test_transform_is_a_lambda_on_the_content(tea):
     """「同时支持传入一个`lambda`函数，用于操作传入节点的实际内容」
 
-    A lambda gets what the node really holds: text of a text node, the number of a node that holds a number.
+    A lambda gets what the node really holds: text of a text node, the number of a node that holds a
+    number.
     """
     tea.create_node_group(name="type", transform=lambda s: type(s).__name__)
     tea.create_node_group(name="twice", transform=lambda n: 2 * n, parent="sentence-len")
@@ -209,15 +217,20 @@ def test_parent_is_the_group_that_is_transformed(tea):
     The transform is given each node of the parent group, one at a time.
     """
     tea.create_node_group(name="seen-sentence", transform=lambda s: f"<{s}>", parent="sentence")
-    assert contents(tea, "seen-sentence") == [f"<{sentence}>" for sentence in contents(tea, "sentence")]
-    assert [node.parent.text for node in tea.get_nodes("seen-sentence")] == contents(tea, "sentence")
+    assert contents(tea, "seen-sentence") == [
+        f"<{sentence}>" for sentence in contents(tea, "sentence")
+    ]
+    assert [node.parent.text for node in tea.get_nodes("seen-sentence")] == contents(
+        tea, "sentence"
+    )
 
 
 def test_ref_adds_the_nodes_of_another_group(two):
     """「`parent`：当前定义节点组的父节点组，用于指定本次转换是基于哪个节点组进行的」
 
-    With ref the transform also gets the nodes of a second group: those below the node, or those of the same document.
-    It follows that group's changes, in its files and in its definition, and is told apart from one without ref.
+    With ref the transform also gets the nodes of a second group: those below the node, or those of
+    the same document. It follows that group's changes, in its files and in its definition, and is
+    told apart from one without ref.
     """
     seen = []
 
@@ -227,7 +240,9 @@ def test_ref_adds_the_nodes_of_another_group(two):
 
     class Counted(NodeTransform):
         def forward(self, node, ref):
-            return "".join(one.text[0] for one in ref if one.group == "sentence" and one.path == node.path)
+            return "".join(
+                one.text[0] for one in ref if one.group == "sentence" and one.path == node.path
+            )
 
     two.create_node_group("below", transform=numbered, parent="block", ref="sentence")
     two.create_node_group("beside", transform=Counted, parent="doc-summary", ref="sentence")
@@ -240,7 +255,9 @@ def test_ref_adds_the_nodes_of_another_group(two):
     with pytest.raises(AlreadyRegisteredError, match="another ref"):
         two.create_node_group("below", transform=numbered, parent="block", ref="keyword")
     with pytest.raises(ConfigError, match="its own ancestor"):
-        two.create_node_group("sentence", transform=numbered, parent="block", ref="below", replace=True)
+        two.create_node_group(
+            "sentence", transform=numbered, parent="block", ref="below", replace=True
+        )
     with pytest.raises(ConfigError, match="a parameter ref"):
         two.create_node_group("other", transform=len, parent="block", ref="sentence")
     for ref in ("block", "other"):
@@ -253,7 +270,8 @@ def test_ref_adds_the_nodes_of_another_group(two):
 def test_nodes_with_ref_are_made_again_only_where_something_changed(folder):
     """「`parent`：当前定义节点组的父节点组，用于指定本次转换是基于哪个节点组进行的」
 
-    An edited file calls the transform for its own nodes, a moved one calls nothing, and a restart neither.
+    An edited file calls the transform for its own nodes, a moved one calls nothing, and a restart
+    neither.
     """
     path, seen = folder({"a.txt": "一二\n三", "b.txt": "四"}), []
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(path.parent / "store.db")}}}
@@ -263,7 +281,10 @@ def test_nodes_with_ref_are_made_again_only_where_something_changed(folder):
         docs.create_node_group("line", transform=lambda d: d.split("\n"))
         docs.create_node_group("letter", transform=lambda line: [*line], parent="line")
         docs.create_node_group(
-            "sum", transform=lambda line, ref: seen.append(line) or len(ref), parent="line", ref="letter"
+            "sum",
+            transform=lambda line, ref: seen.append(line) or len(ref),
+            parent="line",
+            ref="letter",
         )
         return docs
 
@@ -295,7 +316,8 @@ def test_the_parent_is_the_whole_document_by_default(two):
 def test_the_root_group_has_two_spellings(two, spelling):
     """「默认是整篇文档（名为 `lazyllm-root` 的根节点组）」
 
-    The dashed name of this sentence and the underscored one of later sentences both name the root group.
+    The dashed name of this sentence and the underscored one of later sentences both name the root
+    group.
     """
     two.create_node_group(name="whole", transform=lambda d: f"<{d}>", parent=spelling)
     assert contents(two, "whole") == [f"<{TEA}>", f"<{HOUSE}>"]
@@ -305,7 +327,8 @@ def test_the_root_group_has_two_spellings(two, spelling):
 def test_fine_chunks_have_their_length(folder):
     """「`FineChunk`：长度为 128 个 token，overlap 为 12 的节点组」
 
-    Where no sentence ends a chunk has exactly 128 tokens, 12 of them in common with the next; elsewhere no more.
+    Where no sentence ends a chunk has exactly 128 tokens, 12 of them in common with the next;
+    elsewhere no more.
     """
     check_chunks(folder, "FineChunk", tokens=128, overlap=12)
 
@@ -313,7 +336,8 @@ def test_fine_chunks_have_their_length(folder):
 def test_medium_chunks_have_their_length(folder):
     """「`MediumChunk`：长度为 256 个 token，overlap 为 25 的节点组」
 
-    Where no sentence ends a chunk has exactly 256 tokens, 25 of them in common with the next; elsewhere no more.
+    Where no sentence ends a chunk has exactly 256 tokens, 25 of them in common with the next;
+    elsewhere no more.
     """
     check_chunks(folder, "MediumChunk", tokens=256, overlap=25)
 
@@ -321,7 +345,8 @@ def test_medium_chunks_have_their_length(folder):
 def test_coarse_chunks_have_their_length(folder):
     """「`CoarseChunk`：长度为 1024 个 token，overlap 为 100 的节点组」
 
-    Where no sentence ends a chunk has exactly 1024 tokens, 100 of them in common with the next; elsewhere no more.
+    Where no sentence ends a chunk has exactly 1024 tokens, 100 of them in common with the next;
+    elsewhere no more.
     """
     check_chunks(folder, "CoarseChunk", tokens=1024, overlap=100)
 
@@ -333,7 +358,9 @@ def test_the_built_in_groups_need_no_definition(folder, group):
     Each of the three is searched in a new Document, of which nothing was defined.
     """
     docs = Document(folder({MANUAL: (CORPUS / MANUAL).read_bytes()}))
-    [best] = Retriever(docs, group, similarity="bm25", topk=1)("the pocket edition for the workshop crew")
+    [best] = Retriever(docs, group, similarity="bm25", topk=1)(
+        "the pocket edition for the workshop crew"
+    )
     assert best.group == group
     assert best.number == 1
     assert "Pocket edition for the workshop crew" in best.text
@@ -342,7 +369,8 @@ def test_the_built_in_groups_need_no_definition(folder, group):
 def test_the_sample_defines_six_groups_without_a_dataset():
     """「我们可以通过以下例子，了解节点组是如何创建的」
 
-    The sample runs as it stands on a Document without a dataset, and all six groups are defined and empty.
+    The sample runs as it stands on a Document without a dataset, and all six groups are defined and
+    empty.
     """
     docs = Document()
     define_the_six(docs)
@@ -405,7 +433,10 @@ def test_blocks_and_summary_are_children_of_the_root(tea):
     """
     tea.activate_group(*GROUPS)
     [root] = tea.get_nodes("lazyllm_root")
-    assert root.children == {"block": tea.get_nodes("block"), "doc-summary": tea.get_nodes("doc-summary")}
+    assert root.children == {
+        "block": tea.get_nodes("block"),
+        "doc-summary": tea.get_nodes("doc-summary"),
+    }
     assert len(root.children["block"]) == 3
     for node in (*root.children["block"], *root.children["doc-summary"]):
         assert node.parent == root
@@ -415,9 +446,13 @@ def test_statement_3_makes_every_sentence_a_node(tea):
     """「语句 3 在 `block` 这个 `Node Group` 的基础上进一步转换，使用中文句号作为分割符而得到一个个句子，
     每个句子都是一个 `Node`」
 
-    Every sentence is a node below the block it stands in; the emptiness behind the last full stop is none.
+    Every sentence is a node below the block it stands in; the emptiness behind the last full stop
+    is none.
     """
-    sentences = {block.text: [node.text for node in block.children["sentence"]] for block in _built(tea, "block")}
+    sentences = {
+        block.text: [node.text for node in block.children["sentence"]]
+        for block in _built(tea, "block")
+    }
     assert sentences == {
         "采摘从清晨开始。露水干了再下山。": ["采摘从清晨开始", "露水干了再下山"],
         "鲜叶当天炒制。锅温先高后低。出锅摊凉。": ["鲜叶当天炒制", "锅温先高后低", "出锅摊凉"],
@@ -461,7 +496,8 @@ def test_statement_6_makes_lengths_of_sentences(tea):
 def test_the_groups_form_the_tree_of_the_figure(two):
     """「这些 `Node Group` 的关系如下图所示」
 
-    Downwards each node has children in exactly the groups made of its group; upwards the parents lead to its root.
+    Downwards each node has children in exactly the groups made of its group; upwards the parents
+    lead to its root.
     """
     below = {
         LAZY_ROOT_NAME: {"block", "doc-summary"},
@@ -500,20 +536,30 @@ def test_a_function_that_calls_a_model_summarises_and_extracts(tea):
         def __call__(self, text):
             return self.client(f"Summarise: {text}")
 
-    tea.create_node_group("model-summary", transform=Summary(lambda prompt: prompt[:14]), parent="block")
-    assert contents(tea, "model-summary") == ["Summarise: 采摘从", "Summarise: 鲜叶当", "Summarise: 成品装"]
+    tea.create_node_group(
+        "model-summary", transform=Summary(lambda prompt: prompt[:14]), parent="block"
+    )
+    assert contents(tea, "model-summary") == [
+        "Summarise: 采摘从",
+        "Summarise: 鲜叶当",
+        "Summarise: 成品装",
+    ]
 
 
 def test_llm_parser_is_what_the_sample_calls(folder):
     """「用法可以参考 [LLMParser 的使用说明]」
 
-    The sample's own statements (2), (4) and (5) run with two LLMParsers as `summary_llm` and `keyword_llm`: a summary
-    of the whole document, one of each paragraph, and every keyword a node.
+    The sample's own statements (2), (4) and (5) run with two LLMParsers as `summary_llm` and
+    `keyword_llm`: a summary of the whole document, one of each paragraph, and every keyword a node.
     """
 
     def model(prompt):
         text = re.search(r"<text>\n(.*)\n</text>", prompt, re.DOTALL)[1]
-        return json.dumps(keyword_llm(text), ensure_ascii=False) if "关键词" in prompt else f"摘要：{text[:4]}。"
+        return (
+            json.dumps(keyword_llm(text), ensure_ascii=False)
+            if "关键词" in prompt
+            else f"摘要：{text[:4]}。"
+        )
 
     summary_llm = LLMParser(model, "zh", "summary")
     keywords_llm = LLMParser(model, "zh", "keywords")
@@ -531,10 +577,13 @@ def test_llm_parser_is_what_the_sample_calls(folder):
 def test_groups_show_different_sides_of_a_document(tea):
     """「`Node Group` 的拆分粒度和规则各不相同，反映了文档不同方面的特征」
 
-    One query finds the whole document, the paragraph, the sentence or the keyword, by the group that is searched.
+    One query finds the whole document, the paragraph, the sentence or the keyword, by the group
+    that is searched.
     """
     found = {
-        group: [node.text for node in Retriever(tea, group, similarity="bm25_chinese", topk=1)("露水")]
+        group: [
+            node.text for node in Retriever(tea, group, similarity="bm25_chinese", topk=1)("露水")
+        ]
         for group in (LAZY_ROOT_NAME, "block", "sentence", "keyword")
     }
     assert found == {
@@ -551,7 +600,9 @@ def check_chunks(folder, group, *, tokens, overlap):
     text = "茶" * (3 * tokens)
     [first, second, *_] = Document(folder({"a.txt": text})).get_nodes(group)
     start, end = second.span[0], first.span[1]
-    assert count(text[:end]) == count(text[start : second.span[1]]) == tokens < count(text[: end + 1])
+    assert (
+        count(text[:end]) == count(text[start : second.span[1]]) == tokens < count(text[: end + 1])
+    )
     assert count(text[start:end]) <= overlap < count(text[start - 1 : end])
 
     sentences = "春天的茶叶当天采摘。露水干了再下山。" * (tokens // 3)
@@ -564,7 +615,9 @@ def check_chunks(folder, group, *, tokens, overlap):
 
 
 def _built(docs, group):
-    """A group's nodes, when all groups are built: a node has children in those groups that something asked for."""
+    """A group's nodes, when all groups are built: a node has children in those groups that
+    something asked for.
+    """
     docs.activate_group(*GROUPS)
     return docs.get_nodes(group)
 
@@ -576,8 +629,8 @@ EIGHT = "\n".join(f"第{number}段。" for number in range(8))
 def test_memo_calls_a_model_once_for_each_text(folder, kind):
     """「使用可以抽取摘要的大模型对其中的每个 `Node` 做处理，从而得到的每个段落摘要的 `Node`」
 
-    With memo an edit of one of eight paragraphs calls the model once, also after a restart; a moved file, equal texts
-    of another file and a repeated definition call it for nothing new.
+    With memo an edit of one of eight paragraphs calls the model once, also after a restart; a moved
+    file, equal texts of another file and a repeated definition call it for nothing new.
     """
     path, calls = folder({"a.txt": EIGHT}), []
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(path.parent / "store.db")}}}
@@ -592,8 +645,11 @@ def test_memo_calls_a_model_once_for_each_text(folder, kind):
         docs.create_node_group("block", transform=lambda d: d.split("\n"))
         function = lambda b: calls.append(b) or summary_llm(b)  # noqa: E731
         given, workers = (Summary, 4) if kind == "class" else (function, 0)
-        docs.create_node_group("summary", given, parent="block", version="1")  # the same nodes: memo adds to it
-        docs.create_node_group("summary", given, parent="block", memo=True, num_workers=workers, version="1")
+        # the same nodes: memo adds to it
+        docs.create_node_group("summary", given, parent="block", version="1")
+        docs.create_node_group(
+            "summary", given, parent="block", memo=True, num_workers=workers, version="1"
+        )
         return docs
 
     with opened() as docs:
@@ -614,18 +670,25 @@ def test_memo_calls_a_model_once_for_each_text(folder, kind):
         assert docs.verify() == ()
 
 
-@pytest.mark.parametrize("name", ["path", "parent", "metadata", "children", "number", "global_metadata", "root"])
+@pytest.mark.parametrize(
+    "name", ["path", "parent", "metadata", "children", "number", "global_metadata", "root"]
+)
 def test_memo_refuses_a_transform_that_reads_more_than_the_text(folder, name):
     """「使用可以抽取摘要的大模型对其中的每个 `Node` 做处理，从而得到的每个段落摘要的 `Node`」
 
-    A result that depends on more than the text could be wrong elsewhere: the error names what was read.
+    A result that depends on more than the text could be wrong elsewhere: the error names what was
+    read.
     """
     docs = Document(folder({"a.txt": "一"}))
-    docs.create_node_group("more", lambda node: str(getattr(node, name)), trans_node=True, memo=True)
+    docs.create_node_group(
+        "more", lambda node: str(getattr(node, name)), trans_node=True, memo=True
+    )
     with pytest.raises(IngestionError, match=rf"memo=True .* reads node\.{name}"):
         docs.get_nodes("more")
     with pytest.raises(ConfigError, match="memo must be False with ref"):
-        docs.create_node_group("other", lambda text, ref: text, parent="FineChunk", ref="MediumChunk", memo=True)
+        docs.create_node_group(
+            "other", lambda text, ref: text, parent="FineChunk", ref="MediumChunk", memo=True
+        )
     for wrong in ("HTMLSplitter", "YAMLSplitter", [TransformArgs("CodeSplitter", pattern="*.py")]):
         with pytest.raises(ConfigError, match=r"memo must be False for .* reads the file's source"):
             docs.create_node_group("other", wrong, memo=True)
@@ -637,7 +700,8 @@ def test_memo_refuses_a_transform_that_reads_more_than_the_text(folder, name):
 def test_num_workers_calls_a_transform_for_several_nodes_at_once(folder, kind):
     """「将每个段落都抽取出来一些关键词，每个段落的关键词是一个个的 `Node`」
 
-    The nodes of one file are transformed four at a time, in their order; each of the four waits for the others.
+    The nodes of one file are transformed four at a time, in their order; each of the four waits for
+    the others.
     """
     together = threading.Barrier(4, timeout=60)
 
@@ -648,7 +712,11 @@ def test_num_workers_calls_a_transform_for_several_nodes_at_once(folder, kind):
 
     docs = Document(folder({"a.txt": EIGHT}))
     docs.create_node_group("block", transform=lambda d: d.split("\n"))
-    given = {"function": lambda b: together.wait() * 0 or b.strip("。"), "class": Keyword, "instance": Keyword(4)}[kind]
+    given = {
+        "function": lambda b: together.wait() * 0 or b.strip("。"),
+        "class": Keyword,
+        "instance": Keyword(4),
+    }[kind]
     workers = {} if kind == "instance" else {"num_workers": 4}
     docs.create_node_group("keyword", transform=given, parent="block", **workers)
     assert contents(docs, "keyword") == [f"第{number}段" for number in range(8)]

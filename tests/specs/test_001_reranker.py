@@ -1,11 +1,9 @@
 """Spec 001, `Reranker`: every test quotes the sentence it checks and says what is expected."""
 
-# The prototypes of reranker functions stand here with the annotations that the specification gives them.
-# ruff: noqa: UP006, UP035, UP045
+# The prototypes of reranker functions stand here with the annotations that the specification gives
+# them. ruff: noqa: UP006, UP035, UP045
 
 from __future__ import annotations
-
-from typing import List, Optional
 
 import pytest
 
@@ -15,7 +13,13 @@ from lazyrag.errors import ConfigError, LazyRAGError, NotRegisteredError
 from lazyrag.retrieval import rerankers
 from tests.tiny_models import write_cross_encoder
 
-LINES = ("绿茶要低温存放", "绿茶不要发酵", "红茶要发酵", "Green tea is kept cool", "Iced tea is green tea, too")
+LINES = (
+    "绿茶要低温存放",
+    "绿茶不要发酵",
+    "红茶要发酵",
+    "Green tea is kept cool",
+    "Iced tea is green tea, too",
+)
 
 
 @pytest.fixture
@@ -80,14 +84,19 @@ def test_the_sample_names_a_model(found, tmp_path, monkeypatch):
 def test_a_model_that_is_not_on_this_machine_is_refused(tmp_path, monkeypatch):
     """「reranker = Reranker('ModuleReranker', model='bge-reranker-large', topk=1)」
 
-    Nothing is fetched: without such a folder or an entry of that name in the cache of the hub or of ModelScope the
-    Reranker cannot be made, and the error says how to get the model, also behind a mirror, and what to give instead.
+    Nothing is fetched: without such a folder or an entry of that name in the cache of the hub or of
+    ModelScope the Reranker cannot be made, and the error says how to get the model, also behind a
+    mirror, and what to give instead.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MODELSCOPE_CACHE", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"HF_ENDPOINT=.* fetch .*/bge-reranker-large.*modelscope download "):
+    with pytest.raises(
+        ConfigError, match=r"HF_ENDPOINT=.* fetch .*/bge-reranker-large.*modelscope download "
+    ):
         Reranker("ModuleReranker", model="bge-reranker-large", topk=1)
-    with pytest.raises(ConfigError, match=r"no rerank model 'bge-reranker-large' on this machine.*download=True"):
+    with pytest.raises(
+        ConfigError, match=r"no rerank model 'bge-reranker-large' on this machine.*download=True"
+    ):
         Reranker("ModuleReranker", model="bge-reranker-large", topk=1)
 
 
@@ -115,12 +124,17 @@ def test_several_retrievers_results_are_ranked_together(docs):
 def test_name_is_a_rerankers_name(found):
     """「`name`：指定用来排序的函数名称，`LazyLLM` 内置的函数有 `ModuleReranker` 和 `KeywordFilter`」
 
-    Both built-in functions are there by these names; another name is refused, and the known ones are named.
+    Both built-in functions are there by these names; another name is refused, and the known ones
+    are named.
     """
     assert len(Reranker("ModuleReranker", model=longest)(found, query="茶")) == len(LINES)
-    assert len(Reranker("KeywordFilter", required_keys=["绿茶"], exclude_keys=[])(found, query="茶")) == 2
+    assert (
+        len(Reranker("KeywordFilter", required_keys=["绿茶"], exclude_keys=[])(found, query="茶"))
+        == 2
+    )
     with pytest.raises(
-        NotRegisteredError, match=r"Known: .*KeywordFilter, .*ModuleReranker.*\. Did you mean 'KeywordFilter'"
+        NotRegisteredError,
+        match=r"Known: .*KeywordFilter, .*ModuleReranker.*\. Did you mean 'KeywordFilter'",
     ):
         Reranker("KeywordFilters")
 
@@ -140,7 +154,10 @@ def test_kwargs_reach_the_function(found):
     reranker = Reranker("watched", depth=3, label="茶")
     reranker(found, query="红茶")
     reranker(found, query="绿茶")
-    assert seen == [{"depth": 3, "label": "茶", "query": "红茶"}, {"depth": 3, "label": "茶", "query": "绿茶"}]
+    assert seen == [
+        {"depth": 3, "label": "茶", "query": "红茶"},
+        {"depth": 3, "label": "茶", "query": "绿茶"},
+    ]
 
 
 def test_module_reranker_works_with_any_model(found):
@@ -188,14 +205,17 @@ def test_module_reranker_returns_all_by_default(found):
         return longest(query, documents, top_n)
 
     for arguments in ({}, {"topk": -1}):
-        assert sorted(texts(Reranker("ModuleReranker", model=model, **arguments)(found, query="茶"))) == sorted(LINES)
+        assert sorted(
+            texts(Reranker("ModuleReranker", model=model, **arguments)(found, query="茶"))
+        ) == sorted(LINES)
     assert seen == [len(LINES), len(LINES)]
 
 
 def test_module_reranker_gives_the_model_query_and_texts(found):
     """「表示使用指定的模型 `model`，结合用户输入的内容 `query`，对文档列表 `nodes` 进行排序」
 
-    The model is called with the query and with the nodes' texts in their order, and what it says orders them.
+    The model is called with the query and with the nodes' texts in their order, and what it says
+    orders them.
     """
     seen = []
 
@@ -205,13 +225,18 @@ def test_module_reranker_gives_the_model_query_and_texts(found):
 
     ranked = Reranker("ModuleReranker", model=model)(found[:3], query="茶？")
     assert seen == [("茶？", list(LINES[:3]))]
-    assert [(node.text, node.score) for node in ranked] == [(LINES[1], 0.75), (LINES[2], 0.5), (LINES[0], 0.25)]
+    assert [(node.text, node.score) for node in ranked] == [
+        (LINES[1], 0.75),
+        (LINES[2], 0.5),
+        (LINES[0], 0.25),
+    ]
 
 
 def test_module_reranker_returns_the_best_topk(found):
     """「返回相似度最高的 `topk` 篇文档」
 
-    The nodes with the highest scores come back, at most topk, also from a model that returns more than it is asked for.
+    The nodes with the highest scores come back, at most topk, also from a model that returns more
+    than it is asked for.
     """
 
     def generous(query, documents, top_n):
@@ -239,12 +264,19 @@ def test_module_reranker_passes_kwargs_to_the_model(found):
 def test_keyword_filter_keeps_and_drops_by_keywords(found):
     """「内置的 `KeywordFilter` 用于过滤包含或不包含指定关键词的文档」
 
-    With required keywords the nodes stay that hold them, with excluded ones those that do not, each in their order.
+    With required keywords the nodes stay that hold them, with excluded ones those that do not, each
+    in their order.
     """
     with_key = Reranker("KeywordFilter", required_keys=["绿茶"], exclude_keys=[])(found, query="茶")
-    without_key = Reranker("KeywordFilter", required_keys=[], exclude_keys=["绿茶"])(found, query="茶")
+    without_key = Reranker("KeywordFilter", required_keys=[], exclude_keys=["绿茶"])(
+        found, query="茶"
+    )
     assert texts(with_key) == ["绿茶要低温存放", "绿茶不要发酵"]
-    assert texts(without_key) == ["红茶要发酵", "Green tea is kept cool", "Iced tea is green tea, too"]
+    assert texts(without_key) == [
+        "红茶要发酵",
+        "Green tea is kept cool",
+        "Iced tea is green tea, too",
+    ]
 
 
 def test_keyword_filter_is_called_as_its_prototype_says(found):
@@ -256,7 +288,8 @@ def test_keyword_filter_is_called_as_its_prototype_says(found):
         **kwargs
     ) -> Optional[DocNode]:」
 
-    The function takes one node, then the required and the excluded keywords, then the language, in this order.
+    The function takes one node, then the required and the excluded keywords, then the language, in
+    this order.
     """
     keyword_filter = rerankers["KeywordFilter"].func
     assert keyword_filter(found[1], ["发酵"], ["红茶"], "zh") is found[1]
@@ -281,7 +314,9 @@ def test_keyword_filter_excludes_any_keyword(found):
     A node that holds one of several excluded keywords is dropped, though it holds what is required.
     """
     chinese = Reranker("KeywordFilter", required_keys=["茶"], exclude_keys=["低温", "红茶"])
-    english = Reranker("KeywordFilter", required_keys=["green tea"], exclude_keys=["coffee", "iced"])
+    english = Reranker(
+        "KeywordFilter", required_keys=["green tea"], exclude_keys=["coffee", "iced"]
+    )
     assert texts(chinese(found, query="茶")) == ["绿茶不要发酵"]
     assert texts(english(found, query="tea")) == ["Green tea is kept cool"]
 
@@ -301,31 +336,40 @@ def test_keyword_filter_returns_the_node_or_none(found):
 def test_keyword_filter_knows_languages(found):
     """「参数 `language` 表示文档的语言种类」
 
-    Chinese and English are known, "en" where it is left out, and another language is a configuration mistake.
+    Chinese and English are known, "en" where it is left out, and another language is a
+    configuration mistake.
     """
     expected = {"zh": ["红茶要发酵"], "en": ["Iced tea is green tea, too"]}
     for language, key in (("zh", "红茶"), ("en", "iced")):
-        reranker = Reranker("KeywordFilter", required_keys=[key], exclude_keys=[], language=language)
+        reranker = Reranker(
+            "KeywordFilter", required_keys=[key], exclude_keys=[], language=language
+        )
         assert texts(reranker(found, query="茶")) == expected[language]
     left_out = Reranker("KeywordFilter", required_keys=["iced"], exclude_keys=[])
     assert texts(left_out(found, query="tea")) == expected["en"]
     with pytest.raises(ConfigError, match="language"):
-        Reranker("KeywordFilter", required_keys=["iced"], exclude_keys=[], language="english")(found, query="tea")
+        Reranker("KeywordFilter", required_keys=["iced"], exclude_keys=[], language="english")(
+            found, query="tea"
+        )
 
 
 def test_keyword_filter_takes_its_keys_from_the_constructor():
     """「`kwargs` 就是 `Reranker` 构造函数中头传过来的参数」
 
-    They are checked there: a misspelt one is a configuration mistake, answered with the nearest known one.
+    They are checked there: a misspelt one is a configuration mistake, answered with the nearest
+    known one.
     """
-    with pytest.raises(ConfigError, match=r"no keyword 'excluded_keys'\. .*Did you mean 'exclude_keys'\?"):
+    with pytest.raises(
+        ConfigError, match=r"no keyword 'excluded_keys'\. .*Did you mean 'exclude_keys'\?"
+    ):
         Reranker("KeywordFilter", required_keys=["茶"], excluded_keys=["红茶"])
 
 
 def test_users_register_rerankers(found):
     """「用户还可以通过 `LazyLLM` 提供的 `register_reranker()` 来注册自己的排序函数」
 
-    Under its own name a registered function is a reranker, and a second one under that name is refused.
+    Under its own name a registered function is a reranker, and a second one under that name is
+    refused.
     """
 
     @register_reranker(batch=True)
@@ -371,7 +415,8 @@ def test_a_batch_function_gets_all_nodes(found):
     """「当 `batch` 为 `True` 时，`func` 的参数 `nodes` 是一个 `DocNode` 列表，表示需要排序的所有文档，
     返回值也是一个 `DocNode` 列表，表示排序后的文档列表」
 
-    It gets one list of all nodes, and the list it returns is the result, in its order and with no others.
+    It gets one list of all nodes, and the list it returns is the result, in its order and with no
+    others.
     """
     seen = []
 
@@ -436,10 +481,16 @@ def test_prototype_1_batch(found):
     """
 
     @lazyrag.register_reranker(batch=True)
-    def dummy_reranker(nodes: List[DocNode], **kwargs) -> List[DocNode]:
+    def dummy_reranker(nodes: list[DocNode], **kwargs) -> list[DocNode]:
         return sorted(nodes, key=lambda node: kwargs["query"] not in node.get_text())
 
-    assert texts(Reranker("dummy_reranker")(found, query="红茶")) == [LINES[2], LINES[0], LINES[1], LINES[3], LINES[4]]
+    assert texts(Reranker("dummy_reranker")(found, query="红茶")) == [
+        LINES[2],
+        LINES[0],
+        LINES[1],
+        LINES[3],
+        LINES[4],
+    ]
 
 
 def test_prototype_2_single(found):
@@ -450,7 +501,7 @@ def test_prototype_2_single(found):
     """
 
     @lazyrag.register_reranker(batch=False)
-    def dummy_reranker(node: DocNode, **kwargs) -> Optional[DocNode]:
+    def dummy_reranker(node: DocNode, **kwargs) -> DocNode | None:
         return node if kwargs["query"] in node.get_text() else None
 
     assert texts(Reranker("dummy_reranker")(found, query="红茶")) == ["红茶要发酵"]
@@ -466,14 +517,17 @@ def test_the_sample_calls_a_reranker(docs):
     reranker = Reranker("ModuleReranker", model=longest)
     doc_list = reranker(doc_list, query=query)
     assert [type(node) for node in doc_list] == [DocNode] * 3
-    doc_list = Reranker("KeywordFilter", required_keys=["绿茶"], exclude_keys=["发酵"])(doc_list, query=query)
+    doc_list = Reranker("KeywordFilter", required_keys=["绿茶"], exclude_keys=["发酵"])(
+        doc_list, query=query
+    )
     assert texts(doc_list) == ["绿茶要低温存放"]
 
 
 def test_the_result_is_what_the_model_ordered(found):
     """「表示使用 `Reranker` 创建时指定的模型排序并返回排序后的结果」
 
-    The model given when the Reranker was made orders at each call, and the nodes passed in stay what they were.
+    The model given when the Reranker was made orders at each call, and the nodes passed in stay
+    what they were.
     """
     reranker = Reranker("ModuleReranker", model=common_letters, topk=1)
     assert texts(reranker(found, query="红茶发酵")) == ["红茶要发酵"]
@@ -490,9 +544,13 @@ def test_output_format_and_join_are_those_of_a_retriever(found):
     for output, expected in [("node", LINES), ("content", list(LINES)), (None, LINES)]:
         given = Reranker("KeywordFilter", output_format=output)(found)
         assert (texts(given) if output != "content" else given) == list(expected)
-    joined = Reranker("ModuleReranker", model=longest, topk=2, output_format="content", join=True)(found, query="茶")
+    joined = Reranker("ModuleReranker", model=longest, topk=2, output_format="content", join=True)(
+        found, query="茶"
+    )
     assert joined == "Iced tea is green tea, too\nGreen tea is kept cool"
-    assert Reranker("KeywordFilter", output_format="content", join=" | ")(found[:2]) == " | ".join(LINES[:2])
+    assert Reranker("KeywordFilter", output_format="content", join=" | ")(found[:2]) == " | ".join(
+        LINES[:2]
+    )
     [first, *_] = Reranker("KeywordFilter", output_format="dict")(found)
     assert first["text"] == LINES[0]
     with pytest.raises(ConfigError, match="join"):
@@ -508,12 +566,13 @@ def test_topk_is_for_every_reranker_and_for_each_call(found):
     reranker = Reranker("ModuleReranker", model=longest, topk=1)
     assert len(reranker(found, query="茶")) == 1
     assert (
-        texts(reranker(found, query="茶", topk=3)) == texts(Reranker("ModuleReranker", model=longest)(found, "茶"))[:3]
+        texts(reranker(found, query="茶", topk=3))
+        == texts(Reranker("ModuleReranker", model=longest)(found, "茶"))[:3]
     )
     assert len(reranker(found, query="茶", topk=-1)) == len(LINES)
 
     @register_reranker(batch=True, name="counted", replace=True)
-    def counted(nodes: List[DocNode], topk: int = 4, **kwargs) -> List[DocNode]:
+    def counted(nodes: list[DocNode], topk: int = 4, **kwargs) -> list[DocNode]:
         return nodes[:topk]
 
     assert [len(Reranker("counted")(found, topk=topk)) for topk in (None, 2)] == [4, 2]
@@ -548,9 +607,12 @@ class Model:
 def test_what_cannot_be_called_is_refused_when_it_is_given(model):
     """「结合用户输入的内容 `query`，对文档列表 `nodes` 进行排序」
 
-    A class, a method without its object, or another function fails when the Reranker is made, not when it is asked.
+    A class, a method without its object, or another function fails when the Reranker is made, not
+    when it is asked.
     """
     with pytest.raises(ConfigError, match="model"):
         Reranker("ModuleReranker", model=model)
     with pytest.raises(LazyRAGError):
-        Reranker(register_reranker(Model.rank, batch=True, name="unbound", replace=True) and "unbound")
+        Reranker(
+            register_reranker(Model.rank, batch=True, name="unbound", replace=True) and "unbound"
+        )

@@ -1,4 +1,6 @@
-"""Spec 002, 扩展生成接口: every test quotes the sentence it checks and says what is expected of `Generator`."""
+"""Spec 002, 扩展生成接口: every test quotes the sentence it checks and says what is expected of
+`Generator`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from lazyrag.models.protocols import TokenLogprob
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
-CONTEXT = RAGContext("水温多少？", "[资料1] 水温80度。\n\n问题：水温多少？", RetrievalResult(["水温80度。"]), 20)
+CONTEXT = RAGContext(
+    "水温多少？", "[资料1] 水温80度。\n\n问题：水温多少？", RetrievalResult(["水温80度。"]), 20
+)
 
 
 class Drawn(CallableChatModel):
@@ -33,7 +37,10 @@ def test_several_candidates():
     """「系统应当能够返回多个候选答案」: all of them, in the order in which they came."""
     answers = ["80度[1]", "90度", "80度"]
     given_one_by_one = iter(answers)
-    assert Generator(lambda _: next(given_one_by_one), n=3).generate(CONTEXT).multi_responses == answers
+    assert (
+        Generator(lambda _: next(given_one_by_one), n=3).generate(CONTEXT).multi_responses
+        == answers
+    )
 
 
 def test_candidates_serve_evaluation():
@@ -56,7 +63,9 @@ def test_a_confidence():
     st.lists(
         st.tuples(
             st.text(max_size=12),
-            st.lists(st.floats(), max_size=4).map(lambda values: tuple(TokenLogprob("a", value) for value in values)),
+            st.lists(st.floats(), max_size=4).map(
+                lambda values: tuple(TokenLogprob("a", value) for value in values)
+            ),
         ),
         min_size=1,
         max_size=5,

@@ -18,7 +18,12 @@ from tests.interpreter import ROOT
 
 CONTEXTS = ["Steep green tea at 80 degrees.", "Keep it dry."]
 METHODS = ("retrieve", "retrieve_with_metadata", "generate", "generate_with_metadata")
-BATCHES = ("batch_retrieve", "batch_retrieve_with_metadata", "batch_generate", "batch_generate_with_metadata")
+BATCHES = (
+    "batch_retrieve",
+    "batch_retrieve_with_metadata",
+    "batch_generate",
+    "batch_generate_with_metadata",
+)
 
 
 class Old(RAGInterface):
@@ -43,7 +48,9 @@ class New(RAGInterface):
 
     def generate_with_metadata(self, query, contexts):
         """Two candidates, a confidence, tokens and seconds."""
-        return GenerationResult(contexts[0], [contexts[0], "80"], 0.75, {"tokens": 12, "seconds": 0.3})
+        return GenerationResult(
+            contexts[0], [contexts[0], "80"], 0.75, {"tokens": 12, "seconds": 0.3}
+        )
 
 
 class OnlyRetrieval(RAGInterface):
@@ -95,7 +102,9 @@ def test_scores_serve_analysis_and_debugging(rag):
     """「分数应当可以用于分析和调试」: they are plain numbers beside their texts, and make a run for evaluate."""
     found = rag.retrieve_with_metadata("green tea, keep it")
     assert json.loads(json.dumps(found.scores)) == found.scores
-    assert [(hit.text, hit.score) for hit in found] == list(zip(found.contexts, found.scores, strict=True))
+    assert [(hit.text, hit.score) for hit in found] == list(
+        zip(found.contexts, found.scores, strict=True)
+    )
     run = {"q": list(zip(found.context_ids, found.scores, strict=True))}
     assert evaluate(run, {"q": {found.context_ids[0]: 1}}, ["MRR"]).means == {"MRR": 1.0}
 
@@ -153,7 +162,9 @@ def test_metadata_hold_tokens_and_seconds(rag):
     """「元数据可以包含token数、耗时等信息」: numbers under names of the system's own; ours have both, too."""
     told = New().generate_with_metadata("q", ["a"]).metadata
     assert (told["tokens"], told["seconds"]) == (12, 0.3)
-    assert {"prompt_tokens", "completion_tokens", "generation_time"} <= {*rag.generate_with_metadata("q", []).metadata}
+    assert {"prompt_tokens", "completion_tokens", "generation_time"} <= {
+        *rag.generate_with_metadata("q", []).metadata
+    }
 
 
 def test_old_code_works_unchanged():
@@ -172,7 +183,9 @@ def test_all_functions_of_old_code_are_there(method):
 
 
 def test_the_old_method_asks_the_new_one():
-    """「系统应当自动调用新接口并提取contexts」: retrieve gives the contexts of retrieve_with_metadata, asked once."""
+    """「系统应当自动调用新接口并提取contexts」: retrieve gives the contexts of retrieve_with_metadata, asked
+    once.
+    """
     asked = []
 
     class Counting(OnlyRetrieval):
@@ -213,7 +226,9 @@ def test_what_is_wrapped_has_its_contexts():
 
 
 def test_who_moves_retrieval_keeps_generation():
-    """「用户应当可以继续使用旧的`generate()`方法」: new retrieval beside the old method, which is called as it is."""
+    """「用户应当可以继续使用旧的`generate()`方法」: new retrieval beside the old method, which is called as it
+    is.
+    """
     assert OnlyRetrieval().retrieve_with_metadata("q").context_ids == ["n1", "n2"]
     assert OnlyRetrieval().generate("q", CONTEXTS) == CONTEXTS[0]
 
@@ -227,8 +242,13 @@ def test_a_system_with_new_retrieval_works():
 
 
 def test_who_moves_generation_keeps_retrieval():
-    """「用户应当可以继续使用旧的`retrieve()`方法」: new generation beside the old method, which is called as it is."""
-    assert OnlyGeneration().generate_with_metadata("q", CONTEXTS).multi_responses == [CONTEXTS[0], "80"]
+    """「用户应当可以继续使用旧的`retrieve()`方法」: new generation beside the old method, which is called as it
+    is.
+    """
+    assert OnlyGeneration().generate_with_metadata("q", CONTEXTS).multi_responses == [
+        CONTEXTS[0],
+        "80",
+    ]
     assert OnlyGeneration().retrieve("q") is CONTEXTS
 
 
@@ -269,7 +289,10 @@ def test_each_result_of_a_batch_of_retrieval_has_its_metadata():
         def retrieve_with_metadata(self, query):
             return RetrievalResult([query], metadata={"query": query})
 
-    assert [one.metadata["query"] for one in Echo().batch_retrieve_with_metadata(["q", "r"])] == ["q", "r"]
+    assert [one.metadata["query"] for one in Echo().batch_retrieve_with_metadata(["q", "r"])] == [
+        "q",
+        "r",
+    ]
 
 
 def test_a_batch_of_generation_gives_results():
@@ -287,11 +310,16 @@ def test_each_result_of_a_batch_of_generation_has_its_metadata():
             return GenerationResult(query, metadata={"contexts": contexts})
 
     answers = Echo().batch_generate_with_metadata(["q", "r"], [["a"], ["b"]])
-    assert [(one.response, one.metadata["contexts"]) for one in answers] == [("q", ["a"]), ("r", ["b"])]
+    assert [(one.response, one.metadata["contexts"]) for one in answers] == [
+        ("q", ["a"]),
+        ("r", ["b"]),
+    ]
 
 
 def test_results_cost_the_same_whatever_they_hold():
-    """「对象创建开销应当可忽略」: a result of a million contexts takes no more memory to make than one of ten."""
+    """「对象创建开销应当可忽略」: a result of a million contexts takes no more memory to make than one of
+    ten.
+    """
 
     def cost(contexts):
         ids = contexts
@@ -308,7 +336,9 @@ def test_results_cost_the_same_whatever_they_hold():
 
 
 def test_wrapping_makes_one_object_for_each_question():
-    """「不应当影响整体性能」: a thousand questions through the defaults cost a thousand small objects, no hits."""
+    """「不应当影响整体性能」: a thousand questions through the defaults cost a thousand small objects, no
+    hits.
+    """
     tracemalloc.start()
     many = Old().batch_retrieve_with_metadata(["q"] * 1000)
     size, _ = tracemalloc.get_traced_memory()
@@ -318,9 +348,13 @@ def test_wrapping_makes_one_object_for_each_question():
     assert all(one.hits is None for one in many)
 
 
-@pytest.mark.parametrize("made", [Old(), New(), OnlyRetrieval(), OnlyGeneration()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "made", [Old(), New(), OnlyRetrieval(), OnlyGeneration()], ids=lambda one: type(one).__name__
+)
 def test_nothing_is_copied_between_the_forms(made):
-    """「应当避免不必要的数据复制」: whichever form is written and whichever is asked, the list is the very one."""
+    """「应当避免不必要的数据复制」: whichever form is written and whichever is asked, the list is the very
+    one.
+    """
     assert made.retrieve("q") is CONTEXTS
     assert made.retrieve_with_metadata("q").contexts is CONTEXTS
     assert made.batch_retrieve(["q"])[0] is CONTEXTS
@@ -344,15 +378,23 @@ def test_contexts_are_handed_on_by_reference():
 
 @pytest.mark.parametrize("method", [*METHODS, *BATCHES])
 def test_every_method_is_annotated(method):
-    """「IDE应当能够提供准确的自动完成」: each parameter and each return value has its type, and the package says so."""
+    """「IDE应当能够提供准确的自动完成」: each parameter and each return value has its type, and the package says
+    so.
+    """
     signature = inspect.signature(getattr(RAGInterface, method))
-    assert all(one.annotation is not one.empty for name, one in signature.parameters.items() if name != "self")
+    assert all(
+        one.annotation is not one.empty
+        for name, one in signature.parameters.items()
+        if name != "self"
+    )
     assert signature.return_annotation is not signature.empty
     assert (ROOT / "lazyrag" / "py.typed").exists()
 
 
 def test_type_errors_are_found():
-    """「类型检查器应当能够发现类型错误」: tests/typing/api.py, which mypy reads, has wrong uses that must be errors."""
+    """「类型检查器应当能够发现类型错误」: tests/typing/api.py, which mypy reads, has wrong uses that must be
+    errors.
+    """
     page = (ROOT / "tests" / "typing" / "api.py").read_text(encoding="utf-8")
     assert "class WrongRAG(RAGInterface[" in page
     assert "# type: ignore[override]" in page.partition("class WrongRAG(RAGInterface[")[2]
@@ -370,7 +412,9 @@ def test_metadata_may_have_a_type_of_ones_own():
 
 
 def test_the_type_of_metadata_is_kept():
-    """「应当保持类型安全」: the results of an interface of a type are of that type; api.py asserts it for checkers."""
+    """「应当保持类型安全」: the results of an interface of a type are of that type; api.py asserts it for
+    checkers.
+    """
     hints = typing.get_type_hints(RAGInterface.retrieve_with_metadata)
     assert typing.get_args(hints["return"]) == RAGInterface.__parameters__
     page = (ROOT / "tests" / "typing" / "api.py").read_text(encoding="utf-8")
@@ -400,7 +444,9 @@ def test_the_migration_shows_both_forms(page):
 def test_a_whole_system_is_shown(page):
     """「应当有完整的实现示例」: one class in the page with both new methods and both batches."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    [block] = [one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class After(" in one]
+    [block] = [
+        one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class After(" in one
+    ]
     [shown] = [node for node in ast.parse(block).body if isinstance(node, ast.ClassDef)]
     methods = {node.name for node in shown.body if isinstance(node, ast.FunctionDef)}
     assert methods == {
@@ -421,8 +467,14 @@ def test_all_metadata_are_shown():
 @pytest.mark.parametrize("method", [*METHODS, *BATCHES])
 def test_parameters_are_explained(method):
     """「应当有详细的参数说明」: each method's docstring explains each of its parameters."""
-    told = inspect.getdoc(getattr(RAGInterface, method)).partition("Args:")[2].partition("Returns:")[0]
-    names = [name for name in inspect.signature(getattr(RAGInterface, method)).parameters if name != "self"]
+    told = (
+        inspect.getdoc(getattr(RAGInterface, method)).partition("Args:")[2].partition("Returns:")[0]
+    )
+    names = [
+        name
+        for name in inspect.signature(getattr(RAGInterface, method)).parameters
+        if name != "self"
+    ]
     assert [name for name in names if f"{name}: " not in told] == []
 
 

@@ -17,7 +17,10 @@ from lazyrag.evaluation.interface import FIELDS
 
 IDS = ["n1", "n2"]
 CANDIDATES = ["80 degrees", "80"]
-RECORDS = [{"user_input": "How hot?", "reference": "80 degrees", "reference_context_ids": ["n1"]}, {"user_input": "q"}]
+RECORDS = [
+    {"user_input": "How hot?", "reference": "80 degrees", "reference_context_ids": ["n1"]},
+    {"user_input": "q"},
+]
 
 
 class Whole(RAGInterface):
@@ -57,15 +60,21 @@ class Bare(RAGInterface):
 
 
 def test_ids_are_handed_on():
-    """「系统应当将context_ids传递给SingleTurnSample」: the very list, as retrieved_context_ids, in each sample."""
+    """「系统应当将context_ids传递给SingleTurnSample」: the very list, as retrieved_context_ids, in each
+    sample.
+    """
     samples = prepare(RECORDS, Whole())
     assert all(sample.retrieved_context_ids is IDS for sample in samples)
     assert samples[0].reference_context_ids == ["n1"]
 
 
 def test_ragas_reads_the_ids():
-    """「RAGAS应当能够使用这些ID进行评测」: its two metrics by ids run on such samples in an environment with it."""
-    assert {"retrieved_context_ids", "reference_context_ids"} <= {*prepare(RECORDS, Whole())[0].to_dict()}
+    """「RAGAS应当能够使用这些ID进行评测」: its two metrics by ids run on such samples in an environment with
+    it.
+    """
+    assert {"retrieved_context_ids", "reference_context_ids"} <= {
+        *prepare(RECORDS, Whole())[0].to_dict()
+    }
 
 
 def test_candidates_are_handed_on():
@@ -83,12 +92,15 @@ def test_all_that_the_system_gives_is_carried():
     """「prepare模块应当能够利用新接口的额外信息」: scores, confidence and metadata are in the samples, too."""
     sample = prepare(RECORDS, Rich())[0]
     assert (sample.scores, sample.confidence) == ([0.9, 0.1], 0.8)
-    assert (sample.retrieval_metadata, sample.generation_metadata) == ({"seconds": 0.2}, {"tokens": 7})
+    assert (sample.retrieval_metadata, sample.generation_metadata) == (
+        {"seconds": 0.2},
+        {"tokens": 7},
+    )
 
 
 def test_records_may_be_samples_of_ragas():
-    """「系统应当将context_ids传递给SingleTurnSample」: RAGAS's own samples and data sets are records; what an earlier
-    system found and answered is replaced.
+    """「系统应当将context_ids传递给SingleTurnSample」: RAGAS's own samples and data sets are records; what an
+    earlier system found and answered is replaced.
     """
 
     class SingleTurnSample:  # as RAGAS's
@@ -98,8 +110,16 @@ def test_records_may_be_samples_of_ragas():
         def to_dict(self):
             return dict(self.__dict__)
 
-    samples = [SingleTurnSample(user_input="How hot?", reference="80", response="cold", retrieved_contexts=["x"])]
-    for records in (samples, SimpleNamespace(samples=samples), [Sample("How hot?", reference="80", response="cold")]):
+    samples = [
+        SingleTurnSample(
+            user_input="How hot?", reference="80", response="cold", retrieved_contexts=["x"]
+        )
+    ]
+    for records in (
+        samples,
+        SimpleNamespace(samples=samples),
+        [Sample("How hot?", reference="80", response="cold")],
+    ):
         [sample] = prepare(records, Rich())
         assert (sample.user_input, sample.reference, sample.response) == ("How hot?", "80", "80")
         assert sample.retrieved_contexts == ["a", "b"]
@@ -128,7 +148,10 @@ def test_ids_are_unique():
 
         retrieve = RAGInterface.retrieve
 
-    with pytest.raises(ConfigError, match=r"retrieved_context_ids must be a list of distinct ids; got \['n1', 'n1'\]"):
+    with pytest.raises(
+        ConfigError,
+        match=r"retrieved_context_ids must be a list of distinct ids; got \['n1', 'n1'\]",
+    ):
         prepare(RECORDS, Twice())
     with pytest.raises(ConfigError, match="reference_context_ids"):
         prepare([{"user_input": "q", "reference_context_ids": ["n1", "n1"]}], Bare())
@@ -144,7 +167,9 @@ def test_a_system_without_metadata_is_prepared():
     assert samples[0].reference == "80 degrees"
 
 
-@pytest.mark.parametrize("field", ["retrieved_context_ids", "multi_responses", *FIELDS[8:], "reference_contexts"])
+@pytest.mark.parametrize(
+    "field", ["retrieved_context_ids", "multi_responses", *FIELDS[8:], "reference_contexts"]
+)
 def test_what_is_not_given_is_none(field):
     """「可选字段应当为None」: not an empty list, which would say that nothing was found."""
     assert [getattr(sample, field) for sample in prepare(RECORDS, Bare())] == [None, None]

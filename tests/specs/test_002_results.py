@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from lazyrag import GenerationResult, Hit, RetrievalResult
 
-ANYTHING = {"source": "a.txt", "nested": {"list": [1, 2.5, None]}, "object": object(), "函数": len, 3: "number"}
+ANYTHING = {
+    "source": "a.txt",
+    "nested": {"list": [1, 2.5, None]},
+    "object": object(),
+    "函数": len,
+    3: "number",
+}
 
 
 def required(cls):
@@ -69,7 +75,11 @@ def test_a_generation_converts():
     assert GenerationResult.from_dict(full.to_dict()) == full
 
 
-@given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists), max_size=5))
+@given(
+    st.dictionaries(
+        st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists), max_size=5
+    )
+)
 def test_metadata_take_any_pairs(pairs):
     """「系统应当接受任意键值对」: what is given is there, in both results."""
     assert RetrievalResult(["a"], metadata=pairs).metadata == pairs
@@ -78,7 +88,10 @@ def test_metadata_take_any_pairs(pairs):
 
 def test_metadata_are_not_restricted():
     """「不应当限制元数据的内容」: any objects under any keys, by reference, also through to_dict."""
-    for made in (RetrievalResult(["a"], metadata=ANYTHING), GenerationResult("a", metadata=ANYTHING)):
+    for made in (
+        RetrievalResult(["a"], metadata=ANYTHING),
+        GenerationResult("a", metadata=ANYTHING),
+    ):
         assert made.metadata is ANYTHING
         assert made.to_dict()["metadata"] is ANYTHING
         assert type(made).from_dict(made.to_dict()).metadata is ANYTHING

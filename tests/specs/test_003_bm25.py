@@ -1,4 +1,6 @@
-"""Spec 003, task 3.1 `BM25Retriever`: every test quotes the sentence it checks and says what is expected."""
+"""Spec 003, task 3.1 `BM25Retriever`: every test quotes the sentence it checks and says what is
+expected.
+"""
 
 # The calls stand here as the specification writes them.
 from __future__ import annotations
@@ -28,7 +30,9 @@ def indexed():
 
 
 def test_init():
-    """「def __init__(self)」: it is made without any argument, and finds nothing before something is indexed."""
+    """「def __init__(self)」: it is made without any argument, and finds nothing before something is
+    indexed.
+    """
     assert lazyrag.BM25Retriever().search("tea") == []
 
 
@@ -40,11 +44,15 @@ def test_index_documents():
 
 
 def test_search(indexed):
-    """「def search(self, query: str, top_k: int = 10) -> List[Tuple[str, float]]」: pairs of id and score."""
+    """「def search(self, query: str, top_k: int = 10) -> List[Tuple[str, float]]」: pairs of id and
+    score.
+    """
     found = indexed.search("tea", top_k=10)
     assert isinstance(found, list)
     assert {doc_id for doc_id, _ in found} == {"doc1", "doc2"}
-    assert all(type(pair) is tuple and type(pair[0]) is str and type(pair[1]) is float for pair in found)
+    assert all(
+        type(pair) is tuple and type(pair[0]) is str and type(pair[1]) is float for pair in found
+    )
     assert inspect.signature(lazyrag.BM25Retriever.search).parameters["top_k"].default == 10
 
 
@@ -57,14 +65,18 @@ def test_top_k(indexed):
 
 
 def test_its_attributes(indexed):
-    """「self.corpus: List[str] = []」「self.bm25: Optional[BM25Okapi] = None」「self.doc_ids: List[str] = []」"""
+    """「self.corpus: List[str] = []」「self.bm25: Optional[BM25Okapi] = None」「self.doc_ids: List[str]
+    = []」
+    """
     empty = lazyrag.BM25Retriever()
     assert (empty.corpus, empty.bm25, empty.doc_ids) == ([], None, [])
     assert indexed.doc_ids == ["doc1", "doc2", "doc3"]
     assert indexed.corpus == [one["text"] for one in DOCUMENTS]
     assert isinstance(indexed.bm25, BM25Okapi)
     assert indexed.bm25 is indexed.bm25
-    best = max(range(3), key=list(indexed.bm25.get_scores(english_terms("roasted coffee"))).__getitem__)
+    best = max(
+        range(3), key=list(indexed.bm25.get_scores(english_terms("roasted coffee"))).__getitem__
+    )
     assert indexed.doc_ids[best] == indexed.search("roasted coffee")[0][0]
     indexed.index_documents([{"id": "doc4", "text": "Matcha is a powder."}])
     assert (indexed.doc_ids[3], indexed.bm25.corpus_size) == ("doc4", 4)
@@ -76,7 +88,10 @@ def test_its_attributes_over_a_document():
     docs.add_texts({one["id"]: one["text"] for one in DOCUMENTS})
     retriever = lazyrag.BM25Retriever(docs, "FineChunk")
     nodes = docs.get_nodes("FineChunk")
-    assert (retriever.corpus, retriever.doc_ids) == ([node.text for node in nodes], [node.uid for node in nodes])
+    assert (retriever.corpus, retriever.doc_ids) == (
+        [node.text for node in nodes],
+        [node.uid for node in nodes],
+    )
     assert retriever.bm25.corpus_size == len(nodes) == 3
 
 
@@ -89,9 +104,13 @@ def test_bm25_says_how_to_install_it(indexed, monkeypatch):
 
 
 def test_the_keyword_scores(indexed):
-    """「from rank_bm25 import BM25Okapi」, 「BM25检索」: variant="okapi" has its scores; the default ranks alike."""
+    """「from rank_bm25 import BM25Okapi」, 「BM25检索」: variant="okapi" has its scores; the default
+    ranks alike.
+    """
     okapi = lazyrag.BM25Retriever(variant="okapi")
     okapi.index_documents(DOCUMENTS)
-    scores = BM25Okapi([english_terms(one["text"]) for one in DOCUMENTS]).get_scores(english_terms("roasted coffee"))
+    scores = BM25Okapi([english_terms(one["text"]) for one in DOCUMENTS]).get_scores(
+        english_terms("roasted coffee")
+    )
     assert okapi.search("roasted coffee") == [("doc3", pytest.approx(scores[2], rel=1e-6))]
     assert [doc_id for doc_id, _ in indexed.search("roasted coffee")] == ["doc3"]

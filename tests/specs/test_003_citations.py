@@ -11,7 +11,9 @@ SOURCES = RetrievalResult(["用八十度的水泡茶。", "等三分钟。"], co
 
 
 def test_fields_of_a_citation():
-    """「index: int / source: str / document_id: str / chunk_id: int / text_snippet: str」: first, in this order."""
+    """「index: int / source: str / document_id: str / chunk_id: int / text_snippet: str」: first, in
+    this order.
+    """
     names = [one.name for one in dataclasses.fields(Citation)]
     assert names[:5] == ["index", "source", "document_id", "chunk_id", "text_snippet"]
 
@@ -33,7 +35,9 @@ def test_validate_citations():
 
 
 def test_signatures():
-    """「extract_citations(response)」「format_citations(results)」「validate_citations(response, num_sources)」."""
+    """「extract_citations(response)」「format_citations(results)」「validate_citations(response,
+    num_sources)」.
+    """
     for name, parameters in {
         "extract_citations": ["response"],
         "format_citations": ["results"],

@@ -1,4 +1,6 @@
-"""Spec 003, task 4 `ContextBuilder`: every test quotes the sentence it checks and says what is expected."""
+"""Spec 003, task 4 `ContextBuilder`: every test quotes the sentence it checks and says what is
+expected.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +63,19 @@ def test_init_takes_a_model():
 
 
 def test_it_has_the_encoding_of_its_model(tmp_path, monkeypatch):
-    """「self.encoding = tiktoken.encoding_for_model(model)」: tiktoken's, if the vocabulary is on this machine.
+    """「self.encoding = tiktoken.encoding_for_model(model)」: tiktoken's, if the vocabulary is on
+    this machine.
 
-    Nothing is downloaded: without it the error says where to save it, and tokens are counted all the same.
+    Nothing is downloaded: without it the error says where to save it, and tokens are counted all
+    the same.
     """
     import tiktoken
 
     encoding = tiktoken.Encoding(
-        "made_here", pat_str=r".", mergeable_ranks={bytes([byte]): byte for byte in range(256)}, special_tokens={}
+        "made_here",
+        pat_str=r".",
+        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
+        special_tokens={},
     )
     builder = lazyrag.ContextBuilder(counter=lazyrag.text.TiktokenCounter(encoding))
     assert builder.encoding is encoding
@@ -97,10 +104,11 @@ SPLITTERS = [
 
 @pytest.mark.parametrize("name", SPLITTERS)
 def test_a_groups_counter_is_part_of_its_fingerprint(name, monkeypatch):
-    """「Token计数（使用tiktoken）」 is for contexts; the chunks of a group never depend on what is installed.
+    """「Token计数（使用tiktoken）」 is for contexts; the chunks of a group never depend on what is
+    installed.
 
-    The default is the same with tiktoken and without it. Another counter is another definition of the group, which is
-    refused under the same name.
+    The default is the same with tiktoken and without it. Another counter is another definition of
+    the group, which is refused under the same name.
     """
     splitter = getattr(lazyrag.transforms, name)
     default = inspect.signature(splitter).parameters["counter"].default
@@ -114,7 +122,9 @@ def test_a_groups_counter_is_part_of_its_fingerprint(name, monkeypatch):
 
 
 def test_these_are_all_that_count():
-    """A new splitter with a counter is tested, too; SemanticSplitter and Rule have the same default."""
+    """A new splitter with a counter is tested, too; SemanticSplitter and Rule have the same
+    default.
+    """
     counting = {
         name: inspect.signature(getattr(lazyrag.transforms, name)).parameters.get("counter")
         for name in lazyrag.transforms.__all__
@@ -128,17 +138,24 @@ def test_these_are_all_that_count():
 
 
 def test_tokens_are_counted_by_tiktoken():
-    """「Token计数（使用tiktoken）」: with one of tiktoken's encodings, a count is the number of its tokens."""
+    """「Token计数（使用tiktoken）」: with one of tiktoken's encodings, a count is the number of its
+    tokens.
+    """
     import tiktoken
 
     encoding = tiktoken.Encoding(
         "made_here",
         pat_str=r"\s+|\S+",
-        mergeable_ranks={bytes([byte]): byte for byte in range(256)} | {"茶".encode()[:2]: 256, "茶".encode(): 257},
+        mergeable_ranks={bytes([byte]): byte for byte in range(256)}
+        | {"茶".encode()[:2]: 256, "茶".encode(): 257},
         special_tokens={},
     )
     counter = lazyrag.text.TiktokenCounter(encoding)
-    assert lazyrag.ContextBuilder(counter=counter).count_tokens("茶茶") == len(encoding.encode("茶茶")) == 2
+    assert (
+        lazyrag.ContextBuilder(counter=counter).count_tokens("茶茶")
+        == len(encoding.encode("茶茶"))
+        == 2
+    )
 
 
 def test_count_tokens(builder):
@@ -148,7 +165,9 @@ def test_count_tokens(builder):
 
 
 def test_build_context_has_the_specified_signature():
-    """「query, results, max_tokens: int = 2000, template: Optional[str] = None」: these names, order and defaults."""
+    """「query, results, max_tokens: int = 2000, template: Optional[str] = None」: these names, order
+    and defaults.
+    """
     parameters = inspect.signature(lazyrag.ContextBuilder.build_context).parameters
     assert list(parameters) == ["self", "query", "results", "max_tokens", "template"]
     assert (parameters["max_tokens"].default, parameters["template"].default) == (2000, None)
@@ -160,11 +179,15 @@ def test_the_default_template(builder):
 
 
 def test_whole_sentences_are_kept(builder):
-    """「智能截断（保留完整句子）」: under a smaller and smaller budget, every text ends where a sentence of it does."""
+    """「智能截断（保留完整句子）」: under a smaller and smaller budget, every text ends where a sentence of it
+    does.
+    """
     seen = set()
     for less in range(0, 40, 2):
         try:
-            context = builder.build("绿茶用多热的水？", RESULTS, builder.count_tokens(DEFAULT) - less)
+            context = builder.build(
+                "绿茶用多热的水？", RESULTS, builder.count_tokens(DEFAULT) - less
+            )
         except lazyrag.LazyRAGError:
             break
         for hit in context.sources:
@@ -177,7 +200,10 @@ def test_whole_sentences_are_kept(builder):
 @pytest.mark.parametrize("max_tokens", [80, 95, 110, 2000])
 def test_the_context_keeps_to_max_tokens(builder, max_tokens):
     """「上下文构建符合token限制」: the whole text, template and question included."""
-    many = [RetrievalResult(str(n), f"第{n}种茶用热水。泡{n}分钟。", 0.5, "茶.txt", "d", n, {}) for n in range(200)]
+    many = [
+        RetrievalResult(str(n), f"第{n}种茶用热水。泡{n}分钟。", 0.5, "茶.txt", "d", n, {})
+        for n in range(200)
+    ]
     text = builder.build_context("怎么泡茶？", many, max_tokens=max_tokens)
     assert builder.count_tokens(text) <= max_tokens
     assert text.endswith("（如[1]、[2]）。")
@@ -191,11 +217,16 @@ def test_a_template_of_ones_own(builder):
 
 def test_citations_are_added(builder):
     """「添加引用标注」: the context, then each source under its number."""
-    assert builder.add_citations(DEFAULT, RESULTS) == DEFAULT + "\n\n参考来源：\n[1] 绿茶.txt\n[2] 红茶.txt"
+    assert (
+        builder.add_citations(DEFAULT, RESULTS)
+        == DEFAULT + "\n\n参考来源：\n[1] 绿茶.txt\n[2] 红茶.txt"
+    )
 
 
 def test_the_result_is_a_rag_context(builder):
-    """「query, context, sources, total_tokens, metadata」: `build` gives the five fields of RAGContext."""
+    """「query, context, sources, total_tokens, metadata」: `build` gives the five fields of
+    RAGContext.
+    """
     context = builder.build("绿茶用多热的水？", RESULTS)
     assert (context.query, context.context) == ("绿茶用多热的水？", DEFAULT)
     assert [hit.source for hit in context.sources] == ["绿茶.txt", "红茶.txt"]

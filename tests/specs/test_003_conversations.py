@@ -1,4 +1,6 @@
-"""Conversations of `RAGPipeline`, beyond spec 003: a follow-up is searched as a query that is clear without them."""
+"""Conversations of `RAGPipeline`, beyond spec 003: a follow-up is searched as a query that is clear
+without them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ TALKS = {
         "boat-winter.txt",
     ),
     "zh": (
-        [{"role": "user", "content": "夏天船停在哪里？"}, {"role": "assistant", "content": "停在码头[1]。"}],
+        [
+            {"role": "user", "content": "夏天船停在哪里？"},
+            {"role": "assistant", "content": "停在码头[1]。"},
+        ],
         "那冬天呢？",
         "寒冬时节船放在哪里？",
         "船-冬天.txt",
@@ -60,7 +65,9 @@ def pipeline(docs, model):
 
 def says(text):
     """An answer of the server."""
-    return answered({"choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}]})
+    return answered(
+        {"choices": [{"index": 0, "message": {"content": text}, "finish_reason": "stop"}]}
+    )
 
 
 def script(model, standalone=STANDALONE):
@@ -70,9 +77,14 @@ def script(model, standalone=STANDALONE):
 
 @pytest.mark.parametrize("language", TALKS)
 def test_a_follow_up_finds_what_it_is_about(pipeline, model, language):
-    """“And in winter?” after a question about a boat finds the boat's winter page, and alone the garden's."""
+    """“And in winter?” after a question about a boat finds the boat's winter page, and alone the
+    garden's.
+    """
     history, follow_up, standalone, page = TALKS[language]
-    assert pipeline.sync.retrieve(follow_up)[0].source.removesuffix(".txt") in ("garden-winter", "花园-冬天")
+    assert pipeline.sync.retrieve(follow_up)[0].source.removesuffix(".txt") in (
+        "garden-winter",
+        "花园-冬天",
+    )
     script(model, standalone)
     answer = pipeline.sync.answer(follow_up, history=history)
     assert answer.citations[0].source == page
@@ -83,14 +95,18 @@ def test_a_follow_up_finds_what_it_is_about(pipeline, model, language):
 
 @pytest.mark.parametrize("language", TALKS)
 def test_the_model_reads_the_history(pipeline, model, language):
-    """First to write the query, in the question's language; then between the system message and the context."""
+    """First to write the query, in the question's language; then between the system message and the
+    context.
+    """
     history, follow_up, standalone, _ = TALKS[language]
     script(model, standalone)
     answer = pipeline.sync.answer(follow_up, history=history)
     condensing, answering = (body["messages"] for body in model.bodies)
     assert all(message["content"] in condensing[0]["content"] for message in history)
     assert condensing[0]["content"].endswith(follow_up)
-    assert condensing[0]["content"].startswith({"en": "Rewrite the last question", "zh": "请为搜索引擎改写"}[language])
+    assert condensing[0]["content"].startswith(
+        {"en": "Rewrite the last question", "zh": "请为搜索引擎改写"}[language]
+    )
     assert [message["role"] for message in answering] == ["system", "user", "assistant", "user"]
     assert answering[1] == history[0]
     assert answering[2]["content"] == {"en": "At the jetty.", "zh": "停在码头。"}[language]
@@ -118,12 +134,16 @@ def test_without_a_history_the_prompt_is_that_of_the_specification(pipeline, mod
     assert len(others) == 2
     assert all(body == first for body in others)
     assert [message["role"] for message in first["messages"]] == ["system", "user"]
-    assert first["messages"][1]["content"].startswith("基于以下参考资料回答问题：\n\n[资料1] 来源：")
+    assert first["messages"][1]["content"].startswith(
+        "基于以下参考资料回答问题：\n\n[资料1] 来源："
+    )
 
 
 def test_without_a_chat_model_the_question_stands_as_it_is(docs):
     """A pipeline without a generator searches the question itself."""
-    context = lazyrag.RAGPipeline.over(docs, "FineChunk").sync.retrieve_with_context(FOLLOW_UP, history=HISTORY)
+    context = lazyrag.RAGPipeline.over(docs, "FineChunk").sync.retrieve_with_context(
+        FOLLOW_UP, history=HISTORY
+    )
     assert context.metadata["search_query"] == FOLLOW_UP
     assert context.metadata["history"] == HISTORY
     assert context.sources[0].source == "garden-winter.txt"
@@ -161,7 +181,9 @@ def test_a_plain_function_reads_one_text(docs):
         prompts.append(prompt)
         return STANDALONE if len(prompts) == 1 else ANSWER
 
-    answer = lazyrag.RAGPipeline.over(docs, "FineChunk", generator=chat).sync.answer(FOLLOW_UP, history=HISTORY)
+    answer = lazyrag.RAGPipeline.over(docs, "FineChunk", generator=chat).sync.answer(
+        FOLLOW_UP, history=HISTORY
+    )
     assert answer.citations[0].source == PAGE
     talk = "user: Where is the boat in summer?\n\nassistant: At the jetty."
     assert prompts[1].endswith(f"\n\n{talk}\n\n{answer.context.context}")
@@ -176,7 +198,10 @@ def test_it_streams(pipeline, model):
     async def collected():
         return [delta async for delta in pipeline.astream(FOLLOW_UP, history=HISTORY)]
 
-    for deltas in (list(pipeline.sync.stream(FOLLOW_UP, history=HISTORY)), asyncio.run(collected())):
+    for deltas in (
+        list(pipeline.sync.stream(FOLLOW_UP, history=HISTORY)),
+        asyncio.run(collected()),
+    ):
         assert "".join(delta.text for delta in deltas) == ANSWER
         assert deltas[-1].answer.citations[0].source == PAGE
     assert [body.get("stream", False) for body in model.bodies] == [False, True] * 2
@@ -223,14 +248,17 @@ def test_a_model_that_fails_costs_the_query_alone(pipeline, model):
 
 def test_the_query_is_written_with_the_options_of_the_generator(docs, model):
     """But for the number of candidates, and what is about the answer's form."""
-    options = ChatOptions(n=2, temperature=0.5, extra={"top_k": 7}, logprobs=True, json_schema={"type": "object"})
+    options = ChatOptions(
+        n=2, temperature=0.5, extra={"top_k": 7}, logprobs=True, json_schema={"type": "object"}
+    )
     with lazyrag.HttpChatModel(model.url, "m", options=ChatOptions(seed=3), retries=0) as chat:
         for generator in (lazyrag.Generator(chat, n=2, options=options), chat):
             model.faults.append(says(STANDALONE))
             pipeline = lazyrag.RAGPipeline.over(docs, "FineChunk", generator=generator)
             pipeline.sync.retrieve_with_context(FOLLOW_UP, history=HISTORY)
     own, models_own = (
-        {name: body[name] for name in body if name not in ("model", "messages")} for body in model.bodies
+        {name: body[name] for name in body if name not in ("model", "messages")}
+        for body in model.bodies
     )
     assert own == {"temperature": 0.5, "top_k": 7}
     assert models_own == {"seed": 3}
@@ -257,5 +285,7 @@ def test_what_is_no_conversation_is_refused(pipeline, model, history):
 def test_a_context_of_a_conversation_can_be_stored(pipeline, model):
     """Its history is plain data."""
     script(model)
-    answer = pipeline.sync.answer(FOLLOW_UP, history=[lazyrag.models.Message(**one) for one in HISTORY])
+    answer = pipeline.sync.answer(
+        FOLLOW_UP, history=[lazyrag.models.Message(**one) for one in HISTORY]
+    )
     assert json.loads(json.dumps(answer.context.metadata["history"])) == HISTORY

@@ -1,4 +1,6 @@
-"""Spec 003, stage 2.3 「事件驱动索引更新」: every test quotes the sentence it checks and says what is expected."""
+"""Spec 003, stage 2.3 「事件驱动索引更新」: every test quotes the sentence it checks and says what is
+expected.
+"""
 
 from __future__ import annotations
 
@@ -53,18 +55,24 @@ def test_event_bus_gets_reports(dataset):
     bus, heard = EventBus(), threading.Event()
     bus.subscribe("index.updated", lambda report: "coffee.txt" in report.added and heard.set())
     with open_document(dataset) as docs:
-        with docs.watch(debounce_s=0.05, on_report=lambda report: bus.publish("index.updated", report)):
+        with docs.watch(
+            debounce_s=0.05, on_report=lambda report: bus.publish("index.updated", report)
+        ):
             (dataset / "coffee.txt").write_text("hot coffee", encoding="utf-8")
             assert heard.wait(PATIENCE_S)
         assert "hot coffee" in texts(docs)
 
 
 def test_event_bus_asks_for_updates(dataset):
-    """「EventBus集成」: a bus that learns of changes elsewhere hands them on: notify() is a handler like any other."""
+    """「EventBus集成」: a bus that learns of changes elsewhere hands them on: notify() is a handler
+    like any other.
+    """
     bus, ended = EventBus(), threading.Semaphore(0)
     with open_document(dataset) as docs:
         # An hour from look to look: what is found before is found since the bus said so.
-        with docs.watch(debounce_s=0.0, poll_s=3600, on_report=lambda _: ended.release()) as watcher:
+        with docs.watch(
+            debounce_s=0.0, poll_s=3600, on_report=lambda _: ended.release()
+        ) as watcher:
             bus.subscribe("file.changed", lambda _path: watcher.notify())
             assert ended.acquire(timeout=PATIENCE_S)
             (dataset / "coffee.txt").write_text("hot coffee", encoding="utf-8")
@@ -74,7 +82,9 @@ def test_event_bus_asks_for_updates(dataset):
 
 
 def test_changes_of_documents_are_listened_for(dataset):
-    """「监听文档变更事件」: a file that comes, changes or goes is told by the report of a sync nobody asked for."""
+    """「监听文档变更事件」: a file that comes, changes or goes is told by the report of a sync nobody asked
+    for.
+    """
     reports, something = [], threading.Condition()
 
     def keep(report):
@@ -84,7 +94,9 @@ def test_changes_of_documents_are_listened_for(dataset):
 
     def wait_for(kind, name):
         with something:
-            assert something.wait_for(lambda: any(name in getattr(one, kind) for one in reports), PATIENCE_S)
+            assert something.wait_for(
+                lambda: any(name in getattr(one, kind) for one in reports), PATIENCE_S
+            )
 
     with open_document(dataset) as docs, docs.watch(debounce_s=0.05, on_report=keep):
         wait_for("added", "tea.txt")
@@ -97,7 +109,9 @@ def test_changes_of_documents_are_listened_for(dataset):
 
 
 def test_only_what_changed_is_indexed(dataset):
-    """「自动增量索引」: after an edit only the lines that are new are embedded; the others keep their vectors."""
+    """「自动增量索引」: after an edit only the lines that are new are embedded; the others keep their
+    vectors.
+    """
     embedded = []
 
     def embed(text):
@@ -117,10 +131,13 @@ def test_only_what_changed_is_indexed(dataset):
 
 
 def test_versions_of_the_index_can_be_listed_and_rolled_back(dataset):
-    """「索引版本控制」: each update makes a version; an earlier one is made live again without reading anything."""
+    """「索引版本控制」: each update makes a version; an earlier one is made live again without reading
+    anything.
+    """
     with open_document(dataset, keep_versions=3) as docs:
         docs.activate_group("line")
-        # No event leads to a sync: one that meets the file half written makes a version of that, too.
+        # No event leads to a sync: one that meets the file half written makes a version of that,
+        # too.
         with docs.watch(debounce_s=PATIENCE_S, max_wait_s=PATIENCE_S) as watcher:
             watcher.wait_for_sync(PATIENCE_S)
             (dataset / "tea.txt").write_text("white tea", encoding="utf-8")

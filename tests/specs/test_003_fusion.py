@@ -1,4 +1,6 @@
-"""Specification 003, reciprocal rank fusion and weighted fusion. Each docstring quotes the sentence that it tests."""
+"""Specification 003, reciprocal rank fusion and weighted fusion. Each docstring quotes the sentence
+that it tests.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ BM25 = [("doc2", 12.0), ("doc1", 7.5), ("doc4", 3.0)]
 
 
 def test_the_signature():
-    """「def fuse(self, rankings: List[List[Tuple[str, float]]], k: int = 60) -> List[Tuple[str, float]]」"""
+    """「def fuse(self, rankings: List[List[Tuple[str, float]]], k: int = 60) -> List[Tuple[str,
+    float]]」
+    """
     parameters = list(inspect.signature(ReciprocalRankFusion.fuse).parameters.values())
     assert [one.name for one in parameters] == ["self", "rankings", "k"]
     assert parameters[2].default == 60
@@ -28,13 +32,14 @@ def test_the_formula():
     """「RRF Score = sum(1 / (k + rank_i))」, ranks from 1: 「ranks=[1,2,3]」."""
     fused = dict(ReciprocalRankFusion().fuse([VECTORS, BM25], k=10))
     assert fused == pytest.approx(
-        {"doc1": 1 / 11 + 1 / 12, "doc2": 1 / 13 + 1 / 11, "doc3": 1 / 12, "doc4": 1 / 13}, rel=1e-15
+        {"doc1": 1 / 11 + 1 / 12, "doc2": 1 / 13 + 1 / 11, "doc3": 1 / 12, "doc4": 1 / 13},
+        rel=1e-15,
     )
 
 
 def test_the_worked_example():
-    """「doc1: 1/(60+1) + 1/(60+2) = 0.0328」 is a slip: the terms it gives add up to 0.0325. The others are as it says,
-    doc2's 0.0322 cut off after four digits.
+    """「doc1: 1/(60+1) + 1/(60+2) = 0.0328」 is a slip: the terms it gives add up to 0.0325. The
+    others are as it says, doc2's 0.0322 cut off after four digits.
     """
     fused = ReciprocalRankFusion().fuse([VECTORS, BM25])
     scores = dict(fused)
@@ -64,7 +69,9 @@ def test_several_rankings():
     assert ReciprocalRankFusion().fuse(rankings) == rrf(rankings)
     assert dict(ReciprocalRankFusion().fuse(rankings))["doc4"] == pytest.approx(1 / 63 + 1 / 61)
     assert ReciprocalRankFusion().fuse([]) == []
-    assert ReciprocalRankFusion().fuse([VECTORS]) == [(uid, 1 / (60 + i)) for i, (uid, _) in enumerate(VECTORS, 1)]
+    assert ReciprocalRankFusion().fuse([VECTORS]) == [
+        (uid, 1 / (60 + i)) for i, (uid, _) in enumerate(VECTORS, 1)
+    ]
 
 
 def test_the_constant_is_checked():
@@ -74,8 +81,10 @@ def test_the_constant_is_checked():
 
 
 def test_weighted_by_the_specifications_weights():
-    """「vector_weight: float = 0.7, bm25_weight: float = 0.3」: 0.7 of the vectors' and 0.3 of BM25's scores, which the
-    specification does not bring to one range; here each is brought to 0..1 first.
+    """「vector_weight: float = 0.7, bm25_weight: float = 0.3」: 0.7 of the vectors' and 0.3 of BM25's
+    scores, which the specification does not bring to one range; here each is brought to 0..1 first.
     """
     fused = weighted([VECTORS, BM25], weights=[0.7, 0.3])
-    assert dict(fused) == pytest.approx({"doc1": 0.7 + 0.3 * 0.5, "doc3": 0.7 * 0.5, "doc2": 0.3, "doc4": 0.0})
+    assert dict(fused) == pytest.approx(
+        {"doc1": 0.7 + 0.3 * 0.5, "doc3": 0.7 * 0.5, "doc2": 0.3, "doc4": 0.0}
+    )

@@ -1,4 +1,6 @@
-"""Spec 003, task 3.2 `HybridRetriever`: every test quotes the sentence it checks and says what is expected."""
+"""Spec 003, task 3.2 `HybridRetriever`: every test quotes the sentence it checks and says what is
+expected.
+"""
 
 from __future__ import annotations
 
@@ -50,22 +52,34 @@ def hits(result):
 
 
 def test_init_by_name_and_by_position(vector_retriever, bm25_retriever):
-    """「vector_retriever, bm25_retriever, fusion_method: str = "rrf"」: in this order, or by these names."""
+    """「vector_retriever, bm25_retriever, fusion_method: str = "rrf"」: in this order, or by these
+    names.
+    """
     made = (
         lazyrag.HybridRetriever(vector_retriever, bm25_retriever),
         lazyrag.HybridRetriever(vector_retriever, bm25_retriever, "rrf"),
         lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="rrf"),
-        lazyrag.HybridRetriever(vector_retriever=vector_retriever, bm25_retriever=bm25_retriever, fusion_method="rrf"),
+        lazyrag.HybridRetriever(
+            vector_retriever=vector_retriever, bm25_retriever=bm25_retriever, fusion_method="rrf"
+        ),
     )
     results = [hits(asyncio.run(one.search("green tea"))) for one in made]
-    assert results[0] == rrf([told(vector_retriever("green tea", topk=50)), told(bm25_retriever("green tea", topk=50))])
+    assert results[0] == rrf(
+        [told(vector_retriever("green tea", topk=50)), told(bm25_retriever("green tea", topk=50))]
+    )
     assert all(result == results[0] for result in results)
 
 
 @pytest.mark.parametrize("method", ["rrf", "weighted"])
 def test_fusion_method(vector_retriever, bm25_retriever, method):
-    """「fusion_method: str = "rrf"  # rrf, weighted」: both are there; another name is an error that says so."""
-    assert asyncio.run(lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method=method).search("tea"))
+    """「fusion_method: str = "rrf"  # rrf, weighted」: both are there; another name is an error that
+    says so.
+    """
+    assert asyncio.run(
+        lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method=method).search(
+            "tea"
+        )
+    )
     with pytest.raises(KeyError, match=method):
         lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="sum")
 
@@ -78,14 +92,23 @@ def test_search_is_asynchronous(vector_retriever, bm25_retriever):
         return await asyncio.gather(hybrid.search("green tea"), hybrid.search("coffee"))
 
     assert inspect.iscoroutinefunction(hybrid.search)
-    assert [hits(one) for one in asyncio.run(both())] == [told(hybrid(q, topk=5)) for q in ("green tea", "coffee")]
+    assert [hits(one) for one in asyncio.run(both())] == [
+        told(hybrid(q, topk=5)) for q in ("green tea", "coffee")
+    ]
 
 
 def test_search_gives_results(docs, vector_retriever, bm25_retriever):
     """「-> List[RetrievalResult]」, 「source: str」: hits, each with its text, score and source."""
-    [first, *_] = asyncio.run(lazyrag.HybridRetriever(vector_retriever, bm25_retriever).search("green tea", top_k=2))
+    [first, *_] = asyncio.run(
+        lazyrag.HybridRetriever(vector_retriever, bm25_retriever).search("green tea", top_k=2)
+    )
     [node] = [node for node in docs.get_nodes("FineChunk") if node.uid == first.id]
-    assert (first.text, first.source, first.document_id, first.chunk_id) == (TEXTS["doc1"], "doc1", node.root.uid, 1)
+    assert (first.text, first.source, first.document_id, first.chunk_id) == (
+        TEXTS["doc1"],
+        "doc1",
+        node.root.uid,
+        1,
+    )
     assert 0 < first.score <= 2 / 61
 
 
@@ -97,25 +120,37 @@ def test_top_k(vector_retriever, bm25_retriever):
 
 
 def test_weights_of_a_search(vector_retriever, bm25_retriever):
-    """「vector_weight: float = 0.7, bm25_weight: float = 0.3」: they count, in weighted fusion and in RRF."""
+    """「vector_weight: float = 0.7, bm25_weight: float = 0.3」: they count, in weighted fusion and in
+    RRF.
+    """
     rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
     for weights in ([0.7, 0.3], [0.2, 0.8]):
         given = {"vector_weight": weights[0], "bm25_weight": weights[1]}
-        by_score = lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="weighted")
-        assert hits(asyncio.run(by_score.search("green tea", **given))) == weighted(rankings, weights=weights)
+        by_score = lazyrag.HybridRetriever(
+            vector_retriever, bm25_retriever, fusion_method="weighted"
+        )
+        assert hits(asyncio.run(by_score.search("green tea", **given))) == weighted(
+            rankings, weights=weights
+        )
         by_rank = lazyrag.HybridRetriever(vector_retriever, bm25_retriever)
-        assert hits(asyncio.run(by_rank.search("green tea", **given))) == rrf(rankings, weights=weights)
+        assert hits(asyncio.run(by_rank.search("green tea", **given))) == rrf(
+            rankings, weights=weights
+        )
 
 
 def test_default_weights(vector_retriever, bm25_retriever):
-    """「hybrid_vector_weight: float = 0.7」, 「hybrid_bm25_weight: float = 0.3」: of weighted fusion by default."""
+    """「hybrid_vector_weight: float = 0.7」, 「hybrid_bm25_weight: float = 0.3」: of weighted fusion by
+    default.
+    """
     rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
     hybrid = lazyrag.HybridRetriever(vector_retriever, bm25_retriever, fusion_method="weighted")
     assert hits(asyncio.run(hybrid.search("green tea"))) == weighted(rankings, weights=[0.7, 0.3])
 
 
 def test_plain_rrf_has_no_weights(vector_retriever, bm25_retriever):
-    """「RRF Score = sum(1 / (k + rank_i))」: as long as a search gives no weights, RRF is the formula itself."""
+    """「RRF Score = sum(1 / (k + rank_i))」: as long as a search gives no weights, RRF is the formula
+    itself.
+    """
     rankings = [told(one("green tea", topk=50)) for one in (vector_retriever, bm25_retriever)]
     expected = {}
     for ranking in rankings:
@@ -159,7 +194,9 @@ def test_a_vector_client_of_pairs():
     bm25_retriever = lazyrag.BM25Retriever()
     bm25_retriever.index_documents(INDEXED)
     client = VectorClient([("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)])
-    hybrid = lazyrag.HybridRetriever(vector_retriever=client, bm25_retriever=bm25_retriever, fusion_method="rrf")
+    hybrid = lazyrag.HybridRetriever(
+        vector_retriever=client, bm25_retriever=bm25_retriever, fusion_method="rrf"
+    )
     result = asyncio.run(hybrid.search("black tea", top_k=3))
     assert hits(result) == rrf([client.found, bm25_retriever.search("black tea")])[:3]
     assert [hit.text for hit in result] == [TEXTS[hit.id] for hit in result]
@@ -170,8 +207,18 @@ def test_a_vector_client_of_pairs():
 @pytest.mark.parametrize("kind", [VectorClient, AsyncClient])
 @pytest.mark.parametrize("form", [dict, lazyrag.Hit])
 def test_a_vector_client_of_hits(bm25_retriever, kind, form):
-    """「-> List[RetrievalResult]」: hits or mappings with its fields, also from a coroutine, beside a Document."""
-    found = form(id="m7", text="matcha", score=0.9, source="m.txt", document_id="m", chunk_id=7, metadata={"page": 1})
+    """「-> List[RetrievalResult]」: hits or mappings with its fields, also from a coroutine, beside a
+    Document.
+    """
+    found = form(
+        id="m7",
+        text="matcha",
+        score=0.9,
+        source="m.txt",
+        document_id="m",
+        chunk_id=7,
+        metadata={"page": 1},
+    )
     hybrid = lazyrag.HybridRetriever(kind([found]), bm25_retriever)
     result = asyncio.run(hybrid.search("green tea"))
     [own] = [hit for hit in result if hit.id == "m7"]
@@ -181,16 +228,22 @@ def test_a_vector_client_of_hits(bm25_retriever, kind, form):
 
 
 def test_a_client_gets_filters_if_it_takes_them(docs, bm25_retriever):
-    """「filters: Optional[Dict] = None」: passed on, and refused where the client's search takes none."""
+    """「filters: Optional[Dict] = None」: passed on, and refused where the client's search takes
+    none.
+    """
     client = AsyncClient([])
     lazyrag.HybridRetriever(client, bm25_retriever)("tea", filters={"file_name": ["doc1"]})
     assert client.asked == [{"file_name": ["doc1"]}]
     with pytest.raises(lazyrag.LazyRAGError, match="search takes no filters"):
-        lazyrag.HybridRetriever(VectorClient([]), bm25_retriever)("tea", filters={"file_name": ["doc1"]})
+        lazyrag.HybridRetriever(VectorClient([]), bm25_retriever)(
+            "tea", filters={"file_name": ["doc1"]}
+        )
 
 
 def test_what_is_no_client_is_refused(bm25_retriever):
-    """「vector_retriever: MilvusClient」: pymilvus's own needs a collection and vectors, which the error says."""
+    """「vector_retriever: MilvusClient」: pymilvus's own needs a collection and vectors, which the
+    error says.
+    """
 
     class Pymilvus:
         def search(self, collection_name, data=None, limit=10):
@@ -200,7 +253,11 @@ def test_what_is_no_client_is_refused(bm25_retriever):
         def search(self):
             """Never called."""
 
-    for wrong, message in ((Pymilvus(), "embeds the query"), (Other(), "cannot be called"), (7, "search")):
+    for wrong, message in (
+        (Pymilvus(), "embeds the query"),
+        (Other(), "cannot be called"),
+        (7, "search"),
+    ):
         with pytest.raises(lazyrag.LazyRAGError, match=message):
             lazyrag.HybridRetriever(wrong, bm25_retriever)
     for found in ([("unknown", 0.5)], [{"id": "x", "text": "tea"}], ["doc1"], None):
@@ -209,10 +266,19 @@ def test_what_is_no_client_is_refused(bm25_retriever):
 
 
 def test_a_retriever_with_an_index_of_its_own(docs, vector_retriever):
-    """「def index_documents(self, documents)」: a BM25 index over the same ids finds the same documents."""
+    """「def index_documents(self, documents)」: a BM25 index over the same ids finds the same
+    documents.
+    """
     bm25_retriever = lazyrag.BM25Retriever()
-    bm25_retriever.index_documents([{"id": node.uid, "text": node.text} for node in docs.get_nodes("FineChunk")])
-    rankings = [told(vector_retriever("green tea", topk=50)), bm25_retriever.search("green tea", top_k=50)]
-    result = asyncio.run(lazyrag.HybridRetriever(vector_retriever, bm25_retriever).search("green tea"))
+    bm25_retriever.index_documents(
+        [{"id": node.uid, "text": node.text} for node in docs.get_nodes("FineChunk")]
+    )
+    rankings = [
+        told(vector_retriever("green tea", topk=50)),
+        bm25_retriever.search("green tea", top_k=50),
+    ]
+    result = asyncio.run(
+        lazyrag.HybridRetriever(vector_retriever, bm25_retriever).search("green tea")
+    )
     assert hits(result) == rrf(rankings)
     assert [hit.source for hit in result] == [hit.metadata["file_name"] for hit in result]

@@ -1,4 +1,6 @@
-"""Spec 003, task 1 `RAGPipeline`, and the flow of its technical notes: each test quotes what it checks."""
+"""Spec 003, task 1 `RAGPipeline`, and the flow of its technical notes: each test quotes what it
+checks.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class EmbeddingManager:
 
 
 class MilvusClient:
-    """Three rows behind the methods of ``pymilvus.AsyncMilvusClient`` that are asked; tests/live asks the real one."""
+    """Three rows behind the methods of ``pymilvus.AsyncMilvusClient`` that are asked; tests/live
+    asks the real one.
+    """
 
     def __init__(self):
         self.asked = []
@@ -69,10 +73,16 @@ class MilvusClient:
         """Its rows."""
         self.asked.append(arguments)
         rows = [
-            {"id": str(n), "distance": 1 / (n + 1), "entity": {"text": text, "source": name, "document_id": f"d{n}"}}
+            {
+                "id": str(n),
+                "distance": 1 / (n + 1),
+                "entity": {"text": text, "source": name, "document_id": f"d{n}"},
+            }
             for n, (name, text) in enumerate(TEXTS.items())
         ]
-        return [[{**row, "entity": {**row["entity"], "chunk_id": 1, "vector": [0, 1]}} for row in rows]]
+        return [
+            [{**row, "entity": {**row["entity"], "chunk_id": 1, "vector": [0, 1]}} for row in rows]
+        ]
 
 
 @pytest.fixture
@@ -91,7 +101,9 @@ class Reranker:
 
 
 def test_init(client):
-    """「embedding_manager: EmbeddingManager, milvus_client: MilvusClient, reranker: Optional[Reranker] = None」"""
+    """「embedding_manager: EmbeddingManager, milvus_client: MilvusClient, reranker:
+    Optional[Reranker] = None」
+    """
     names = list(inspect.signature(lazyrag.RAGPipeline).parameters)
     assert names[:3] == ["embedding_manager", "milvus_client", "reranker"]
     manager = EmbeddingManager()
@@ -104,9 +116,15 @@ def test_init(client):
 
 
 def test_retrieve_of_a_collection(client):
-    """「async def retrieve(query, top_k=5, filters: Optional[Dict] = None) -> List[RetrievalResult]」"""
+    """「async def retrieve(query, top_k=5, filters: Optional[Dict] = None) ->
+    List[RetrievalResult]」
+    """
     pipeline = lazyrag.RAGPipeline(EmbeddingManager(), client)
-    found = asyncio.run(pipeline.retrieve("绿茶", top_k=2, filters={"source": ["绿茶.txt", "红茶.txt"], "chunk_id": 1}))
+    found = asyncio.run(
+        pipeline.retrieve(
+            "绿茶", top_k=2, filters={"source": ["绿茶.txt", "红茶.txt"], "chunk_id": 1}
+        )
+    )
     assert [type(one) for one in found] == [lazyrag.Hit] * 2
     assert [one.score for one in found] == [1.0, 0.5]
     assert (found[0].source, found[0].document_id, found[0].chunk_id) == ("绿茶.txt", "d0", 1)
@@ -117,7 +135,9 @@ def test_retrieve_of_a_collection(client):
 
 @pytest.mark.parametrize("value", ['a" or id > "', "a\\", "a\nb", object()])
 def test_a_filter_cannot_leave_its_quotes(client, value):
-    """「filters: Optional[Dict]」: what would need escaping is refused, and so is a field that is not there."""
+    """「filters: Optional[Dict]」: what would need escaping is refused, and so is a field that is not
+    there.
+    """
     pipeline = lazyrag.RAGPipeline(EmbeddingManager(), client)
     with pytest.raises(lazyrag.LazyRAGError, match="The filter on 'source' must be"):
         asyncio.run(pipeline.retrieve("绿茶", filters={"source": value}))
@@ -153,8 +173,13 @@ def test_retrieve_and_rerank(client):
 
 
 def test_retrieve_and_rerank_on_the_defaults(docs, client):
-    """「reranker: Optional[Reranker] = None」: without one it reranks by BM25, 「基于关键词的重排序」, and says so."""
-    for pipeline in (lazyrag.RAGPipeline.over(docs, "FineChunk"), lazyrag.RAGPipeline(EmbeddingManager(), client)):
+    """「reranker: Optional[Reranker] = None」: without one it reranks by BM25, 「基于关键词的重排序」, and says
+    so.
+    """
+    for pipeline in (
+        lazyrag.RAGPipeline.over(docs, "FineChunk"),
+        lazyrag.RAGPipeline(EmbeddingManager(), client),
+    ):
         found = asyncio.run(pipeline.retrieve_and_rerank("白茶"))
         assert found[0].text == TEXTS["白茶.txt"]
         assert len(found) == 3
@@ -171,7 +196,9 @@ def test_over_is_hybrid_where_there_are_vectors(docs):
     ):
         found = asyncio.run(lazyrag.RAGPipeline.over(one, "FineChunk").retrieve("绿茶用多热的水？"))
         expected = retriever("绿茶用多热的水？", topk=5)
-        assert [(hit.id, hit.score) for hit in found] == [(node.uid, node.score) for node in expected]
+        assert [(hit.id, hit.score) for hit in found] == [
+            (node.uid, node.score) for node in expected
+        ]
 
 
 def test_build_context(client):
@@ -180,7 +207,9 @@ def test_build_context(client):
 
     async def main():
         results = await pipeline.retrieve("绿茶用多热的水？")
-        return await pipeline.build_context(results), await pipeline.build_context(results, max_tokens=100)
+        return await pipeline.build_context(results), await pipeline.build_context(
+            results, max_tokens=100
+        )
 
     whole, short = asyncio.run(main())
     assert whole.startswith("基于以下参考资料回答问题：\n\n[资料1] 来源：绿茶.txt\n")
@@ -194,7 +223,13 @@ def test_build_context_of_results_made_by_hand(client):
     """「results: List[RetrievalResult]」: spec 003's own class, constructed by its code."""
     results = [
         lazyrag.Hit(
-            id="1", text="用八十度的水。", score=0.9, source="绿茶.txt", document_id="d", chunk_id=1, metadata={}
+            id="1",
+            text="用八十度的水。",
+            score=0.9,
+            source="绿茶.txt",
+            document_id="d",
+            chunk_id=1,
+            metadata={},
         )
     ]
     context = asyncio.run(lazyrag.RAGPipeline(EmbeddingManager(), client).build_context(results))
@@ -236,7 +271,8 @@ def test_a_context_has_five_fields():
 def test_the_flow(docs):
     """「1. 向量化查询 2. 向量检索 3. [可选] BM25检索 + 融合 4. [可选] Reranker重排序 5. 构建上下文 6. 返回RAGContext」
 
-    All six in one call: a hybrid asked for ten, five of them left by the reranker, and the context with their numbers.
+    All six in one call: a hybrid asked for ten, five of them left by the reranker, and the context
+    with their numbers.
     """
     asked = []
 
@@ -245,7 +281,9 @@ def test_the_flow(docs):
         return [0.1 + text.count(word) for word in "绿红白咖茶水"]
 
     many = lazyrag.Document(embed=embed)
-    many.add_texts({**TEXTS, **{f"茶{number}.txt": f"第{number}种茶用水冲泡。" for number in range(9)}})
+    many.add_texts(
+        {**TEXTS, **{f"茶{number}.txt": f"第{number}种茶用水冲泡。" for number in range(9)}}
+    )
     hybrid = lazyrag.HybridRetriever(
         lazyrag.Retriever(many, "FineChunk", "cosine"),
         lazyrag.Retriever(many, "FineChunk", "bm25_chinese"),

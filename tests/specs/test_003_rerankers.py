@@ -19,7 +19,15 @@ from tests.model_server import PATIENCE_S, RawServer
 from tests.shared import read_squad, shared
 from tests.tiny_models import write_cross_encoder
 
-DOCUMENTS = ["late frost", "a cup of green tea", "tea", "green tea", "early harvest of tea", "cup", "late tea"]
+DOCUMENTS = [
+    "late frost",
+    "a cup of green tea",
+    "tea",
+    "green tea",
+    "early harvest of tea",
+    "cup",
+    "late tea",
+]
 
 
 @pytest.fixture
@@ -36,14 +44,17 @@ def by_length(query, documents, top_n):
 def test_a_reranker_is_made_of_a_models_name(tmp_path, monkeypatch):
     """「def __init__(self, model_name: str = "BAAI/bge-reranker-large"): 初始化重排序模型」
 
-    The default is this name, looked up on this machine: in a folder of that name, else in the hub's cache. Where it is
-    not, the error says what to do.
+    The default is this name, looked up on this machine: in a folder of that name, else in the hub's
+    cache. Where it is not, the error says what to do.
     """
     parameters = inspect.signature(CrossEncoderReranker).parameters
-    assert [(name, one.default) for name, one in parameters.items()] == [("model_name", "BAAI/bge-reranker-large")]
+    assert [(name, one.default) for name, one in parameters.items()] == [
+        ("model_name", "BAAI/bge-reranker-large")
+    ]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        ConfigError, match=r"'BAAI/bge-reranker-large' on this machine.*HF_ENDPOINT.*modelscope download"
+        ConfigError,
+        match=r"'BAAI/bge-reranker-large' on this machine.*HF_ENDPOINT.*modelscope download",
     ):
         CrossEncoderReranker()
     write_cross_encoder(tmp_path / "BAAI" / "bge-reranker-large")
@@ -51,10 +62,11 @@ def test_a_reranker_is_made_of_a_models_name(tmp_path, monkeypatch):
 
 
 def test_rerank_gives_indexes_and_scores(reranker):
-    """「async def rerank(self, query: str, documents: List[str], top_k: int = 5) -> List[Tuple[int, float]]: 重排序文档
-    Returns: [(doc_index, score), ...]」
+    """「async def rerank(self, query: str, documents: List[str], top_k: int = 5) -> List[Tuple[int,
+    float]]: 重排序文档 Returns: [(doc_index, score), ...]」
 
-    It is awaited, and gives the best five, best first, with the model's scores; or as many as are asked for.
+    It is awaited, and gives the best five, best first, with the model's scores; or as many as are
+    asked for.
     """
     assert inspect.iscoroutinefunction(CrossEncoderReranker.rerank)
     expected = reranker.model("green tea", DOCUMENTS)
@@ -71,8 +83,12 @@ def test_get_scores_keeps_the_documents_order(reranker):
     It is a plain method, and gives each document's score at the document's place.
     """
     ranked = dict(reranker.model("green tea", DOCUMENTS))
-    assert reranker.get_scores("green tea", DOCUMENTS) == [ranked[position] for position in range(len(DOCUMENTS))]
-    assert asyncio.run(reranker.aget_scores("green tea", DOCUMENTS)) == reranker.get_scores("green tea", DOCUMENTS)
+    assert reranker.get_scores("green tea", DOCUMENTS) == [
+        ranked[position] for position in range(len(DOCUMENTS))
+    ]
+    assert asyncio.run(reranker.aget_scores("green tea", DOCUMENTS)) == reranker.get_scores(
+        "green tea", DOCUMENTS
+    )
     assert reranker.get_scores("green tea", []) == []
 
 
@@ -111,8 +127,8 @@ def test_every_rerank_model_has_the_same_methods(model):
 def test_any_documents_are_ranked(documents, top_k):
     """「[(doc_index, score), ...]」
 
-    The indexes are distinct and in range, as many as asked for, best first, ties by index; scores are those of
-    get_scores.
+    The indexes are distinct and in range, as many as asked for, best first, ties by index; scores
+    are those of get_scores.
     """
     reranker = AsyncReranker(by_length)
     found = asyncio.run(reranker.rerank("q", documents, top_k))
@@ -123,7 +139,8 @@ def test_any_documents_are_ranked(documents, top_k):
 def test_the_event_loop_goes_on(reranker):
     """「async def rerank」
 
-    While a model is at work, others on the loop are, too; and several rerankings are under way at once.
+    While a model is at work, others on the loop are, too; and several rerankings are under way at
+    once.
     """
     waiting = threading.Barrier(2, timeout=PATIENCE_S)
 
@@ -229,8 +246,8 @@ def test_several_orders_are_fused():
 def test_reranking_finds_more_than_vectors_alone():
     """「Reranker正确提升检索准确率」
 
-    Of 80 questions of XQuAD on 30 paragraphs, more find their paragraph first after reranking than by vectors. A
-    single question costs one embedding, as the paragraphs' token embeddings are kept.
+    Of 80 questions of XQuAD on 30 paragraphs, more find their paragraph first after reranking than
+    by vectors. A single question costs one embedding, as the paragraphs' token embeddings are kept.
     """
     paragraphs, questions = read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))
     questions = [(question, right) for question, right in questions if right < 30][:80]
@@ -242,7 +259,8 @@ def test_reranking_finds_more_than_vectors_alone():
     for (question, right), vector in zip(questions, asked, strict=True):
         scores = vectors @ vector
         nodes = [
-            DocNode(text=paragraphs[position], score=float(scores[position])) for position in np.argsort(-scores)[:10]
+            DocNode(text=paragraphs[position], score=float(scores[position]))
+            for position in np.argsort(-scores)[:10]
         ]
         by_vector += nodes[0].text == paragraphs[right]
         reranked += reranker(nodes, query=question)[0].text == paragraphs[right]

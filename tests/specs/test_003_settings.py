@@ -49,16 +49,24 @@ def test_both_classes_have_these_fields_and_no_others():
 
     assert issubclass(lazyrag.pipeline.Settings, BaseSettings)
     assert set(lazyrag.pipeline.Settings.model_fields) == set(SPEC)
-    assert [field.name for field in dataclasses.fields(lazyrag.pipeline.PipelineSettings)] == list(SPEC)
+    assert [field.name for field in dataclasses.fields(lazyrag.pipeline.PipelineSettings)] == list(
+        SPEC
+    )
 
 
 def test_they_come_from_the_environment(monkeypatch):
-    """「BaseSettings」: a variable for each, with the prefix LAZYRAG_; what is given in the program goes before it."""
+    """「BaseSettings」: a variable for each, with the prefix LAZYRAG_; what is given in the program
+    goes before it.
+    """
     monkeypatch.setenv("LAZYRAG_RAG_TOP_K", "8")
     monkeypatch.setenv("LAZYRAG_RAG_USE_HYBRID_SEARCH", "true")
     monkeypatch.setenv("LAZYRAG_HYBRID_FUSION_METHOD", "weighted")
     settings = lazyrag.pipeline.Settings(rag_rerank_top_k=4)
-    assert (settings.rag_top_k, settings.rag_use_hybrid_search, settings.rag_rerank_top_k) == (8, True, 4)
+    assert (settings.rag_top_k, settings.rag_use_hybrid_search, settings.rag_rerank_top_k) == (
+        8,
+        True,
+        4,
+    )
     assert read_settings() == lazyrag.pipeline.PipelineSettings(
         rag_top_k=8, rag_use_hybrid_search=True, hybrid_fusion_method="weighted"
     )
@@ -77,8 +85,16 @@ def test_a_file_is_read_where_it_is_named_and_only_there(monkeypatch, tmp_path):
     [
         ("LAZYRAG_RAG_TOP_K", "many", "LAZYRAG_RAG_TOP_K is 'many'"),
         ("LAZYRAG_RAG_TOP_K", "0", "LAZYRAG_RAG_TOP_K: rag_top_k "),
-        ("LAZYRAG_HYBRID_VECTOR_WEIGHT", "-1", "LAZYRAG_HYBRID_VECTOR_WEIGHT: hybrid_vector_weight must be .*-1.0"),
-        ("LAZYRAG_HYBRID_FUSION_METHOD", "rrff", "LAZYRAG_HYBRID_FUSION_METHOD.*Did you mean 'rrf'"),
+        (
+            "LAZYRAG_HYBRID_VECTOR_WEIGHT",
+            "-1",
+            "LAZYRAG_HYBRID_VECTOR_WEIGHT: hybrid_vector_weight must be .*-1.0",
+        ),
+        (
+            "LAZYRAG_HYBRID_FUSION_METHOD",
+            "rrff",
+            "LAZYRAG_HYBRID_FUSION_METHOD.*Did you mean 'rrf'",
+        ),
         ("LAZYRAG_RERANKER_MODEL", " ", "LAZYRAG_RERANKER_MODEL: reranker_model must be .*' '"),
         ("LAZYRAG_RAG_TOPK", "8", "no setting LAZYRAG_RAG_TOPK.*Did you mean 'LAZYRAG_RAG_TOP_K'"),
     ],
@@ -99,7 +115,8 @@ def test_weights_cannot_both_be_nothing():
 def test_an_explicit_settings_obeys_its_defaults(tmp_path):
     """「rag_use_reranker: bool = True, rag_use_hybrid_search: bool = False」「rag_top_k: int = 5 …」
 
-    Vector search alone, five hits, three of them left by the cross-encoder; only the model's folder is named.
+    Vector search alone, five hits, three of them left by the cross-encoder; only the model's folder
+    is named.
     """
     docs = lazyrag.Document(embed=lambda text: [1.0, float(text.count("tea"))])
     docs.add_texts({f"{number}.txt": "green tea " * number for number in range(1, 10)})
@@ -117,7 +134,9 @@ def test_an_explicit_settings_obeys_its_defaults(tmp_path):
 
 
 def test_a_setting_that_cannot_act_is_refused():
-    """「rag_use_hybrid_search: bool = False」 on a pipeline whose retriever is passed: not ignored."""
+    """「rag_use_hybrid_search: bool = False」 on a pipeline whose retriever is passed: not
+    ignored.
+    """
     retriever = lazyrag.BM25Retriever()
     settings = lazyrag.pipeline.Settings(rag_use_hybrid_search=True, rag_use_reranker=False)
     with pytest.raises(ConfigError, match="rag_use_hybrid_search=True has no effect"):

@@ -1,4 +1,6 @@
-"""Specification 004, section 1: Document and DocumentSegment. Each docstring quotes the sentence that it tests."""
+"""Specification 004, section 1: Document and DocumentSegment. Each docstring quotes the sentence
+that it tests.
+"""
 
 from __future__ import annotations
 
@@ -94,13 +96,17 @@ def test_any_further_information_is_metadata():
 
 
 def test_the_text_of_a_document():
-    """「f"Document(content={self.page_content[:50]}..., metadata={self.metadata})"」, for people and for debugging."""
+    """「f"Document(content={self.page_content[:50]}..., metadata={self.metadata})"」, for people and
+    for debugging.
+    """
     doc = Document("茶" * 60, {"page": 1})
     assert str(doc) == repr(doc) == f"Document(content={'茶' * 50}..., metadata={{'page': 1}})"
 
 
 def test_equality():
-    """「self.page_content == other.page_content and self.metadata == other.metadata」; nothing else is equal to one."""
+    """「self.page_content == other.page_content and self.metadata == other.metadata」; nothing else
+    is equal to one.
+    """
     assert Document("茶", {"a": 1}) == Document("茶", {"a": 1})
     assert Document("茶", {"a": 1}) != Document("茶", {"a": 2})
     assert Document("茶") != Document("水")
@@ -108,7 +114,9 @@ def test_equality():
 
 
 def test_doubles_are_found_by_equality():
-    """「实现 `__eq__` 支持去重操作」; as it can be changed, it has no hash, as in the specification's class."""
+    """「实现 `__eq__` 支持去重操作」; as it can be changed, it has no hash, as in the specification's
+    class.
+    """
     kept = []
     for doc in (Document("茶"), Document("水"), Document("茶")):
         if doc not in kept:
@@ -119,7 +127,9 @@ def test_doubles_are_found_by_equality():
 
 
 def test_the_metadata_of_a_found_node(docs):
-    """「metadata 常见字段」: doc_id, doc_hash, dataset_id, document_id, position, score, source and title."""
+    """「metadata 常见字段」: doc_id, doc_hash, dataset_id, document_id, position, score, source and
+    title.
+    """
     best = Document.from_nodes(found(docs), "teas")[0]
     [node] = [node for node in docs.get_nodes("FineChunk") if node.path == "a.md"]
     expected = {
@@ -153,12 +163,16 @@ def test_the_page_of_a_pdf():
     docs = lazyrag.Document(path)
     nodes = docs.get_nodes("FineChunk")
     pages = [Document.from_node(node).metadata["page"] for node in nodes]
-    assert pages == [int(node.locations[0].label) for node in nodes if node.locations[0].kind == "page"]
+    assert pages == [
+        int(node.locations[0].label) for node in nodes if node.locations[0].kind == "page"
+    ]
     assert len(set(pages)) > 1
 
 
 def test_scores_lie_between_0_and_1(docs):
-    """「`score` | float | 相关性分数（0-1）」: BM25's are brought there; by itself one outside is an error."""
+    """「`score` | float | 相关性分数（0-1）」: BM25's are brought there; by itself one outside is an
+    error.
+    """
     nodes = found(docs)
     assert max(node.score for node in nodes) != 1.0
     scores = [one.metadata["score"] for one in Document.from_nodes(nodes)]
@@ -172,7 +186,11 @@ def test_scores_lie_between_0_and_1(docs):
 
 @given(
     st.text(min_size=1, max_size=40).filter(lambda text: text.strip()),
-    st.dictionaries(st.text(min_size=1, max_size=8), st.integers() | st.text(max_size=5) | st.booleans(), max_size=4),
+    st.dictionaries(
+        st.text(min_size=1, max_size=8),
+        st.integers() | st.text(max_size=5) | st.booleans(),
+        max_size=4,
+    ),
     st.none() | st.floats(0, 1),
 )
 def test_a_document_and_a_node_are_views_of_each_other(text, metadata, score):
@@ -199,7 +217,9 @@ def test_what_is_no_id():
 
 
 def test_the_fields_of_a_segment():
-    """「+str id +str dataset_id +str document_id +str content +int position +float score +dict metadata」"""
+    """「+str id +str dataset_id +str document_id +str content +int position +float score +dict
+    metadata」
+    """
     names = [field.name for field in dataclasses.fields(DocumentSegment)]
     assert names == ["id", "dataset_id", "document_id", "content", "position", "score", "metadata"]
 
@@ -211,15 +231,31 @@ def test_a_segment_converts_to_a_document(docs):
     made = DocumentSegment.from_hit(hit, "teas").to_document()
     known = Document.from_node(node.with_score(0.5), "teas")
     assert made.page_content == known.page_content
-    names = ("doc_id", "doc_hash", "dataset_id", "document_id", "position", "score", "source", "title")
-    assert {name: made.metadata[name] for name in names} == {name: known.metadata[name] for name in names}
+    names = (
+        "doc_id",
+        "doc_hash",
+        "dataset_id",
+        "document_id",
+        "position",
+        "score",
+        "source",
+        "title",
+    )
+    assert {name: made.metadata[name] for name in names} == {
+        name: known.metadata[name] for name in names
+    }
 
 
 def test_a_segment_of_a_store(docs):
     """A stored segment has no score; one outside of [0, 1], and a position below 0, are errors."""
     node = docs.get_nodes("FineChunk")[0]
     segment = DocumentSegment.from_segment(node.segment, "teas")
-    assert (segment.id, segment.content, segment.position, segment.score) == (node.uid, node.text, 0, None)
+    assert (segment.id, segment.content, segment.position, segment.score) == (
+        node.uid,
+        node.text,
+        0,
+        None,
+    )
     assert "score" not in segment.to_document().metadata
     for wrong in ({"score": 1.5}, {"position": -1}):
         with pytest.raises(ConfigError):

@@ -1,4 +1,6 @@
-"""Specification 004, section 7: the table of cached embeddings. Each docstring quotes the sentence that it tests."""
+"""Specification 004, section 7: the table of cached embeddings. Each docstring quotes the sentence
+that it tests.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,23 @@ def cache(tmp_path):
 
 
 def test_the_columns(cache):
-    """「id / model_name / hash / provider_name / embedding_vector / created_at / updated_at」, none of them null."""
+    """「id / model_name / hash / provider_name / embedding_vector / created_at / updated_at」, none
+    of them null.
+    """
     cache.put_many(SPACE, {"绿茶": np.array([1, 2], np.float32)})
     with cache.reading() as connection:
         found = connection.execute("SELECT * FROM embeddings")
         names = [column[0] for column in found.description]
         rows = found.fetchall()
-    columns = ["id", "model_name", "hash", "provider_name", "embedding_vector", "created_at", "updated_at"]
+    columns = [
+        "id",
+        "model_name",
+        "hash",
+        "provider_name",
+        "embedding_vector",
+        "created_at",
+        "updated_at",
+    ]
     assert names[:7] == columns
     assert len(rows) == 1
     assert None not in rows[0]
@@ -51,7 +63,9 @@ def test_the_vector_is_base64_of_float32(cache):
     vector = np.array([0.1, -2.5, 3e-8], np.float32)
     cache.put_many(SPACE, {"茶": vector})
     [row] = cache.embeddings()
-    as_the_specification_reads = np.frombuffer(base64.b64decode(row.embedding_vector.encode("utf-8")), dtype=np.float32)
+    as_the_specification_reads = np.frombuffer(
+        base64.b64decode(row.embedding_vector.encode("utf-8")), dtype=np.float32
+    )
     assert as_the_specification_reads.tobytes() == vector.tobytes()
     assert row.get_embedding() == vector.tolist()
 
@@ -66,7 +80,9 @@ def test_model_hash_and_provider_are_unique(tmp_path):
                 for normalised in (False, True):
                     for input_type in ("document", "query"):
                         space = VectorSpace(identity, input_type, dimension, normalised)
-                        cache.put_many(space, {"茶": np.ones(2, np.float32), "水": np.zeros(2, np.float32)})
+                        cache.put_many(
+                            space, {"茶": np.ones(2, np.float32), "水": np.zeros(2, np.float32)}
+                        )
                         count += 2
         keys = [(row.model_name, row.hash, row.provider_name) for row in cache.embeddings()]
     assert len(keys) == count / 2  # embedded questions are not in the table
@@ -91,15 +107,21 @@ def test_one_text_and_model_are_cached_once(tmp_path):
 def test_equal_text_and_model_have_equal_vectors(tmp_path):
     """「相同文本和模型的向量必须相同」, in the next program too, and bit for bit."""
     rng = np.random.default_rng(0)
-    first = CachedEmbedder(lambda text: rng.normal(size=8), tmp_path / "embeddings.db", identity="toy:noise")
+    first = CachedEmbedder(
+        lambda text: rng.normal(size=8), tmp_path / "embeddings.db", identity="toy:noise"
+    )
     with first:
         made = first.embed(["茶"])
-    with CachedEmbedder(lambda text: rng.normal(size=8), tmp_path / "embeddings.db", identity="toy:noise") as second:
+    with CachedEmbedder(
+        lambda text: rng.normal(size=8), tmp_path / "embeddings.db", identity="toy:noise"
+    ) as second:
         assert second.embed(["茶"]).tobytes() == made.tobytes()
 
 
 def test_times_are_those_of_creation_and_change(cache):
-    """「`created_at` … `updated_at`」: UTC, and a vector stored again keeps the first one's creation."""
+    """「`created_at` … `updated_at`」: UTC, and a vector stored again keeps the first one's
+    creation.
+    """
     before = dt.datetime.now(dt.UTC).replace(microsecond=0)
     cache.put_many(SPACE, {"茶": np.array([1], np.float32)})
     cache.put_many(SPACE, {"茶": np.array([2], np.float32)})

@@ -1,4 +1,6 @@
-"""Specification 004, sections 7, 9, 10: embeddings and the rows of their table. Each docstring quotes its sentence."""
+"""Specification 004, sections 7, 9, 10: embeddings and the rows of their table. Each docstring
+quotes its sentence.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from hypothesis import strategies as st
 import lazyrag
 from lazyrag import EmbeddingCache
 from lazyrag.errors import ConfigError, EmbeddingError
-from lazyrag.interop.dify import CacheEmbedding, Embedding, EmbeddingInputType, Embeddings, doc_hash, keep_rows, rows_of
+from lazyrag.interop.dify import (
+    CacheEmbedding,
+    Embedding,
+    EmbeddingInputType,
+    Embeddings,
+    doc_hash,
+    keep_rows,
+    rows_of,
+)
 from lazyrag.models.embedding_cache import VectorSpace
 
 SPACE = VectorSpace("openai:text-embedding-3-small")
@@ -53,7 +63,9 @@ class Lengths(Embeddings):
 
 
 def test_a_model_of_ones_own(tmp_path):
-    """「自定义 Embedding 模型：实现 `Embeddings` 接口」: wherever this package takes an embedder through this door."""
+    """「自定义 Embedding 模型：实现 `Embeddings` 接口」: wherever this package takes an embedder through this
+    door.
+    """
     with CacheEmbedding(Lengths(), tmp_path / "cache.db") as embeddings:
         assert embeddings.embed_documents(["tea", "green"]) == [[3.0, 1.0], [5.0, 1.0]]
         assert embeddings.embed_query("tea") == [3.0, -1.0]
@@ -86,7 +98,9 @@ def test_a_text_is_embedded_once(tmp_path):
 def test_equal_texts_have_equal_vectors(tmp_path):
     """「相同文本和模型的向量必须相同」, though the model gives another vector each time."""
     rng = np.random.default_rng(0)
-    with CacheEmbedding(lambda text: rng.normal(size=4), tmp_path / "cache.db", identity="toy:noise") as embeddings:
+    with CacheEmbedding(
+        lambda text: rng.normal(size=4), tmp_path / "cache.db", identity="toy:noise"
+    ) as embeddings:
         assert embeddings.embed_documents(["tea"]) == embeddings.embed_documents(["tea"])
 
 
@@ -99,7 +113,9 @@ def test_a_vector_that_is_made_again(tmp_path):
 
 
 def test_the_input_types():
-    """「Embedding 类：`CacheEmbedding`、`Embeddings`、`EmbeddingInputType`」: what is searched, and what is asked."""
+    """「Embedding 类：`CacheEmbedding`、`Embeddings`、`EmbeddingInputType`」: what is searched, and what
+    is asked.
+    """
     assert [one.value for one in EmbeddingInputType] == ["document", "query"]
     assert VectorSpace("toy:lengths", EmbeddingInputType.QUERY.value).input_type == "query"
 
@@ -109,12 +125,16 @@ def test_what_cannot_be_cached(tmp_path):
     with pytest.raises(ConfigError, match="identity"):
         CacheEmbedding(lambda text: [1.0], tmp_path / "cache.db")
     with (
-        CacheEmbedding(lambda text: {1: 1.0}, tmp_path / "cache.db", identity="toy:sparse") as embeddings,
+        CacheEmbedding(
+            lambda text: {1: 1.0}, tmp_path / "cache.db", identity="toy:sparse"
+        ) as embeddings,
         pytest.raises(ConfigError, match="sparse"),
     ):
         embeddings.embed_documents(["tea"])
     with (
-        CacheEmbedding(lambda text: [float("nan")], tmp_path / "cache.db", identity="toy:nan") as embeddings,
+        CacheEmbedding(
+            lambda text: [float("nan")], tmp_path / "cache.db", identity="toy:nan"
+        ) as embeddings,
         pytest.raises(EmbeddingError),
     ):
         embeddings.embed_documents(["tea"])
@@ -136,14 +156,29 @@ def test_a_row_holds_a_vector(vector):
     """「set_embedding … get_embedding」: bit for bit, in the specification's own encoding."""
     row = Embedding("text-embedding-3-small", doc_hash("茶"), "openai")
     row.set_embedding(vector)
-    assert row.embedding_vector == base64.b64encode(np.array(vector, dtype=np.float32).tobytes()).decode("utf-8")
-    assert np.array(row.get_embedding(), np.float32).tobytes() == np.array(vector, np.float32).tobytes()
+    assert row.embedding_vector == base64.b64encode(
+        np.array(vector, dtype=np.float32).tobytes()
+    ).decode("utf-8")
+    assert (
+        np.array(row.get_embedding(), np.float32).tobytes()
+        == np.array(vector, np.float32).tobytes()
+    )
 
 
 def test_the_columns_of_a_row():
-    """「id / model_name / hash / provider_name / embedding_vector / created_at / updated_at」, with the defaults."""
+    """「id / model_name / hash / provider_name / embedding_vector / created_at / updated_at」, with
+    the defaults.
+    """
     row = Embedding(model_name="small", hash=doc_hash("茶"), provider_name="openai")
-    names = {"id", "model_name", "hash", "provider_name", "embedding_vector", "created_at", "updated_at"}
+    names = {
+        "id",
+        "model_name",
+        "hash",
+        "provider_name",
+        "embedding_vector",
+        "created_at",
+        "updated_at",
+    }
     assert set(vars(row)) == names
     assert row.id != Embedding("small", doc_hash("茶"), "openai").id
     made = row.updated_at
@@ -151,7 +186,9 @@ def test_the_columns_of_a_row():
     assert row.created_at <= made <= row.updated_at <= dt.datetime.now(dt.UTC)
 
 
-@pytest.mark.parametrize("vector", [[], [[1.0]], ["a"], [float("nan")], [float("inf")], [1e39], None])
+@pytest.mark.parametrize(
+    "vector", [[], [[1.0]], ["a"], [float("nan")], [float("inf")], [1e39], None]
+)
 def test_what_is_no_vector(vector):
     """What is none does not come into a row."""
     with pytest.raises(ConfigError, match="finite numbers"):
@@ -172,12 +209,18 @@ def test_rows_go_to_a_table_and_back(tmp_path):
         cache.put_many(SPACE, vectors)
         rows = rows_of(cache, SPACE, ["红茶", "白茶", "绿茶", "红茶"])
     assert [row.hash for row in rows] == [doc_hash("红茶"), doc_hash("绿茶")]
-    assert {(row.provider_name, row.model_name) for row in rows} == {("openai", "text-embedding-3-small")}
+    assert {(row.provider_name, row.model_name) for row in rows} == {
+        ("openai", "text-embedding-3-small")
+    }
     table = sqlite3.connect(tmp_path / "table.db")
     table.execute(TABLE)
     names = "id model_name hash provider_name embedding_vector".split()
     for row in rows:
-        held = [*(getattr(row, name) for name in names), row.created_at.isoformat(), row.updated_at.isoformat()]
+        held = [
+            *(getattr(row, name) for name in names),
+            row.created_at.isoformat(),
+            row.updated_at.isoformat(),
+        ]
         table.execute("INSERT INTO embeddings VALUES (?, ?, ?, ?, ?, ?, ?)", held)
     read = [
         Embedding(**dict(zip(names, row, strict=True)))
@@ -208,13 +251,20 @@ def test_rows_of_several_models_are_not_mixed(tmp_path):
 
 @pytest.mark.parametrize("row", [("small", "cohere"), ("large", "openai"), ("small", "")])
 def test_rows_of_another_model_are_not_taken(tmp_path, row):
-    """「Embedding 模型名称 … 模型提供商名称」 are those of the space; others are an error, unless it is told so."""
-    other, same = Embedding(row[0], doc_hash("茶"), row[1]), Embedding("small", doc_hash("茶"), "openai")
+    """「Embedding 模型名称 … 模型提供商名称」 are those of the space; others are an error, unless it is told
+    so.
+    """
+    other, same = (
+        Embedding(row[0], doc_hash("茶"), row[1]),
+        Embedding("small", doc_hash("茶"), "openai"),
+    )
     space = VectorSpace("openai:small", dimension=2)
     for one in (other, same):
         one.set_embedding([1.0, 2.0])
     with EmbeddingCache(tmp_path / "cache.db") as cache:
-        with pytest.raises(ConfigError, match=f"'{row[0]}' of provider '{row[1]}'.*'openai:small'.*rename=True"):
+        with pytest.raises(
+            ConfigError, match=f"'{row[0]}' of provider '{row[1]}'.*'openai:small'.*rename=True"
+        ):
             keep_rows(cache, space, [other], ["茶"])
         for texts in ("茶", ""):
             with pytest.raises(ConfigError, match="list of texts"):

@@ -1,4 +1,6 @@
-"""Specification 004, section 2: ExtractSetting. Each docstring quotes the sentence that it tests."""
+"""Specification 004, section 2: ExtractSetting. Each docstring quotes the sentence that it
+tests.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,16 @@ from tests.web_server import Web
 
 @pytest.mark.parametrize(
     ("datasource_type", "needed", "nothing"),
-    [("upload_file", "upload_file", ""), ("notion_import", "notion_info", {}), ("website_crawl", "url", "")],
+    [
+        ("upload_file", "upload_file", ""),
+        ("notion_import", "notion_info", {}),
+        ("website_crawl", "url", ""),
+    ],
 )
 def test_validation(datasource_type, needed, nothing):
-    """「raise ValueError("upload_file is required for datasource_type 'upload_file'")」 and the others, literally."""
+    """「raise ValueError("upload_file is required for datasource_type 'upload_file'")」 and the
+    others, literally.
+    """
     message = f"{needed} is required for datasource_type '{datasource_type}'"
     for given in ({}, {needed: None}, {needed: nothing}):
         with pytest.raises(ValueError, match="required") as caught:
@@ -40,7 +48,9 @@ def test_the_types():
 
 
 def test_fields_and_defaults():
-    """「`document_model` | str | 否 | 默认 `"parse_by_server"`」; the order of the fields, and None for the others."""
+    """「`document_model` | str | 否 | 默认 `"parse_by_server"`」; the order of the fields, and None for
+    the others.
+    """
     parameters = inspect.signature(ExtractSetting).parameters.values()
     assert [(one.name, one.default) for one in parameters] == [
         ("datasource_type", inspect.Parameter.empty), ("upload_file", None), ("notion_info", None),
@@ -48,7 +58,9 @@ def test_fields_and_defaults():
     ]  # fmt: skip
     setting = ExtractSetting("website_crawl", None, None, None, "https://example.com/")
     assert (setting.document_model, setting.url) == (None, "https://example.com/")
-    assert setting == ExtractSetting("website_crawl", document_model=None, url="https://example.com/")
+    assert setting == ExtractSetting(
+        "website_crawl", document_model=None, url="https://example.com/"
+    )
 
 
 def test_an_uploaded_file(tmp_path):
@@ -63,11 +75,17 @@ def test_an_uploaded_file(tmp_path):
     with path.open("rb") as opened:
         for given in (path, str(path), UploadFile(), opened):
             [item] = extract(ExtractSetting("upload_file", upload_file=given))
-            assert (item.identity, item.text, item.locations[0].label) == ("茶.md", "# Tea\n\nSencha", "Tea")
+            assert (item.identity, item.text, item.locations[0].label) == (
+                "茶.md",
+                "# Tea\n\nSencha",
+                "Tea",
+            )
 
 
 def test_an_upload_in_a_storage():
-    """「upload_file | UploadFile | 上传文件对象」 as Dify has it: an object with a key, and a storage that loads it."""
+    """「upload_file | UploadFile | 上传文件对象」 as Dify has it: an object with a key, and a storage that
+    loads it.
+    """
     files = {"upload_files/tenant/茶.md": b"# Tea"}
     storage = SimpleNamespace(load=files.__getitem__)
     for upload, name in (
@@ -97,14 +115,21 @@ def test_notion_import():
     try:
         page = notion.page(1, "Tea", notion.block("paragraph", "Sencha"))
         notion.databases[notion_id(9)] = [page, notion.page(2, "Empty")]
-        info = {"notion_access_token": TOKEN, "notion_obj_id": page, "notion_page_type": "page", "base_url": notion.url}
+        info = {
+            "notion_access_token": TOKEN,
+            "notion_obj_id": page,
+            "notion_page_type": "page",
+            "base_url": notion.url,
+        }
         info["notion_workspace_id"] = "not needed"
         setting = ExtractSetting("notion_import", notion_info=info)
         [item] = extract(setting, allow_private=True)
         assert (item.identity, item.text) == (page, "# Tea\n\nSencha")
         assert TOKEN not in repr(setting)
         info.update(notion_obj_id=notion_id(9), notion_page_type="database")
-        assert len(extract(ExtractSetting("notion_import", notion_info=info), allow_private=True)) == 2
+        assert (
+            len(extract(ExtractSetting("notion_import", notion_info=info), allow_private=True)) == 2
+        )
         with pytest.raises(LoadError, match="loopback"):
             extract(setting)
     finally:
@@ -143,13 +168,17 @@ def test_website_crawl():
     ],
 )  # fmt: skip
 def test_what_cannot_be_extracted(setting, message):
-    """What the specification leaves open is checked when it is used: an error that says what to give."""
+    """What the specification leaves open is checked when it is used: an error that says what to
+    give.
+    """
     with pytest.raises(ConfigError, match=message):
         extract(ExtractSetting(**setting))
 
 
 def test_others_are_refused(tmp_path):
-    """A mapping is no setting, a misspelt keyword names the nearest, and a text stream is told to be binary."""
+    """A mapping is no setting, a misspelt keyword names the nearest, and a text stream is told to
+    be binary.
+    """
     with pytest.raises(ConfigError, match="ExtractSetting"):
         extract({"datasource_type": "upload_file"})
     with pytest.raises(UnknownKeywordError, match="Did you mean 'upload_file'"):

@@ -1,4 +1,6 @@
-"""Specification 004's MetadataCondition, which it names and does not define: the operators of the described system."""
+"""Specification 004's MetadataCondition, which it names and does not define: the operators of the
+described system.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from lazyrag.interop.dify import Condition, Document, MetadataCondition, Vector
 from lazyrag.interop.dify.documents import COMPARISONS
 
 SCHEMA = make_schema(
-    {"author": DocField(DataType.VARCHAR), "year": DocField(DataType.INT64), "day": DocField(DataType.DATE)}
+    {
+        "author": DocField(DataType.VARCHAR),
+        "year": DocField(DataType.INT64),
+        "day": DocField(DataType.DATE),
+    }
 )
 ROWS = [
     {"author": "Luo", "year": 2019, "day": "2024-05-01"},
@@ -58,14 +64,23 @@ def numbers(condition):
     ],
 )
 def test_each_operator(name, operator, value, expected):
-    """「检索类：… `MetadataCondition`」: the rows that satisfy it; what is missing satisfies ``empty`` alone."""
+    """「检索类：… `MetadataCondition`」: the rows that satisfy it; what is missing satisfies ``empty``
+    alone.
+    """
     assert numbers(Condition(name, operator, value)) == expected
     assert (
-        numbers(MetadataCondition("and", [{"name": name, "comparison_operator": operator, "value": value}])) == expected
+        numbers(
+            MetadataCondition(
+                "and", [{"name": name, "comparison_operator": operator, "value": value}]
+            )
+        )
+        == expected
     )
 
 
-@pytest.mark.parametrize("given", [2**53 + 1, str(2**53 + 1), f" +{2**53 + 1} ", float(2**53), "2e3", 0.5, "0.5"])
+@pytest.mark.parametrize(
+    "given", [2**53 + 1, str(2**53 + 1), f" +{2**53 + 1} ", float(2**53), "2e3", 0.5, "0.5"]
+)
 def test_numbers_are_exact(given):
     """A whole number is compared as such, not as the nearest float; so is a text of one."""
     whole = {2**53: 2**53, "2e3": 2000, 0.5: 0.5, "0.5": 0.5}.get(given, 2**53 + 1)
@@ -74,7 +89,9 @@ def test_numbers_are_exact(given):
 
 
 def test_texts_among_numbers():
-    """``in`` and ``not in`` read texts as numbers on a field of numbers, and leave them on any other."""
+    """``in`` and ``not in`` read texts as numbers on a field of numbers, and leave them on any
+    other.
+    """
     for value in ("2019, 2021", ["2019", 2021]):
         told = MetadataCondition("and", [Condition("year", "in", value)])
         assert told.to_filter(SCHEMA).value == (2019, 2021)
@@ -91,7 +108,9 @@ def test_texts_among_numbers():
 
 
 def test_every_operator_is_tested():
-    """No operator is without a row in the table of tests; endings are no filter, which the error says."""
+    """No operator is without a row in the table of tests; endings are no filter, which the error
+    says.
+    """
     [mark] = test_each_operator.pytestmark
     tested = {row[1] for row in mark.args[1]} | {"end with"}
     assert set(COMPARISONS) <= tested
@@ -105,11 +124,16 @@ def test_logical_operators():
     assert numbers(MetadataCondition("and", conditions)) == [1]
     assert numbers(MetadataCondition("or", conditions)) == [0, 1, 2]
     assert MetadataCondition().to_filter() is None
-    assert MetadataCondition.from_dict({"logical_operator": None, "conditions": None}).to_filter() is None
+    assert (
+        MetadataCondition.from_dict({"logical_operator": None, "conditions": None}).to_filter()
+        is None
+    )
 
 
 def test_a_retriever_takes_the_filter():
-    """The filter is this package's own: a retriever, and everything that takes filters, takes it."""
+    """The filter is this package's own: a retriever, and everything that takes filters, takes
+    it.
+    """
     docs = lazyrag.Document(doc_fields={"year": DocField(DataType.INT64)})
     docs.add_texts({"a": "green tea", "b": "black tea"}, {"a": {"year": 2019}, "b": {"year": 2021}})
     filters = MetadataCondition("and", [Condition("year", ">", 2020)]).to_filter()
@@ -151,12 +175,16 @@ def test_a_beginning_at_the_end_of_the_characters(prefix):
     ],
 )
 def test_what_is_no_condition(arguments, message):
-    """A mistake is an error at once; none is passed over, as a missing value is in the described system."""
+    """A mistake is an error at once; none is passed over, as a missing value is in the described
+    system.
+    """
     with pytest.raises(ConfigError, match=message):
         Condition(*arguments)
 
 
-@pytest.mark.parametrize("values", [{"logical_operator": "xor"}, {"conditions": {}}, {"conditions": ["author"]}, 7])
+@pytest.mark.parametrize(
+    "values", [{"logical_operator": "xor"}, {"conditions": {}}, {"conditions": ["author"]}, 7]
+)
 def test_what_is_no_metadata_condition(values):
     """What is none is an error that says what to give."""
     with pytest.raises(ConfigError):

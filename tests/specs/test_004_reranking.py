@@ -1,4 +1,6 @@
-"""Specification 004, sections 5 and 10: rerankers. Each docstring quotes the sentence that it tests."""
+"""Specification 004, sections 5 and 10: rerankers. Each docstring quotes the sentence that it
+tests.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from lazyrag.interop.dify import (
 from lazyrag.interop.dify.retrieval import rerank_runners
 from lazyrag.ranking import KeywordSetting, VectorSetting, Weights
 
-DOCS = [Document(text, {"doc_id": str(number)}) for number, text in enumerate(["black tea", "green tea", "coffee"])]
+DOCS = [
+    Document(text, {"doc_id": str(number)})
+    for number, text in enumerate(["black tea", "green tea", "coffee"])
+]
 
 
 def weights(vector):
@@ -49,7 +54,9 @@ def told(found):
 
 
 def test_the_interface():
-    """「自定义重排序算法：实现 `BaseRerankRunner` 接口」: one method that takes documents and gives them in order."""
+    """「自定义重排序算法：实现 `BaseRerankRunner` 接口」: one method that takes documents and gives them in
+    order.
+    """
     parameters = ["self", "query", "documents", "score_threshold", "top_n", "user"]
     for kind in (BaseRerankRunner, RerankModelRunner, WeightRerankRunner):
         assert [*inspect.signature(kind.run).parameters] == parameters
@@ -62,7 +69,10 @@ def test_the_modes():
     assert {one.value for one in RerankMode} == set(rerank_runners)
     made = RerankRunnerFactory.create_rerank_runner(RerankMode.WEIGHTED_SCORE, weights(0.5), embed)
     assert type(made) is WeightRerankRunner
-    assert type(RerankRunnerFactory.create_rerank_runner("reranking_model", by_length)) is RerankModelRunner
+    assert (
+        type(RerankRunnerFactory.create_rerank_runner("reranking_model", by_length))
+        is RerankModelRunner
+    )
 
 
 def test_a_runner_of_ones_own():
@@ -88,7 +98,9 @@ def test_a_runner_of_ones_own():
 
 
 def test_a_rerank_model():
-    """「E -->|DataPostProcessor| F[Reranked Documents]」: best first, with the model's scores, the input untouched."""
+    """「E -->|DataPostProcessor| F[Reranked Documents]」: best first, with the model's scores, the
+    input untouched.
+    """
     found = RerankModelRunner(by_length).run("tea", DOCS)
     assert [(one.page_content, one.metadata["score"]) for one in found] == [
         ("black tea", 0.9),
@@ -104,7 +116,11 @@ def test_threshold_and_number():
     assert told(runner.run("tea", DOCS, score_threshold=0.9)) == ["black tea", "green tea"]
     assert told(runner.run("tea", DOCS, top_n=1)) == ["black tea"]
     assert runner.run("tea", []) == []
-    for wrong, name in (({"top_n": 0}, "top_n"), ({"top_n": 101}, "top_n"), ({"score_threshold": 2}, "2")):
+    for wrong, name in (
+        ({"top_n": 0}, "top_n"),
+        ({"top_n": 101}, "top_n"),
+        ({"score_threshold": 2}, "2"),
+    ):
         for one in (RerankModelRunner(never), WeightRerankRunner(weights(0.7), embed)):
             with pytest.raises(ConfigError, match=name):
                 one.run("tea", DOCS, **wrong)
@@ -112,8 +128,18 @@ def test_threshold_and_number():
 
 def test_doubles_are_taken_once():
     """「合并去重」: by doc_id; of documents without one, those with the same text and metadata."""
-    more = [*DOCS, Document("green tea", {"doc_id": "1", "score": 0.1}), Document("new"), Document("new")]
-    assert told(RerankModelRunner(by_length).run("tea", more)) == ["black tea", "green tea", "coffee", "new"]
+    more = [
+        *DOCS,
+        Document("green tea", {"doc_id": "1", "score": 0.1}),
+        Document("new"),
+        Document("new"),
+    ]
+    assert told(RerankModelRunner(by_length).run("tea", more)) == [
+        "black tea",
+        "green tea",
+        "coffee",
+        "new",
+    ]
     with pytest.raises(ConfigError, match="Document objects"):
         RerankModelRunner(by_length).run("tea", ["green tea"])
     for doc_id in (["1"], ({},)):
@@ -122,7 +148,9 @@ def test_doubles_are_taken_once():
 
 
 def test_scores_of_a_model_that_knows_no_bounds():
-    """「相关性分数 `score` 范围为 [0, 1]」: logits are an error that says what to do, or are brought there."""
+    """「相关性分数 `score` 范围为 [0, 1]」: logits are an error that says what to do, or are brought
+    there.
+    """
 
     def logits(query, documents, top_n):
         return [(position, 5.0 - 4 * position) for position in range(len(documents))]
@@ -143,10 +171,14 @@ def test_the_weighted_score(vector):
     scores = {}
     for share in (1.0, 0.0, vector):
         runner = WeightRerankRunner(weights(share), embed)
-        scores[share] = {one.page_content: one.metadata["score"] for one in runner.run("green tea", DOCS)}
+        scores[share] = {
+            one.page_content: one.metadata["score"] for one in runner.run("green tea", DOCS)
+        }
     for text in scores[1.0]:
         by_words = scores[0.0][text]
-        assert scores[vector][text] == pytest.approx(scores[1.0][text] * vector + by_words * (1 - vector))
+        assert scores[vector][text] == pytest.approx(
+            scores[1.0][text] * vector + by_words * (1 - vector)
+        )
         assert 0 <= scores[vector][text] <= 1
     assert scores[0.0]["green tea"] == scores[1.0]["green tea"] == 1.0
     assert scores[0.0]["coffee"] == scores[1.0]["coffee"] == 0.0
@@ -155,16 +187,23 @@ def test_the_weighted_score(vector):
 
 def test_what_scores_came_with_does_not_count():
     """「vector_score」 is the cosine of query and text, whatever ``metadata["score"]`` says."""
-    documents = [Document("coffee", {"doc_id": "1", "score": 1.0}), Document("tea", {"doc_id": "2", "score": 0.0})]
+    documents = [
+        Document("coffee", {"doc_id": "1", "score": 1.0}),
+        Document("tea", {"doc_id": "2", "score": 0.0}),
+    ]
     assert told(WeightRerankRunner(weights(1.0), embed).run("tea", documents)) == ["tea", "coffee"]
 
 
 def test_a_blank_query():
-    """To a blank query nothing is close: every score is 0, and the order stays. What is no text is an error."""
+    """To a blank query nothing is close: every score is 0, and the order stays. What is no text is
+    an error.
+    """
     for runner in (WeightRerankRunner(weights(0.7), embed), RerankModelRunner(never)):
         for query in ("", " \n"):
             found = runner.run(query, DOCS)
-            assert [(one.page_content, one.metadata["score"]) for one in found] == [(text, 0.0) for text in told(DOCS)]
+            assert [(one.page_content, one.metadata["score"]) for one in found] == [
+                (text, 0.0) for text in told(DOCS)
+            ]
             assert runner.run(query, DOCS, score_threshold=0.1) == []
         for documents in (DOCS, []):
             with pytest.raises(ConfigError, match="query must be a string; got None"):
@@ -173,10 +212,14 @@ def test_a_blank_query():
 
 def test_words_alone_need_no_model():
     """「keyword_weight」 of 1 embeds nothing; above 0 for vectors, embeddings are needed."""
-    assert told(WeightRerankRunner(weights(0.0)).run("绿茶", [Document("红茶"), Document("绿茶")])) == ["绿茶", "红茶"]
+    assert told(
+        WeightRerankRunner(weights(0.0)).run("绿茶", [Document("红茶"), Document("绿茶")])
+    ) == ["绿茶", "红茶"]
     with pytest.raises(ConfigError, match="Pass embeddings="):
         WeightRerankRunner(weights(0.7))
     with pytest.raises(ConfigError, match="weights must be Weights"):
         WeightRerankRunner(0.7, embed)
     assert WeightRerankRunner(weights(0.0)).run("tea", []) == []
-    assert [one.metadata["score"] for one in WeightRerankRunner(weights(0.0)).run(" ", DOCS)] == [0.0] * 3
+    assert [one.metadata["score"] for one in WeightRerankRunner(weights(0.0)).run(" ", DOCS)] == [
+        0.0
+    ] * 3

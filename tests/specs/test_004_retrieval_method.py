@@ -1,4 +1,6 @@
-"""Spec 004, section 4 `RetrievalMethod`: every test quotes the sentence it checks and says what is expected."""
+"""Spec 004, section 4 `RetrievalMethod`: every test quotes the sentence it checks and says what is
+expected.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ VALUES = {
 def docs():
     """Three texts with embeddings: how many words they have."""
     docs = Document(embed=lambda text: [float(len(text.split())), 1.0])
-    docs.add_texts({"a": "tea tea tea tea", "b": "tea from Wuyi with a good many words behind it", "c": "coffee"})
+    docs.add_texts(
+        {
+            "a": "tea tea tea tea",
+            "b": "tea from Wuyi with a good many words behind it",
+            "c": "coffee",
+        }
+    )
     return docs
 
 
@@ -33,7 +41,9 @@ def told(nodes):
 
 
 def test_the_four_methods():
-    """「class RetrievalMethod(Enum)」, 「SEMANTIC_SEARCH = "semantic_search"」 ...: four members with these values."""
+    """「class RetrievalMethod(Enum)」, 「SEMANTIC_SEARCH = "semantic_search"」 ...: four members with
+    these values.
+    """
     assert issubclass(RetrievalMethod, Enum)
     assert {one.name: one.value for one in RetrievalMethod} == VALUES
     assert RetrievalMethod("hybrid_search") is RetrievalMethod.HYBRID_SEARCH
@@ -41,7 +51,12 @@ def test_the_four_methods():
 
 @pytest.mark.parametrize(
     ("method", "expected"),
-    [("semantic_search", True), ("hybrid_search", True), ("full_text_search", False), ("keyword_search", False)],
+    [
+        ("semantic_search", True),
+        ("hybrid_search", True),
+        ("full_text_search", False),
+        ("keyword_search", False),
+    ],
 )
 def test_is_support_semantic_search(method, expected):
     """「是否支持语义检索」: semantic and hybrid search do; a member is as good as its value."""
@@ -51,7 +66,12 @@ def test_is_support_semantic_search(method, expected):
 
 @pytest.mark.parametrize(
     ("method", "expected"),
-    [("full_text_search", True), ("hybrid_search", True), ("semantic_search", False), ("keyword_search", False)],
+    [
+        ("full_text_search", True),
+        ("hybrid_search", True),
+        ("semantic_search", False),
+        ("keyword_search", False),
+    ],
 )
 def test_is_support_fulltext_search(method, expected):
     """「是否支持全文检索」: full-text and hybrid search do; what is no method supports nothing."""
@@ -78,11 +98,15 @@ def test_the_retriever_of_each_method(docs):
         "hybrid_search": lazyrag.HybridRetriever.over(docs, "FineChunk"),
     }
     for method, expected in plain.items():
-        assert told(retriever_for(method, docs, "FineChunk")("tea from Wuyi")) == told(expected("tea from Wuyi"))
+        assert told(retriever_for(method, docs, "FineChunk")("tea from Wuyi")) == told(
+            expected("tea from Wuyi")
+        )
 
 
 def test_keyword_search(docs):
-    """「关键词检索」: a keyword that is there counts once, however often, and whatever the length of the text."""
+    """「关键词检索」: a keyword that is there counts once, however often, and whatever the length of the
+    text.
+    """
     found = retriever_for(RetrievalMethod.KEYWORD_SEARCH, docs, "FineChunk")("tea")
     assert [node.path for node in sorted(found, key=lambda node: node.path)] == ["a", "b"]
     assert found[0].score == found[1].score
@@ -104,12 +128,16 @@ def test_what_is_no_method(docs):
 @pytest.mark.parametrize("similarity", ["cosine", "ip"])
 def test_words_are_not_searched_by_embeddings(docs, method, similarity):
     """「全文检索」, 「关键词检索」: by words; a similarity of vectors is an error that says which to give."""
-    with pytest.raises(ConfigError, match=f"'{method}' needs a similarity of texts.*{similarity}.*'bm25_chinese'"):
+    with pytest.raises(
+        ConfigError, match=f"'{method}' needs a similarity of texts.*{similarity}.*'bm25_chinese'"
+    ):
         retriever_for(method, docs, "FineChunk", similarity=similarity)
 
 
 def test_keyword_search_is_a_bm25(docs):
-    """「KEYWORD_SEARCH」: another similarity of texts has no k1 to turn off; full-text search takes it."""
+    """「KEYWORD_SEARCH」: another similarity of texts has no k1 to turn off; full-text search takes
+    it.
+    """
 
     @lazyrag.register_similarity(replace=True)
     def same_start(query, node):
@@ -117,5 +145,10 @@ def test_keyword_search_is_a_bm25(docs):
 
     with pytest.raises(ConfigError, match=r"'same_start' takes no keyword 'k1'"):
         retriever_for("keyword_search", docs, "FineChunk", similarity="same_start")
-    assert retriever_for("full_text_search", docs, "FineChunk", similarity="same_start")("coffee")[0].text == "coffee"
+    assert (
+        retriever_for("full_text_search", docs, "FineChunk", similarity="same_start")("coffee")[
+            0
+        ].text
+        == "coffee"
+    )
     assert retriever_for("semantic_search", docs, "FineChunk", similarity="same_start")("coffee")

@@ -1,4 +1,6 @@
-"""Specification 004, section 3 and 9: processing rules. Each docstring quotes the sentence that it tests."""
+"""Specification 004, section 3 and 9: processing rules. Each docstring quotes the sentence that it
+tests.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ def test_the_classes_of_the_section():
 
 
 def test_a_rule_is_made_of_three_parts():
-    """「+Segmentation segmentation +PreProcessingRules pre_processing_rules +ParentMode parent_mode」."""
-    rule = Rule(Segmentation(500, 50), [{"id": "remove_extra_spaces", "enabled": True}], "paragraph")
+    """「+Segmentation segmentation +PreProcessingRules pre_processing_rules +ParentMode
+    parent_mode」.
+    """
+    rule = Rule(
+        Segmentation(500, 50), [{"id": "remove_extra_spaces", "enabled": True}], "paragraph"
+    )
     assert isinstance(rule.segmentation, Segmentation)
     assert isinstance(rule.pre_processing_rules, PreProcessingRules)
     assert isinstance(rule.parent_mode, ParentMode)
@@ -36,7 +42,9 @@ def test_the_defaults_of_a_rule():
 
 def test_a_segmentation_by_position_and_by_name():
     """「__init__(max_tokens, chunk_overlap, separator)」."""
-    assert Segmentation(500, 50, "\n") == Segmentation(max_tokens=500, chunk_overlap=50, separator="\n")
+    assert Segmentation(500, 50, "\n") == Segmentation(
+        max_tokens=500, chunk_overlap=50, separator="\n"
+    )
 
 
 def test_the_separator_is_an_empty_line_unless_it_is_said():
@@ -60,7 +68,9 @@ def test_the_ends_of_the_range_belong_to_it(max_tokens):
 @pytest.mark.parametrize("overlap", [-1, 251, 500])
 def test_the_range_of_chunk_overlap(overlap):
     """「chunk_overlap must be between 0 and max_tokens * 0.5」, a ValueError."""
-    with pytest.raises(ValueError, match=r"^chunk_overlap must be between 0 and max_tokens \* 0\.5; got"):
+    with pytest.raises(
+        ValueError, match=r"^chunk_overlap must be between 0 and max_tokens \* 0\.5; got"
+    ):
         Segmentation(500, overlap)
 
 
@@ -116,10 +126,14 @@ def test_the_mode_is_used_by_the_index_of_parents_and_children(mode):
     """「父子模式（仅父子索引器使用）」: children are searched, their parents are returned."""
     docs = Document()
     docs.add_texts({"a": "绿茶用八十度的水。" * 8 + "\n\n" + "红茶用沸水。" * 8})
-    rule = Rule(Segmentation(80, 0), parent_mode=mode, subchunk_segmentation=Segmentation(50, 0, "。"))
+    rule = Rule(
+        Segmentation(80, 0), parent_mode=mode, subchunk_segmentation=Segmentation(50, 0, "。")
+    )
     groups = rule.create_groups(docs)
     [child] = Retriever(docs, groups.child, similarity="bm25_chinese", topk=1)("红茶")
-    [parent] = Retriever(docs, groups.child, similarity="bm25_chinese", topk=1, target=groups.parent)("红茶")
+    [parent] = Retriever(
+        docs, groups.child, similarity="bm25_chinese", topk=1, target=groups.parent
+    )("红茶")
     assert child.text in parent.text
     assert (parent.text == parent.root.text) is (mode == "full-doc")
     assert parent.score == child.score

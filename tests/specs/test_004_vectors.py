@@ -1,4 +1,6 @@
-"""Specification 004, sections 6 and 10: BaseVector and its factory. Each docstring quotes its sentence."""
+"""Specification 004, sections 6 and 10: BaseVector and its factory. Each docstring quotes its
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,14 @@ def documents():
     """Three documents of two authors."""
     texts = {"1": "green tea", "2": "tea and tea", "3": "coffee"}
     return [
-        Document(text, {"doc_id": doc_id, "author": "Luo" if doc_id < "3" else "Wu", "position": int(doc_id) - 1})
+        Document(
+            text,
+            {
+                "doc_id": doc_id,
+                "author": "Luo" if doc_id < "3" else "Wu",
+                "position": int(doc_id) - 1,
+            },
+        )
         for doc_id, text in texts.items()
     ]
 
@@ -74,9 +83,16 @@ def ids(found):
 
 
 def test_the_interface():
-    """「+Dataset dataset +list attributes +Embeddings embeddings」, and the five methods of the class."""
+    """「+Dataset dataset +list attributes +Embeddings embeddings」, and the five methods of the
+    class.
+    """
     assert [*inspect.signature(BaseVector).parameters] == ["dataset", "attributes", "embeddings"]
-    assert BaseVector.__abstractmethods__ == {"create", "search_by_vector", "delete", "delete_by_ids"}
+    assert BaseVector.__abstractmethods__ == {
+        "create",
+        "search_by_vector",
+        "delete",
+        "delete_by_ids",
+    }
     assert list(inspect.signature(BaseVector.search_by_vector).parameters) == [
         *("self", "query", "top_k", "score_threshold", "kwargs"),
     ]
@@ -86,7 +102,9 @@ def test_the_interface():
 
 
 def test_create_inserts_many(vector):
-    """「`create()` | `documents: list[Document]` | 批量插入向量」: all are found, with the metadata they came with."""
+    """「`create()` | `documents: list[Document]` | 批量插入向量」: all are found, with the metadata they
+    came with.
+    """
     found = vector.search_by_vector("tea", 10)
     assert sorted(ids(found)) == ["1", "2", "3"]
     by_id = {document.metadata["doc_id"]: document for document in found}
@@ -119,7 +137,9 @@ def test_score_threshold(vector):
 
 
 def test_search_by_full_text(vector):
-    """「`search_by_full_text()` | `query: str, top_k: int` | 全文检索」: those that share a word, and only they."""
+    """「`search_by_full_text()` | `query: str, top_k: int` | 全文检索」: those that share a word, and
+    only they.
+    """
     found = vector.search_by_full_text("green tea", 3)
     assert ids(found) == ["1", "2"]
     assert found[0].metadata["score"] == 1.0
@@ -146,7 +166,9 @@ def test_delete(vector):
 
 
 def test_delete_by_ids(vector):
-    """「`delete_by_ids()` | `ids: list[str]` | 按 ID 删除向量」; no ids delete nothing, unknown ones are no error."""
+    """「`delete_by_ids()` | `ids: list[str]` | 按 ID 删除向量」; no ids delete nothing, unknown ones are
+    no error.
+    """
     vector.delete_by_ids([])
     assert len(vector.search_by_vector("tea", 3)) == 3
     vector.delete_by_ids(["2", "2", "nobody"])
@@ -158,7 +180,9 @@ def test_delete_by_ids(vector):
 
 
 def test_one_document_costs_the_same_in_a_large_data_set():
-    """「`create()` 批量插入向量」「`delete_by_ids()` 按 ID 删除向量」: work depends on the change, not on the rest."""
+    """「`create()` 批量插入向量」「`delete_by_ids()` 按 ID 删除向量」: work depends on the change, not on the
+    rest.
+    """
     calls = {}
     for size in (20, 400):
         with Vector("teas", ["author"], Counts()) as made:
@@ -173,7 +197,9 @@ def test_one_document_costs_the_same_in_a_large_data_set():
 
 
 def test_children_are_checked(vector):
-    """「每个 `Document` 的 `metadata.doc_id` 全局唯一」: children need a text and an id, too, and have none."""
+    """「每个 `Document` 的 `metadata.doc_id` 全局唯一」: children need a text and an id, too, and have
+    none.
+    """
     parent, child = Document("tea", {"doc_id": "7"}), Document("green", {"doc_id": "8"})
     child.children = [Document("matcha", {"doc_id": "9"})]
     for wrong, message in (
@@ -190,7 +216,9 @@ def test_children_are_checked(vector):
 
 
 def test_a_known_id_is_replaced(vector):
-    """「每个 `Document` 的 `metadata.doc_id` 全局唯一」: a document of a known id takes the old one's place."""
+    """「每个 `Document` 的 `metadata.doc_id` 全局唯一」: a document of a known id takes the old one's
+    place.
+    """
     vector.create([Document("coffee", {"doc_id": "1", "author": "Wu"})])
     assert sorted(ids(vector.search_by_full_text("coffee", 5))) == ["1", "3"]
     vector.create([Document("coffee", {"doc_id": "1", "author": "Li"})])
@@ -199,7 +227,9 @@ def test_a_known_id_is_replaced(vector):
     assert len(vector.search_by_vector("tea", 10)) == 3
 
 
-@pytest.mark.parametrize("metadata", [[{}], [{"doc_id": ""}], [{"doc_id": 7}], [{"doc_id": "1"}, {"doc_id": "1"}]])
+@pytest.mark.parametrize(
+    "metadata", [[{}], [{"doc_id": ""}], [{"doc_id": 7}], [{"doc_id": "1"}, {"doc_id": "1"}]]
+)
 def test_ids_are_needed_and_unique(metadata):
     """「`metadata.doc_id` 全局唯一」: none, or the same twice, is an error, and nothing is inserted."""
     with Vector("teas") as made:
@@ -219,7 +249,9 @@ def test_vectors_of_a_data_set_have_one_dimension():
     with Vector("teas", embeddings=embed) as made:
         made.create([Document("tea", {"doc_id": "1"})])
         with pytest.warns(IngestionWarning), pytest.raises(EmbeddingError):
-            made.create([Document("long tea", {"doc_id": "2"}), Document("more tea", {"doc_id": "3"})])
+            made.create(
+                [Document("long tea", {"doc_id": "2"}), Document("more tea", {"doc_id": "3"})]
+            )
         with pytest.warns(IngestionWarning), pytest.raises(EmbeddingError):
             made.create([Document("long tea", {"doc_id": "1"})])
         assert sorted(ids(made.search_by_vector("tea", 9))) == ["1", "3"]
@@ -227,16 +259,26 @@ def test_vectors_of_a_data_set_have_one_dimension():
 
 
 def test_what_cannot_be_kept_does_no_harm():
-    """Metadata that cannot be kept are an error that names document and key; the data set goes on as if never asked."""
+    """Metadata that cannot be kept are an error that names document and key; the data set goes on
+    as if never asked.
+    """
     for name, value in (("year", 2020), ("author", object())):
         told = {name: value}
         with Vector("teas", ["year"], Counts()) as made:
             for one in (made, made.store):
                 with pytest.raises(ConfigError, match=f"'bad'.*'{name}'"):
-                    one.create([Document("coffee", {"doc_id": "good"}), Document("tea", {"doc_id": "bad", **told})])
+                    one.create(
+                        [
+                            Document("coffee", {"doc_id": "good"}),
+                            Document("tea", {"doc_id": "bad", **told}),
+                        ]
+                    )
                 assert made.search_by_vector("tea") == made.search_by_full_text("tea coffee") == []
                 made.create(
-                    [Document("green tea", {"doc_id": "2"}), Document("tea", {"doc_id": "bad", "year": "2020"})]
+                    [
+                        Document("green tea", {"doc_id": "2"}),
+                        Document("tea", {"doc_id": "bad", "year": "2020"}),
+                    ]
                 )
                 assert ids(made.search_by_vector("tea", filters={"year": "2020"})) == ["bad"]
                 made.delete()
@@ -280,7 +322,9 @@ def test_the_bounds_of_top_k_belong_to_it(vector, top_k):
 
 
 def test_attributes_are_what_filters_read(vector):
-    """「+list attributes」: a filter on one of them holds in both searches; on another it is an error."""
+    """「+list attributes」: a filter on one of them holds in both searches; on another it is an
+    error.
+    """
     filters = MetadataCondition("and", [Condition("author", "is", "Wu")])
     assert ids(vector.search_by_vector("tea", 3, filters=filters)) == ["3"]
     assert ids(vector.search_by_full_text("tea coffee", 3, filters={"author": ["Wu"]})) == ["3"]
@@ -291,10 +335,17 @@ def test_attributes_are_what_filters_read(vector):
 
 
 def test_filters_may_be_json(vector):
-    """A `MetadataCondition` as JSON filters as it does itself; a field of such a name is read as a field."""
-    told = {"logical_operator": "and", "conditions": [{"name": "author", "comparison_operator": "is", "value": "Wu"}]}
+    """A `MetadataCondition` as JSON filters as it does itself; a field of such a name is read as a
+    field.
+    """
+    told = {
+        "logical_operator": "and",
+        "conditions": [{"name": "author", "comparison_operator": "is", "value": "Wu"}],
+    }
     assert ids(vector.search_by_vector("tea", 3, filters=told)) == ["3"]
-    assert ids(vector.search_by_full_text("coffee tea", 3, filters={"conditions": told["conditions"]})) == ["3"]
+    assert ids(
+        vector.search_by_full_text("coffee tea", 3, filters={"conditions": told["conditions"]})
+    ) == ["3"]
     assert len(vector.search_by_vector("tea", 3, filters={"logical_operator": "or"})) == 3
     with pytest.raises(UnknownKeywordError, match="author"):
         vector.search_by_vector("tea", 3, filters={**told, "author": "Wu"})
@@ -329,7 +380,9 @@ def test_cosines_below_0_count_as_nothing():
     """「0 表示完全不相关，1 表示完全相关」: what points away from the query has the score 0."""
     with Vector("teas", embeddings=lambda text: [1.0 if "tea" in text else -1.0]) as made:
         made.create(documents())
-        scores = {one.metadata["doc_id"]: one.metadata["score"] for one in made.search_by_vector("tea", 3)}
+        scores = {
+            one.metadata["doc_id"]: one.metadata["score"] for one in made.search_by_vector("tea", 3)
+        }
     assert scores == {"1": 1.0, "2": 1.0, "3": 0.0}
 
 
@@ -358,13 +411,18 @@ def test_types_of_vector_stores():
     for kind in VectorType:
         assert Vector.get_vector_factory(kind) is Vector.get_vector_factory(kind.value)
     document = documents()[0]
-    payload = {Field.CONTENT_KEY.value: document.page_content, Field.METADATA_KEY.value: document.metadata}
+    payload = {
+        Field.CONTENT_KEY.value: document.page_content,
+        Field.METADATA_KEY.value: document.metadata,
+    }
     assert Document(**payload) == document
 
 
 @pytest.mark.parametrize(("kind", "package"), [("chroma", "chromadb"), ("milvus", "pymilvus")])
 def test_stores_of_others(monkeypatch, tmp_path, kind, package):
-    """「MilvusVector」: the arguments are those of the store; a package that is missing is named with its extra."""
+    """「MilvusVector」: the arguments are those of the store; a package that is missing is named with
+    its extra.
+    """
     monkeypatch.setitem(sys.modules, package, None)
     where = {"dir" if kind == "chroma" else "uri": str(tmp_path / "vectors.db")}
     with pytest.raises(MissingDependencyError, match=rf"lazyrag\[{kind}\]"):
@@ -385,7 +443,9 @@ class ListVector(BaseVector):
 
     def search_by_vector(self, query, top_k, score_threshold=None, **kwargs):
         """All of them."""
-        return [Document(one.page_content, {**one.metadata, "score": self.score}) for one in self.held]
+        return [
+            Document(one.page_content, {**one.metadata, "score": self.score}) for one in self.held
+        ]
 
     def delete(self):
         """Forget them."""
@@ -419,7 +479,9 @@ def test_a_store_of_ones_own():
 
 
 def test_what_a_custom_store_must_keep_to():
-    """「分数范围 … [0, 1]」: a store's score outside of it is an error that names the store; so is what is no store."""
+    """「分数范围 … [0, 1]」: a store's score outside of it is an error that names the store; so is what
+    is no store.
+    """
     with vector_factories.isolated():
         register_vector_factory("list", ListVector)
         made = Vector("teas", vector_type="list", score=7.0)
@@ -442,7 +504,9 @@ def test_the_versions_of_vector_data():
 
 
 def test_a_group_of_a_document_that_is_there():
-    """「BaseVector」 over a node group: its nodes are found as documents; the Document's own methods fill it."""
+    """「BaseVector」 over a node group: its nodes are found as documents; the Document's own methods
+    fill it.
+    """
     docs = lazyrag.Document(embed=Counts().embed_query, name="teas")
     docs.add_texts({"a": "green tea", "b": "coffee"})
     made = GroupVector(docs, "FineChunk")

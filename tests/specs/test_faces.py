@@ -1,4 +1,6 @@
-"""One engine, several faces: a question through each of them finds the same nodes, with the same scores."""
+"""One engine, several faces: a question through each of them finds the same nodes, with the same
+scores.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from lazyrag import Document, HybridRetriever, RAGPipeline, Retriever
 from lazyrag.evaluation import PipelineRAG, RetrieverRAG
 from lazyrag.interop.dify import GroupVector
 from lazyrag.interop.langchain import as_retriever
-from lazyrag.operators import ChromaRetriever, MilvusRetriever, RetrieveOperator, Wiki18FAISSRetriever
+from lazyrag.operators import (
+    ChromaRetriever,
+    MilvusRetriever,
+    RetrieveOperator,
+    Wiki18FAISSRetriever,
+)
 
 TEXTS = {
     "绿茶.txt": "绿茶用八十度的水冲泡。水太热，茶汤会发苦。",
@@ -44,9 +51,16 @@ def of_rows(rows):
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("kind", ["cosine", "bm25_chinese", "hybrid"])
 def test_every_face_finds_the_same_nodes_with_the_same_scores(docs, question, kind):
-    """Retriever (001), operator (000), interface V2 over retriever and pipeline (002), pipeline (003), LangChain."""
-    vector, words = Retriever(docs, "FineChunk", "cosine"), Retriever(docs, "FineChunk", "bm25_chinese")
-    retriever = {"cosine": vector, "bm25_chinese": words, "hybrid": HybridRetriever(vector, words)}[kind]
+    """Retriever (001), operator (000), interface V2 over retriever and pipeline (002), pipeline
+    (003), LangChain.
+    """
+    vector, words = (
+        Retriever(docs, "FineChunk", "cosine"),
+        Retriever(docs, "FineChunk", "bm25_chinese"),
+    )
+    retriever = {"cosine": vector, "bm25_chinese": words, "hybrid": HybridRetriever(vector, words)}[
+        kind
+    ]
     expected = [(node.uid, node.score) for node in retriever(question, topk=TOP)]
     assert len(expected) == TOP
     pipeline = RAGPipeline(retriever=retriever)
@@ -57,7 +71,9 @@ def test_every_face_finds_the_same_nodes_with_the_same_scores(docs, question, ki
     found = {
         "000": of_rows(RetrieveOperator(retriever, TOP)({"query": question})["retrieval_results"]),
         "000 async": of_rows(
-            asyncio.run(RetrieveOperator(retriever, TOP).aexecute({"query": question}))["retrieval_results"]
+            asyncio.run(RetrieveOperator(retriever, TOP).aexecute({"query": question}))[
+                "retrieval_results"
+            ]
         ),
         "002": list(zip(by_interface.context_ids or [], by_interface.scores or [], strict=True)),
         "002 over 003": list(zip(by_both.context_ids or [], by_both.scores or [], strict=True)),
@@ -69,10 +85,18 @@ def test_every_face_finds_the_same_nodes_with_the_same_scores(docs, question, ki
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_named_faces_by_meaning_find_the_same(docs, question):
-    """Specification 000's three retrievers and specification 004's search by vector are the cosine of the Document."""
-    expected = [(node.uid, node.score) for node in Retriever(docs, "FineChunk", "cosine", topk=TOP)(question)]
+    """Specification 000's three retrievers and specification 004's search by vector are the cosine
+    of the Document.
+    """
+    expected = [
+        (node.uid, node.score)
+        for node in Retriever(docs, "FineChunk", "cosine", topk=TOP)(question)
+    ]
     kinds = (Wiki18FAISSRetriever, ChromaRetriever, MilvusRetriever)
-    found = {kind.__name__: of_rows(kind(docs, topk=TOP)({"query": question})["retrieval_results"]) for kind in kinds}
+    found = {
+        kind.__name__: of_rows(kind(docs, topk=TOP)({"query": question})["retrieval_results"])
+        for kind in kinds
+    }
     by_dify = GroupVector(docs, "FineChunk").search_by_vector(question, top_k=TOP)
     found["004"] = [(one.metadata["doc_id"], one.metadata["score"]) for one in by_dify]
     assert found == dict.fromkeys(found, expected)
@@ -90,7 +114,9 @@ def test_specification_004_divides_scores_by_words_by_the_best(docs, question):
 
 
 def test_the_answer_is_of_the_same_contexts(docs):
-    """What interface V2 has a pipeline's model read is, letter by letter, what the pipeline's own answer reads."""
+    """What interface V2 has a pipeline's model read is, letter by letter, what the pipeline's own
+    answer reads.
+    """
     read = []
 
     def model(prompt):
@@ -100,6 +126,8 @@ def test_the_answer_is_of_the_same_contexts(docs):
     pipeline = RAGPipeline(retriever=Retriever(docs, "FineChunk", "cosine"), generator=model)
     rag = PipelineRAG(pipeline, top_k=TOP)
     contexts = rag.retrieve_with_metadata(QUESTIONS[0]).contexts
-    assert rag.generate(QUESTIONS[0], contexts) == pipeline.sync.answer(QUESTIONS[0], top_k=TOP).text
+    assert (
+        rag.generate(QUESTIONS[0], contexts) == pipeline.sync.answer(QUESTIONS[0], top_k=TOP).text
+    )
     assert [text for text in contexts if text in read[0]] == contexts
     assert [text for text in contexts if text in read[1]] == contexts

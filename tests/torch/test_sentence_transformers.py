@@ -1,4 +1,5 @@
-"""The sentence-transformers adapters, and ours beside that package, on small random models made here.
+"""The sentence-transformers adapters, and ours beside that package, on small random models made
+here.
 
 Needs the extras sentence-transformers and onnx: ``pytest tests/torch``. Nothing is fetched.
 """
@@ -13,7 +14,12 @@ import pytest
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    PreTrainedTokenizerFast,
+)
 
 from lazyrag import OnnxEmbedder
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError
@@ -29,7 +35,8 @@ from lazyrag.models.local import local_rerank_model
 from lazyrag.models.onnx.session import POOLINGS, pooled
 from tests.tiny_models import VOCABULARY, write_tokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch and transformers, which are not ours to quieten
+# of torch and transformers, which are not ours to quieten
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 MAX_TOKENS = 16
 TEXTS = ["green tea", "late frost early harvest", "a b c d e f a b c d", "cup", "tea " * 30]
@@ -40,7 +47,9 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def write_bert(folder, make, names=INPUTS, **config):
-    """A small random model with the tokenizer of `tests.tiny_models`, which gives it inputs of these names."""
+    """A small random model with the tokenizer of `tests.tiny_models`, which gives it inputs of
+    these names.
+    """
     folder.mkdir()
     write_tokenizer(folder)
     tokenizer = PreTrainedTokenizerFast(
@@ -71,7 +80,9 @@ def write_bert(folder, make, names=INPUTS, **config):
 
 
 class Positional(torch.nn.Module):
-    """A model that takes its inputs in their order and gives its first output, as exporting needs it."""
+    """A model that takes its inputs in their order and gives its first output, as exporting needs
+    it.
+    """
 
     def __init__(self, model):
         super().__init__()
@@ -103,7 +114,11 @@ def folder(tmp_path_factory):
     """An embedding model as the package saves it, with its ONNX file beside."""
     path = tmp_path_factory.mktemp("models")
     model = write_bert(path / "bert", BertModel)
-    modules = [Transformer(str(path / "bert"), max_seq_length=MAX_TOKENS), Pooling(16, "mean"), Normalize()]
+    modules = [
+        Transformer(str(path / "bert"), max_seq_length=MAX_TOKENS),
+        Pooling(16, "mean"),
+        Normalize(),
+    ]
     prompts = {"query": "query: ", "document": "passage: "}
     SentenceTransformer(modules=modules, prompts=prompts, device="cpu").save(str(path / "tiny"))
     export(model, path / "tiny" / "model.onnx", "last_hidden_state", {0: "batch", 1: "tokens"})
@@ -112,7 +127,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[INPUTS, INPUTS[:2]], ids=["types", "no types"])
 def classifier(tmp_path_factory, request):
-    """A cross-encoder as the package saves it, with its ONNX file beside; not every tokenizer tells texts apart."""
+    """A cross-encoder as the package saves it, with its ONNX file beside; not every tokenizer tells
+    texts apart.
+    """
     path = tmp_path_factory.mktemp("models")
     model = write_bert(path / "bert", BertForSequenceClassification, request.param, num_labels=1)
     CrossEncoder(str(path / "bert"), device="cpu").save(str(path / "tiny"))
@@ -140,7 +157,14 @@ def test_vectors_are_the_packages_own(folder, embedder):
 def test_a_long_text_fails_alone(folder, embedder):
     """The package would cut it off silently; that must be asked for."""
     found = CheckedEmbedder(embedder).embed_each([*TEXTS, " "])
-    assert [isinstance(one, EmbeddingError) for one in found] == [False, False, False, False, True, True]
+    assert [isinstance(one, EmbeddingError) for one in found] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert "has 33 tokens" in str(found[4])
     cuts = SentenceTransformerEmbedder(folder, device="cpu", too_long="cut")
     expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, prompt_name="document")
@@ -161,7 +185,13 @@ def test_an_identity_is_of_the_files_and_settings(folder, embedder):
     assert embedder.identity.startswith("sentence-transformers:tiny:")
     assert SentenceTransformerEmbedder(folder, batch_size=2).identity == embedder.identity
     others = [{"normalise": False}, {"too_long": "cut"}]
-    assert len({SentenceTransformerEmbedder(folder, **one).identity for one in others} | {embedder.identity}) == 3
+    assert (
+        len(
+            {SentenceTransformerEmbedder(folder, **one).identity for one in others}
+            | {embedder.identity}
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize("adapter", [SentenceTransformerEmbedder, SentenceTransformerCrossEncoder])
@@ -179,7 +209,9 @@ def test_scores_are_the_packages_own(classifier):
     """Best first, equal documents tied by index."""
     rerank = SentenceTransformerCrossEncoder(classifier, device="cpu")
     documents = [*SHORT, SHORT[0], ""]
-    expected = CrossEncoder(str(classifier), device="cpu").predict([("cup", document) for document in documents])
+    expected = CrossEncoder(str(classifier), device="cpu").predict(
+        [("cup", document) for document in documents]
+    )
     ranked = rerank("cup", documents)
     assert dict(ranked) == pytest.approx(dict(enumerate(map(float, expected))), abs=1e-6)
     assert ranked == sorted(ranked, key=lambda pair: (-pair[1], pair[0]))
@@ -194,7 +226,9 @@ def test_a_long_pair_fails(classifier):
     """Unless cutting is asked for."""
     with pytest.raises(RetrievalError, match="has 34 tokens"):
         SentenceTransformerCrossEncoder(classifier, device="cpu")("cup", TEXTS)
-    assert len(SentenceTransformerCrossEncoder(classifier, device="cpu", too_long="cut")("cup", TEXTS)) == len(TEXTS)
+    assert len(
+        SentenceTransformerCrossEncoder(classifier, device="cpu", too_long="cut")("cup", TEXTS)
+    ) == len(TEXTS)
 
 
 def test_several_labels_are_refused(tmp_path):
@@ -209,14 +243,21 @@ def test_our_pooling_is_the_packages():
     torch.manual_seed(1)
     hidden = torch.randn(1, 7, 16)
     for names in (*([one] for one in POOLINGS), ["mean", "cls", "max"]):
-        theirs = Pooling(16, names)({"token_embeddings": hidden, "attention_mask": torch.ones(1, 7, dtype=torch.long)})
+        theirs = Pooling(16, names)(
+            {"token_embeddings": hidden, "attention_mask": torch.ones(1, 7, dtype=torch.long)}
+        )
         np.testing.assert_allclose(
-            pooled(hidden[0].numpy(), names), theirs["sentence_embedding"][0].numpy(), rtol=1e-5, atol=1e-6
+            pooled(hidden[0].numpy(), names),
+            theirs["sentence_embedding"][0].numpy(),
+            rtol=1e-5,
+            atol=1e-6,
         )
 
 
 def test_our_embedder_gives_what_the_package_gives(folder):
-    """From the same folder: length, pooling, normalising and prompts are read as the package reads them."""
+    """From the same folder: length, pooling, normalising and prompts are read as the package reads
+    them.
+    """
     ours = OnnxEmbedder(folder, too_long="cut")
     model = SentenceTransformer(str(folder), device="cpu")
     assert (ours.dimension, ours.max_tokens) == (16, MAX_TOKENS)
@@ -225,7 +266,9 @@ def test_our_embedder_gives_what_the_package_gives(folder):
         np.testing.assert_allclose(ours.embed(TEXTS, input_type), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("names", [*([one] for one in POOLINGS), ["max", "lasttoken"]], ids="+".join)
+@pytest.mark.parametrize(
+    "names", [*([one] for one in POOLINGS), ["max", "lasttoken"]], ids="+".join
+)
 def test_our_embedder_pools_as_the_package_does(folder, tmp_path, names):
     """Whatever modules.json says, as the package writes it, without a Normalize."""
     modules = [Transformer(str(folder), max_seq_length=MAX_TOKENS), Pooling(16, names)]
@@ -242,10 +285,14 @@ def test_our_cross_encoder_gives_what_the_package_gives(classifier):
     ours = OnnxCrossEncoder(classifier)
     pairs = [("cup", document) for document in SHORT]
     expected = CrossEncoder(str(classifier), device="cpu").predict(pairs)
-    assert dict(ours("cup", SHORT)) == pytest.approx(dict(enumerate(map(float, expected))), abs=1e-5)
+    assert dict(ours("cup", SHORT)) == pytest.approx(
+        dict(enumerate(map(float, expected))), abs=1e-5
+    )
     raw = CrossEncoder(str(classifier), device="cpu", activation_fn=torch.nn.Identity())
     expected = dict(enumerate(map(float, raw.predict(pairs))))
-    assert dict(OnnxCrossEncoder(classifier, activation="identity")("cup", SHORT)) == pytest.approx(expected, abs=1e-4)
+    assert dict(OnnxCrossEncoder(classifier, activation="identity")("cup", SHORT)) == pytest.approx(
+        expected, abs=1e-4
+    )
 
 
 def test_a_folder_without_onnx_file_is_read_by_the_package(classifier, tmp_path):

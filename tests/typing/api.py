@@ -35,7 +35,13 @@ from lazyrag import (
 from lazyrag.data.fields import make_schema
 from lazyrag.data.filters import And, Not, Or
 from lazyrag.evaluation import compare, evaluate
-from lazyrag.models import AsyncReranker, CrossEncoderReranker, ListwiseRerankModel, PointwiseRerankModel, RerankModel
+from lazyrag.models import (
+    AsyncReranker,
+    CrossEncoderReranker,
+    ListwiseRerankModel,
+    PointwiseRerankModel,
+    RerankModel,
+)
 from lazyrag.ranking import KeywordSetting, ReciprocalRankFusion, VectorSetting, Weights
 from lazyrag.ranking.fusion import fusions, rrf, weighted
 from lazyrag.ranking.mmr import mmr
@@ -52,7 +58,9 @@ from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import SegmentStore, VectorStore
 from lazyrag.transforms import Rule, Segmentation
 
-docs = Document("folder", embed={"e": lambda text: [1.0]}, doc_fields={"year": DocField(DataType.INT32)})
+docs = Document(
+    "folder", embed={"e": lambda text: [1.0]}, doc_fields={"year": DocField(DataType.INT32)}
+)
 assert_type(docs.last_report, IngestReport | Any)
 assert_type(docs.get_nodes("FineChunk", numbers=[1]), list[DocNode])
 assert_type(docs.find("block")(docs.get_nodes()), list[DocNode])
@@ -67,7 +75,9 @@ def by_hand(query: str, filters: Any = None, topk: int | None = None) -> list[Do
     return []
 
 
-hybrid = HybridRetriever(Retriever(docs, "block"), BM25Retriever(docs, "block"), by_hand, weights=[1, 2.0, 3])
+hybrid = HybridRetriever(
+    Retriever(docs, "block"), BM25Retriever(docs, "block"), by_hand, weights=[1, 2.0, 3]
+)
 assert_type(hybrid("tea", topk=3, weights=[1, 1, 1]), list[DocNode])
 assert_type(HybridRetriever.over(docs, "block")("tea"), list[DocNode])
 assert_type(MultiQueryRetriever(hybrid, QueryRewriter(lambda prompt: prompt))("tea"), list[DocNode])
@@ -77,7 +87,9 @@ assert_type(retriever_for("hybrid_search", docs, "block")("tea"), list[DocNode])
 assert_type(Rule(Segmentation(500, 50), ["remove_extra_spaces"]).create_groups(docs).child, str)
 Rule(Segmentation(500)).create_groups(Document, "chunk")
 assert_type(Document.create_node_group("line", transform=str.splitlines), None)
-assert_type(docs.create_node_group("short", LLMParser(lambda prompt: prompt, "zh", "summary")), None)
+assert_type(
+    docs.create_node_group("short", LLMParser(lambda prompt: prompt, "zh", "summary")), None
+)
 assert_type(docs.get_nodes("short")[0].get_content(), str)
 assert_type(docs.create_node_group("line", str.splitlines, parent="block", replace=True), None)
 docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=10)
@@ -169,7 +181,8 @@ both = [[("a", 1.0)], [("b", 2.0)]]
 weights = Weights(VectorSetting(0.7, "openai", "text-embedding-3-small"), KeywordSetting(0.3))
 assert_type(rrf(both), list[tuple[str, float]])
 assert_type(
-    weighted(both, weights=weights.shares, normalise=["theoretical", "max"], lowest=[-1, None]), list[tuple[str, float]]
+    weighted(both, weights=weights.shares, normalise=["theoretical", "max"], lowest=[-1, None]),
+    list[tuple[str, float]],
 )
 assert_type(fusions["rrf"].contributions(both), dict[str, tuple[float, ...]])
 assert_type(ReciprocalRankFusion().fuse(both), list[tuple[str, float]])
@@ -192,11 +205,16 @@ segments.create("c", make_schema(None))
 
 chained = Retriever(docs, "block", similarity="bm25")
 assert_type(RetrievalChain(chained, AutoMerge(), MMR(topk=3), topk=2)("query"), list[DocNode])
-assert_type(RetrievalChain(chained, Reranker(), lambda nodes, query: nodes[:1])("query"), list[DocNode])
+assert_type(
+    RetrievalChain(chained, Reranker(), lambda nodes, query: nodes[:1])("query"), list[DocNode]
+)
 assert_type(RetrievalChain(chained, output_format="dict")("query"), Any)
 assert_type(RetrievalChain(RetrievalChain(chained))("query"), list[DocNode])
 assert_type(explain(chained, "query"), Explanation)
-assert_type(Retriever(docs, "block", output_format="content").explain("query")[0].contributions, Mapping[str, float])
+assert_type(
+    Retriever(docs, "block", output_format="content").explain("query")[0].contributions,
+    Mapping[str, float],
+)
 assert_type(why_not(RetrievalChain(chained), "uid", "query").rank, int | None)
 
 
@@ -216,7 +234,9 @@ class NarrowRAG(RAGInterface[Mapping[str, object]]):
     def retrieve_with_metadata(self, query: str) -> RetrievalResult[dict[str, int]]:
         return RetrievalResult([query], metadata={"ms": 3})
 
-    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[dict[str, str]]:
+    def generate_with_metadata(
+        self, query: str, contexts: list[str]
+    ) -> GenerationResult[dict[str, str]]:
         return GenerationResult(query, metadata={"model": "m"})
 
 

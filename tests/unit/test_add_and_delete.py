@@ -13,7 +13,11 @@ from lazyrag.document import document as opening
 from lazyrag.errors import ConfigError, DatasetPathError, LoadError, StoreError, TransformError
 from tests.shelf import Shelf, asked
 
-FILES = {"a.txt": "green tea\nblack tea", "sub/b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine"}
+FILES = {
+    "a.txt": "green tea\nblack tea",
+    "sub/b.txt": "hot coffee\ncold milk",
+    "c.txt": "still water\nred wine",
+}
 FIELDS = {"year": DocField(DataType.INT32), "kind": DocField(DataType.VARCHAR, max_size=20)}
 
 
@@ -74,8 +78,13 @@ def root_of(docs, path):
 
 
 def test_files_from_elsewhere(shelf):
-    """They are searchable at once, under their file names, and no sync deletes them though they are not its files."""
-    one, two = shelf.write_elsewhere("one.txt", "rose hip"), shelf.write_elsewhere("two.txt", "lemon balm")
+    """They are searchable at once, under their file names, and no sync deletes them though they are
+    not its files.
+    """
+    one, two = (
+        shelf.write_elsewhere("one.txt", "rose hip"),
+        shelf.write_elsewhere("two.txt", "lemon balm"),
+    )
     with shelf.open() as docs:
         asked(docs)
         assert docs.add_files([one, str(two)]) == IngestReport(added=("one.txt", "two.txt"))
@@ -90,7 +99,10 @@ def test_files_from_elsewhere(shelf):
 def test_files_under_ids_of_ones_own(shelf):
     """A mapping gives ids, which stand where file names would; two files of one name need them."""
     (shelf.elsewhere / "deep").mkdir()
-    one, two = shelf.write_elsewhere("x.txt", "rose hip"), shelf.write_elsewhere("deep/x.txt", "lemon balm")
+    one, two = (
+        shelf.write_elsewhere("x.txt", "rose hip"),
+        shelf.write_elsewhere("deep/x.txt", "lemon balm"),
+    )
     with shelf.open() as docs:
         asked(docs)
         with pytest.raises(ConfigError, match=r"several files named 'x\.txt'"):
@@ -101,7 +113,9 @@ def test_files_under_ids_of_ones_own(shelf):
 
 
 def test_files_before_anything_was_asked(shelf):
-    """A Document that was never used takes single files in as well, and still syncs at its first question."""
+    """A Document that was never used takes single files in as well, and still syncs at its first
+    question.
+    """
     with shelf.open() as docs:
         assert docs.add_files([shelf.write_elsewhere("one.txt", "rose hip")]).added == ("one.txt",)
         assert found(docs, "rose") == ["one.txt"]
@@ -120,7 +134,9 @@ def test_files_into_a_document_without_dataset(tmp_path):
 
 
 def test_a_file_of_the_dataset(shelf):
-    """One that lies in the dataset's folder gets its place there, without the others being looked at."""
+    """One that lies in the dataset's folder gets its place there, without the others being looked
+    at.
+    """
     with shelf.open() as docs:
         asked(docs)
         new, changed = shelf.write({"sub/new.txt": "rose hip", "a.txt": "white tea"})
@@ -146,7 +162,9 @@ def test_a_hidden_file_of_the_folder(shelf):
 
 
 def test_a_file_that_is_added_again(shelf):
-    """Unchanged it costs no transform and no embedding; changed it takes its own place; a sync does not look at it."""
+    """Unchanged it costs no transform and no embedding; changed it takes its own place; a sync does
+    not look at it.
+    """
     path = shelf.write_elsewhere("one.txt", "rose hip")
     with shelf.open() as docs:
         asked(docs)
@@ -164,13 +182,18 @@ def test_a_file_that_is_added_again(shelf):
 
 def test_a_broken_file_among_good_ones(shelf):
     """It is reported with the reason and one warning; the others are in; mended, it is taken in."""
-    good, broken = shelf.write_elsewhere("good.txt", "rose hip"), shelf.write_elsewhere("broken.txt", "")
+    good, broken = (
+        shelf.write_elsewhere("good.txt", "rose hip"),
+        shelf.write_elsewhere("broken.txt", ""),
+    )
     with shelf.open() as docs:
         asked(docs)
         with pytest.warns(IngestionWarning, match=r"broken\.txt \(load\)"):
             report = docs.add_files([good, broken])
         assert report.added == ("good.txt",)
-        assert [(one.path, one.stage, type(one.error)) for one in report.failed] == [("broken.txt", "load", LoadError)]
+        assert [(one.path, one.stage, type(one.error)) for one in report.failed] == [
+            ("broken.txt", "load", LoadError)
+        ]
         assert found(docs, "rose") == ["good.txt"]
         shelf.write_elsewhere("broken.txt", "mended")
         assert docs.add_files([broken]) == IngestReport(added=("broken.txt",))
@@ -211,7 +234,10 @@ def test_metadata_of_added_files(shelf):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"two.txt": {"year": 1}}, r"metadata names 'two\.txt', which is not among the documents.*one\.txt"),
+        (
+            {"two.txt": {"year": 1}},
+            r"metadata names 'two\.txt', which is not among the documents.*one\.txt",
+        ),
         ({"one.txt": 7}, r"The metadata of 'one\.txt' must be a mapping.* 7"),
         ([("one.txt", {})], "metadata must be a mapping"),
         ({"one.txt": {"file_name": "x"}}, "'file_name', which is built in"),
@@ -274,7 +300,9 @@ def test_nothing_to_add(in_memory):
 
 
 def test_texts(shelf):
-    """A text is a document under its id: searchable, filterable, with the built-in fields; syncs leave it alone."""
+    """A text is a document under its id: searchable, filterable, with the built-in fields; syncs
+    leave it alone.
+    """
     with shelf.open() as docs:
         asked(docs)
         report = docs.add_texts(
@@ -329,7 +357,9 @@ def test_texts_that_are_none(in_memory, texts):
 
 @pytest.mark.parametrize("name", ["a.txt", "sub/b.txt", "one.txt"])
 def test_the_id_of_a_file(in_memory, name):
-    """A text does not take a file's place, be it of the dataset or from elsewhere; the others of the call wait."""
+    """A text does not take a file's place, be it of the dataset or from elsewhere; the others of
+    the call wait.
+    """
     with in_memory.open() as docs:
         asked(docs)
         docs.add_files([in_memory.write_elsewhere("one.txt", "rose hip")])
@@ -339,7 +369,9 @@ def test_the_id_of_a_file(in_memory, name):
 
 
 def test_a_file_of_the_id_of_a_text(shelf):
-    """A file that comes to lie where a text's id points does not silently replace the text at a sync."""
+    """A file that comes to lie where a text's id points does not silently replace the text at a
+    sync.
+    """
     with shelf.open() as docs:
         asked(docs)
         docs.add_texts({"d.txt": "rose hip"})
@@ -349,7 +381,9 @@ def test_a_file_of_the_id_of_a_text(shelf):
 
 
 def test_a_deleted_file_stays_away(shelf):
-    """It is hidden at once from every reader, stands in skipped, and comes back by add_files only."""
+    """It is hidden at once from every reader, stands in skipped, and comes back by add_files
+    only.
+    """
     with shelf.open() as docs:
         asked(docs)
         assert docs.delete_files(["sub/b.txt"]) == IngestReport(deleted=("sub/b.txt",))
@@ -370,7 +404,9 @@ def test_a_deleted_file_stays_away(shelf):
 
 
 def test_a_deleted_file_stays_away_over_restarts(stored):
-    """The next programs know, also when the file has changed meanwhile; gone and back again it is still away."""
+    """The next programs know, also when the file has changed meanwhile; gone and back again it is
+    still away.
+    """
     with stored.open() as docs:
         asked(docs)
         docs.delete_files(["a.txt"])
@@ -388,7 +424,9 @@ def test_a_deleted_file_stays_away_over_restarts(stored):
 
 
 def test_texts_and_other_files_are_deleted(shelf):
-    """They are gone, and may be added again under the same id, without what was said of them before."""
+    """They are gone, and may be added again under the same id, without what was said of them
+    before.
+    """
     path = shelf.write_elsewhere("one.txt", "rose hip")
     with shelf.open() as docs:
         asked(docs)
@@ -401,12 +439,16 @@ def test_texts_and_other_files_are_deleted(shelf):
         assert docs.sync().skipped == ()
         docs.add_texts({"note": "lemon"})
         docs.add_files([path])
-        assert paths(docs, filters={"year": 2024}) == paths(docs, filters={"kind": ["x", "y"]}) == []
+        assert (
+            paths(docs, filters={"year": 2024}) == paths(docs, filters={"kind": ["x", "y"]}) == []
+        )
         assert docs.verify() == ()
 
 
 def test_an_unknown_name_deletes_nothing(shelf):
-    """One unknown name among others refuses the call as a whole, and names the documents there are."""
+    """One unknown name among others refuses the call as a whole, and names the documents there
+    are.
+    """
     with shelf.open() as docs:
         asked(docs)
         with pytest.raises(ConfigError, match=r"There is no document 'b\.txt'.*sub/b\.txt"):
@@ -452,7 +494,9 @@ def test_a_deletion_of_everything(shelf):
 
 
 def test_filters_see_updated_metadata(shelf):
-    """Values go before file_metadata, reach filters of every kind of search, and None takes them back."""
+    """Values go before file_metadata, reach filters of every kind of search, and None takes them
+    back.
+    """
     with shelf.open(file_metadata={"a.txt": {"year": 1999, "by": "Li"}}) as docs:
         asked(docs)
         assert docs.update_metadata(
@@ -462,7 +506,9 @@ def test_filters_see_updated_metadata(shelf):
         assert paths(docs, filters={"year": 1999}) == []
         hits = Retriever(docs, "line", similarity="bm25", topk=9)("tea", filters={"year": 2024})
         assert {hit.path for hit in hits} == {"a.txt"}
-        assert {hit.path for hit in Retriever(docs, "line", topk=9)("tea", filters={"year": 2024})} == {
+        assert {
+            hit.path for hit in Retriever(docs, "line", topk=9)("tea", filters={"year": 2024})
+        } == {
             "a.txt",
             "c.txt",
         }
@@ -473,24 +519,32 @@ def test_filters_see_updated_metadata(shelf):
 
 
 def test_updates_add_up(shelf):
-    """A later call changes the names that it gives and no others; the same again changes nothing."""
+    """A later call changes the names that it gives and no others; the same again changes
+    nothing.
+    """
     with shelf.open() as docs:
         asked(docs)
         docs.update_metadata({"a.txt": {"year": 2024, "kind": "tea"}})
         docs.update_metadata({"a.txt": {"kind": "drink"}})
         assert paths(docs, filters={"year": 2024, "kind": "drink"}) == ["a.txt"]
         before = list(docs.dump())
-        assert docs.update_metadata({"a.txt": {"kind": "drink"}}) == IngestReport(unchanged=("a.txt",))
+        assert docs.update_metadata({"a.txt": {"kind": "drink"}}) == IngestReport(
+            unchanged=("a.txt",)
+        )
         assert list(docs.dump()) == before
 
 
 def test_updates_are_free(shelf):
-    """Neither loaders nor transforms of text nor embeds are called; a transform that is given nodes is."""
+    """Neither loaders nor transforms of text nor embeds are called; a transform that is given nodes
+    is.
+    """
     seen = []
     with shelf.open() as docs:
         docs.create_node_group(
             "told",
-            transform=lambda node: seen.append(node.text) or [f"{node.text} {node.metadata.get('kind')}"],
+            transform=lambda node: (
+                seen.append(node.text) or [f"{node.text} {node.metadata.get('kind')}"]
+            ),
             parent="line",
             trans_node=True,
         )
@@ -525,7 +579,9 @@ def test_updates_stay(shelf, what):
 
 
 def test_updates_stay_over_a_restart(stored):
-    """The next program has them, and so does one that only reads; a deleted and new file of the name has none."""
+    """The next program has them, and so does one that only reads; a deleted and new file of the
+    name has none.
+    """
     with stored.open() as docs:
         asked(docs)
         docs.update_metadata({"a.txt": {"year": 2024}})

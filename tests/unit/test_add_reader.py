@@ -1,4 +1,6 @@
-"""Readers that users name for files: which one reads which file, when files are read again, and in which process."""
+"""Readers that users name for files: which one reads which file, when files are read again, and in
+which process.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def texts(docs):
 
 
 @pytest.mark.parametrize(
-    "func", [says("own"), WordLoader("own"), LoadedFile], ids=["function", "instance", "returns LoadedFile"]
+    "func",
+    [says("own"), WordLoader("own"), LoadedFile],
+    ids=["function", "instance", "returns LoadedFile"],
 )
 def test_what_may_read_a_file(folder, func):
     """A function and a loader read files of the pattern; the others are read as ever."""
@@ -71,7 +75,9 @@ def test_a_class_is_made_anew_for_each_file(folder):
 
 
 def test_the_decorator(folder):
-    """Without a function, add_reader decorates one and returns it unchanged, on an instance and on the class."""
+    """Without a function, add_reader decorates one and returns it unchanged, on an instance and on
+    the class.
+    """
     docs = Document(folder({"a.log": "x", "b.motd": "y"}))
 
     @docs.add_reader("*.log")
@@ -90,7 +96,9 @@ def test_an_instance_goes_before_its_class_and_that_before_what_is_registered(fo
     """Built-in, registered, class, instance: each takes the file from those before."""
     path = folder({"a.txt": "tea"})
     assert texts(Document(path)) == {"a.txt": "tea"}
-    register_loader(".txt", replace=True)(type("Own", (), {"load": lambda _self, _path: "registered"}))
+    register_loader(".txt", replace=True)(
+        type("Own", (), {"load": lambda _self, _path: "registered"})
+    )
     assert texts(Document(path)) == {"a.txt": "registered"}
     Document.add_reader("a*", says("class"))
     assert texts(Document(path)) == {"a.txt": "class a.txt"}
@@ -101,7 +109,9 @@ def test_an_instance_goes_before_its_class_and_that_before_what_is_registered(fo
 
 
 def test_a_subclass_has_readers_of_its_own(folder):
-    """What is named on a subclass is not there for other Documents; what is named on Document is there for it."""
+    """What is named on a subclass is not there for other Documents; what is named on Document is
+    there for it.
+    """
 
     class Notes(Document):
         """A Document of notes."""
@@ -130,7 +140,9 @@ def test_a_subclass_has_readers_of_its_own(folder):
     ],
 )
 def test_which_pattern_wins(folder, patterns, name, wins):
-    """A suffix before a pattern, a longer suffix before a shorter one, a later pattern before an earlier one."""
+    """A suffix before a pattern, a longer suffix before a shorter one, a later pattern before an
+    earlier one.
+    """
     docs = Document(folder({name: "tea"}))
     for pattern in patterns:
         docs.add_reader(pattern, says(pattern))
@@ -138,7 +150,8 @@ def test_which_pattern_wins(folder, patterns, name, wins):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "name"), [("*.log", "log"), ("*.log", ".log.txt"), ("other/*.log", "notes/a.log"), ("b*", "notes/a.b")]
+    ("pattern", "name"),
+    [("*.log", "log"), ("*.log", ".log.txt"), ("other/*.log", "notes/a.log"), ("b*", "notes/a.b")],
 )
 def test_what_a_pattern_does_not_match(folder, pattern, name):
     """Files of other names are read as ever."""
@@ -213,7 +226,9 @@ def test_a_reader_that_fails(folder):
     def broken_reader(path):
         raise KeyError(path.name)
 
-    with pytest.warns(IngestionWarning, match=r"The loader broken_reader of \*\.log files raised KeyError"):
+    with pytest.warns(
+        IngestionWarning, match=r"The loader broken_reader of \*\.log files raised KeyError"
+    ):
         assert texts(docs) == {"b.txt": "tea"}
 
 
@@ -243,7 +258,9 @@ def counted():
 
 
 def test_a_changed_reader_reads_its_files_again(folder, tmp_path, counted):
-    """A restart with the same reader reads nothing, one with another reads its files, and only these."""
+    """A restart with the same reader reads nothing, one with another reads its files, and only
+    these.
+    """
     path, store = folder({"a.log": "x", "b.txt": "tea"}), tmp_path / "store.db"
 
     def opened(reader):
@@ -269,7 +286,9 @@ def test_a_changed_reader_reads_its_files_again(folder, tmp_path, counted):
 
 
 def test_a_reader_named_later_reads_at_the_next_sync(folder):
-    """Naming another reader for a file, or changing one's code or parameters, is a change of the file."""
+    """Naming another reader for a file, or changing one's code or parameters, is a change of the
+    file.
+    """
     docs = Document(folder({"prices.csv": "tea,price\nSencha,12\n", "b.txt": "tea"}))
     assert texts(docs)["prices.csv"] == "tea: Sencha; price: 12"
     docs.add_reader("*.csv", CsvLoader(template="{tea} costs {price}"))
@@ -296,7 +315,9 @@ def test_versions_and_what_is_not_seen(folder):
 
 
 def test_views_and_read_only(folder, tmp_path):
-    """A restricted view shows what the reader made of files; a reader of a store that is only read changes nothing."""
+    """A restricted view shows what the reader made of files; a reader of a store that is only read
+    changes nothing.
+    """
     path, store = folder({"a.log": "x", "b.txt": "tea"}), tmp_path / "store.db"
     with Document(path, store_conf=conf_of(store)) as docs:
         docs.add_reader("*.log", says("own"))
@@ -361,7 +382,9 @@ def readers(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_readers_in_other_processes(folder, readers):
-    """Functions and instances that can be imported read there, files within files included; the others read here."""
+    """Functions and instances that can be imported read there, files within files included; the
+    others read here.
+    """
     path = folder({"a.log": "tea", "b.motd": "x", "c.here": "x"})
     for name in ("there.zip", "mixed.zip"):
         with zipfile.ZipFile(path / name, "w") as archive:

@@ -32,14 +32,21 @@ def nodes_of(name: str) -> list[ast.AST]:
 
 def test_modules_have_a_name():
     """All modules are found, and none is called utils, helpers, common or misc."""
-    assert {"lazyrag", "lazyrag.data.filters", "lazyrag.document.document", "lazyrag.testing"} <= set(modules())
+    assert {
+        "lazyrag",
+        "lazyrag.data.filters",
+        "lazyrag.document.document",
+        "lazyrag.testing",
+    } <= set(modules())
     assert len(modules()) > 40
     drawers = {"util", "utils", "helper", "helpers", "common", "misc"}
     assert [name for name in modules() if name.rpartition(".")[2] in drawers] == []
 
 
 def _imports(name: str) -> set[str]:
-    """The package's own modules that a module imports anywhere in it, those for type checkers included."""
+    """The package's own modules that a module imports anywhere in it, those for type checkers
+    included.
+    """
     found = set()
     for node in nodes_of(name):
         if isinstance(node, ast.Import):
@@ -54,8 +61,14 @@ def _for_type_checkers(name: str) -> set[str]:
     """The modules that a module imports under TYPE_CHECKING, and nowhere else at its top."""
     names: dict[bool, set[str]] = {True: set(), False: set()}
     for node in nodes_of(name):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            names[True] |= {one.module or "" for one in node.body if isinstance(one, ast.ImportFrom)}
+        if (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        ):
+            names[True] |= {
+                one.module or "" for one in node.body if isinstance(one, ast.ImportFrom)
+            }
     for node in modules()[name].body:
         if isinstance(node, ast.ImportFrom):
             names[False].add(node.module or "")
@@ -84,8 +97,11 @@ def _circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_imports_form_no_circle():
-    """At run time, in functions too; the table of public names leads down and is led to by nobody."""
-    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]  # the search does find one
+    """At run time, in functions too; the table of public names leads down and is led to by
+    nobody.
+    """
+    # the search does find one
+    assert _circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
     assert _circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
     graph = {name: _imports(name) - _for_type_checkers(name) for name in modules()}
     assert sum(map(len, graph.values())) > 60
@@ -96,7 +112,9 @@ def test_imports_form_no_circle():
 
 
 def _public(tree: ast.AST, prefix: str = ""):
-    """Public functions and classes, methods of public classes included; not what stands inside functions."""
+    """Public functions and classes, methods of public classes included; not what stands inside
+    functions.
+    """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             if node.name.startswith("_"):
@@ -109,12 +127,17 @@ def _public(tree: ast.AST, prefix: str = ""):
 
 
 def _is_overload(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.Name) and one.id == "overload" for one in getattr(node, "decorator_list", []))
+    return any(
+        isinstance(one, ast.Name) and one.id == "overload"
+        for one in getattr(node, "decorator_list", [])
+    )
 
 
 def _undocumented(tree: ast.Module) -> list[str]:
     bare = [] if ast.get_docstring(tree) else ["the module"]
-    return bare + [one for one, node in _public(tree) if not ast.get_docstring(node) and not _is_overload(node)]
+    return bare + [
+        one for one, node in _public(tree) if not ast.get_docstring(node) and not _is_overload(node)
+    ]
 
 
 def test_everything_public_has_a_docstring():
@@ -123,17 +146,27 @@ def test_everything_public_has_a_docstring():
 
 
 def _is_silent(node: ast.AST) -> bool:
-    """Whether this is a bare except, or a handler of Exception that neither raises nor uses the error."""
+    """Whether this is a bare except, or a handler of Exception that neither raises nor uses the
+    error.
+    """
     if not isinstance(node, ast.ExceptHandler):
         return False
-    broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"))
+    broad = node.type is None or (
+        isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
+    )
     raises = any(isinstance(one, ast.Raise) for one in ast.walk(node))
-    uses = any(isinstance(one, ast.Name) and one.id == node.name for part in node.body for one in ast.walk(part))
+    uses = any(
+        isinstance(one, ast.Name) and one.id == node.name
+        for part in node.body
+        for one in ast.walk(part)
+    )
     return broad and not raises and not uses
 
 
 def _prints(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    )
 
 
 def _lines_of(holds: Callable[[ast.AST], bool]) -> dict[str, list[int]]:
@@ -143,7 +176,9 @@ def _lines_of(holds: Callable[[ast.AST], bool]) -> dict[str, list[int]]:
 
 
 def test_no_swallowed_errors_prints_or_bare_asserts():
-    """Nothing swallows an error or prints; input is not checked by assert, which -O drops; marked ones are internal."""
+    """Nothing swallows an error or prints; input is not checked by assert, which -O drops; marked
+    ones are internal.
+    """
     assert _lines_of(_is_silent) == {}
     assert _lines_of(_prints) == {}
     sources = {_name(path): path.read_text(encoding="utf-8").splitlines() for path in FILES}

@@ -56,9 +56,15 @@ def opened(tmp_path):
 
 
 @settings(max_examples=30)
-@given(st.dictionaries(st.text("abc/绿茶.", min_size=1, max_size=8), st.binary(max_size=300), max_size=6))
+@given(
+    st.dictionaries(
+        st.text("abc/绿茶.", min_size=1, max_size=8), st.binary(max_size=300), max_size=6
+    )
+)
 def test_entries_come_out_as_they_went_in(tmp_path_factory, entries):
-    """Whatever the names and bytes of entries, they are read back, and those that are not there are not known."""
+    """Whatever the names and bytes of entries, they are read back, and those that are not there are
+    not known.
+    """
     path = tmp_path_factory.mktemp("zip") / "file.zip"
     path.write_bytes(zipped(entries))
     with open_archive(path, "test container", ".zip") as archive:
@@ -69,11 +75,15 @@ def test_entries_come_out_as_they_went_in(tmp_path_factory, entries):
 
 @pytest.mark.slow
 def test_a_zip_bomb_is_refused_before_it_is_unpacked(opened):
-    """An entry that unpacks to more than 200 times its size is an error, with little memory used for finding out."""
+    """An entry that unpacks to more than 200 times its size is an error, with little memory used
+    for finding out.
+    """
     data = zipped({"a.xml": BOMB})
     tracemalloc.start()
     try:
-        with pytest.raises(LoadError, match=r"zip bomb: its part a\.xml unpacks to more than 200 times"):
+        with pytest.raises(
+            LoadError, match=r"zip bomb: its part a\.xml unpacks to more than 200 times"
+        ):
             opened(data)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
@@ -86,7 +96,9 @@ def test_a_header_that_lies_about_sizes_is_found_out(opened):
     data = bytearray(zipped({"a.xml": BOMB}))
     directory = data.rindex(b"PK\x01\x02")
     data[directory + 24 : directory + 28] = (1000).to_bytes(4, "little")
-    with pytest.raises(LoadError, match=r"damaged: its part a\.xml cannot be unpacked .*Save it again as \.zip\.$"):
+    with pytest.raises(
+        LoadError, match=r"damaged: its part a\.xml cannot be unpacked .*Save it again as \.zip\.$"
+    ):
         opened(bytes(data))
 
 
@@ -96,7 +108,10 @@ def test_too_much_in_all(opened):
     entries = {f"{number}.bin": content for number in range(4)}
     with (
         read_within(LoadLimits(unpacked_bytes=3 << 20), None),
-        pytest.raises(LoadError, match=r"unpacks to more than 3 MiB; the limit unpacked_bytes=3,145,728 is exceeded"),
+        pytest.raises(
+            LoadError,
+            match=r"unpacks to more than 3 MiB; the limit unpacked_bytes=3,145,728 is exceeded",
+        ),
     ):
         opened(zipped(entries, zipfile.ZIP_STORED))
 
@@ -105,7 +120,9 @@ def test_too_much_in_all(opened):
 def test_too_many_entries(opened):
     """A container of a hundred thousand entries is refused by their number."""
     data = zipped(dict.fromkeys(map(str, range(MAX_ENTRIES + 1)), b""), zipfile.ZIP_STORED)
-    with pytest.raises(LoadError, match=f"holds {MAX_ENTRIES + 1} entries; at most {MAX_ENTRIES} are read"):
+    with pytest.raises(
+        LoadError, match=f"holds {MAX_ENTRIES + 1} entries; at most {MAX_ENTRIES} are read"
+    ):
         opened(data)
 
 
@@ -120,7 +137,9 @@ def test_too_many_entries(opened):
     ids=["text", "cut off", "old office", "locked office"],
 )
 def test_what_is_no_container_says_what_it_is(opened, data, words):
-    """The error tells empty, cut off, old and locked files apart, as far as their bytes do, and what to do."""
+    """The error tells empty, cut off, old and locked files apart, as far as their bytes do, and
+    what to do.
+    """
     with pytest.raises(LoadError, match=rf"{words}.*Save it"):
         opened(data)
 
@@ -130,15 +149,21 @@ def test_an_encrypted_entry_asks_for_the_password_to_be_taken_off(opened):
     data = bytearray(zipped({"a.xml": b"text"}))
     for mark, offset in ((b"PK\x01\x02", 8), (b"PK\x03\x04", 6)):
         data[data.index(mark) + offset] |= 1
-    with pytest.raises(LoadError, match=r"encrypted and needs a password\. Save it again without one"):
+    with pytest.raises(
+        LoadError, match=r"encrypted and needs a password\. Save it again without one"
+    ):
         opened(bytes(data))
 
 
 def test_entities_are_not_expanded(tmp_path):
-    """A part that declares an entity is read without what it stands for, be it text or another file."""
+    """A part that declares an entity is read without what it stands for, be it text or another
+    file.
+    """
     secret = tmp_path / "secret.txt"
     secret.write_text("password", encoding="utf-8")
-    markup = f'<!DOCTYPE r [<!ENTITY a "tea"><!ENTITY b SYSTEM "{secret.as_uri()}">]><r>green&a;&b;</r>'
+    markup = (
+        f'<!DOCTYPE r [<!ENTITY a "tea"><!ENTITY b SYSTEM "{secret.as_uri()}">]><r>green&a;&b;</r>'
+    )
     path = tmp_path / "file.zip"
     path.write_bytes(zipped({"a.xml": markup.encode()}))
     with open_archive(path, "test container", ".zip") as archive:
@@ -176,7 +201,9 @@ def test_a_part_that_is_no_xml(tmp_path):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_word_documents_are_opened_within_the_limits(tmp_path):
-    """A Word document whose styles are a bomb is refused; a bomb that is no part of its text is not unpacked."""
+    """A Word document whose styles are a bomb is refused; a bomb that is no part of its text is not
+    unpacked.
+    """
     path = tmp_path / "a.docx"
     path.write_bytes(word("green tea", {"word/styles.xml": BOMB}))
     with pytest.raises(LoadError, match="Word document is packed like a zip bomb"):

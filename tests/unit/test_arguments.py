@@ -1,4 +1,6 @@
-"""Checks of what users pass: one wording for numbers, lists, names and keywords, wherever they are passed."""
+"""Checks of what users pass: one wording for numbers, lists, names and keywords, wherever they are
+passed.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,13 @@ def test_a_whole_number_is_one_also_when_numpy_counted_it(value):
     assert type(number) is int
 
 
-@pytest.mark.parametrize("value", [0, 6, -1, True, False, 2.0, "3", None, np.float64(2), np.bool_(True), [2]])
+@pytest.mark.parametrize(
+    "value", [0, 6, -1, True, False, 2.0, "3", None, np.float64(2), np.bool_(True), [2]]
+)
 def test_anything_else_is_no_whole_number(value):
-    """Out of range, truth values, floats and texts: the error says what was given and what is allowed."""
+    """Out of range, truth values, floats and texts: the error says what was given and what is
+    allowed.
+    """
     with pytest.raises(ConfigError, match=r"^topk must be an integer from 1 to 5; got"):
         validate_integer("topk", value, 1, 5)
 
@@ -83,7 +89,9 @@ def test_the_name_of_a_function():
 
 
 def test_keywords_of_a_function():
-    """Positional-only and skipped parameters cannot be given by name; those without default are required."""
+    """Positional-only and skipped parameters cannot be given by name; those without default are
+    required.
+    """
 
     def function(nodes, only, /, model, topk=3, *rest, deep, wide=1, **more):
         """Take one of each kind."""
@@ -102,14 +110,18 @@ def test_misspelt_keywords_of_a_function_that_takes_any():
         """Take any keyword."""
 
     check_keywords("It", function, {"boost": 2, "colour": 3}, skip=2, also_known=["topk"])
-    with pytest.raises(UnknownKeywordError, match=r"It takes no keyword 'bosst'.*Did you mean 'boost'\?"):
+    with pytest.raises(
+        UnknownKeywordError, match=r"It takes no keyword 'bosst'.*Did you mean 'boost'\?"
+    ):
         check_keywords("It", function, {"bosst": 2}, skip=2)
     with pytest.raises(UnknownKeywordError, match=r"Did you mean 'topk'\?"):
         check_keywords("It", function, {"topK": 2}, skip=2, also_known=["topk"])
 
 
 def test_known_keywords_changes_nothing_else():
-    """The decorated function keeps name and docstring, and Python's own errors for what is missing or given twice."""
+    """The decorated function keeps name and docstring, and Python's own errors for what is missing
+    or given twice.
+    """
 
     @known_keywords
     def search(query, /, topk=6, *, deep=False):
@@ -125,7 +137,9 @@ def test_known_keywords_changes_nothing_else():
 
 
 def test_known_arguments_checks_a_constructor():
-    """An unknown argument of the class names the class and the nearest argument; subclasses may take their own."""
+    """An unknown argument of the class names the class and the nearest argument; subclasses may
+    take their own.
+    """
 
     @known_arguments
     class Kettle:
@@ -142,14 +156,19 @@ def test_known_arguments_checks_a_constructor():
             self.taps = taps
 
     assert Kettle(2).litres == Kettle(litres=2).litres == Samovar(2, taps=1).litres == 2
-    with pytest.raises(UnknownKeywordError, match=r"Kettle takes no argument 'liters'.*Did you mean 'litres'\?"):
+    with pytest.raises(
+        UnknownKeywordError, match=r"Kettle takes no argument 'liters'.*Did you mean 'litres'\?"
+    ):
         Kettle(liters=2)
 
 
 @pytest.mark.parametrize(
     ("call", "near"),
     [
-        (lambda: Retriever(Document(), "FineChunk", "bm25")("q", filter={}), "Did you mean 'filters'"),
+        (
+            lambda: Retriever(Document(), "FineChunk", "bm25")("q", filter={}),
+            "Did you mean 'filters'",
+        ),
         (lambda: Retriever(Document(), "FineChunk", "bm25")("q", top_k=3), "Did you mean 'topk'"),
         (lambda: Document().get_nodes(filter={}), "Did you mean 'filters'"),
         (lambda: Document(embedding=len), "Did you mean 'embed'"),
@@ -164,7 +183,9 @@ def test_known_arguments_checks_a_constructor():
     ],
 )
 def test_an_unknown_keyword_names_the_known_ones(call, near):
-    """Everywhere in the public interface it is a ConfigError and a TypeError that says what was meant."""
+    """Everywhere in the public interface it is a ConfigError and a TypeError that says what was
+    meant.
+    """
     with pytest.raises(UnknownKeywordError, match=near) as caught:
         call()
     assert isinstance(caught.value, ConfigError)
@@ -173,10 +194,16 @@ def test_an_unknown_keyword_names_the_known_ones(call, near):
 
 @pytest.mark.parametrize(
     ("register", "registry"),
-    [(register_similarity, similarities), (register_reranker, rerankers), (register_transform, transforms)],
+    [
+        (register_similarity, similarities),
+        (register_reranker, rerankers),
+        (register_transform, transforms),
+    ],
 )
 def test_a_partial_needs_a_name(register, registry):
-    """A partial has no name of its own: the error says name=, and with it the partial is registered."""
+    """A partial has no name of its own: the error says name=, and with it the partial is
+    registered.
+    """
     nameless = functools.partial(lambda first, *rest: first)
     with pytest.raises(ConfigError, match=r"Pass name='\.\.\.'"):
         register(nameless)
@@ -185,6 +212,8 @@ def test_a_partial_needs_a_name(register, registry):
 
 
 def test_methods_are_called_by_the_class_that_users_hold():
-    """An unknown keyword of a Document's method does not name the base that the method comes from."""
+    """An unknown keyword of a Document's method does not name the base that the method comes
+    from.
+    """
     with pytest.raises(UnknownKeywordError, match=r"^Document\.window takes no argument 'size'"):
         Document().window([], size=3)

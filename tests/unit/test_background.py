@@ -44,7 +44,9 @@ async def thread_name():
 
 
 def test_all_callers_share_one_loop():
-    """Threads and event loops of any kind run their coroutines on the same thread, none of their own."""
+    """Threads and event loops of any kind run their coroutines on the same thread, none of their
+    own.
+    """
     names = {background.run(thread_name()), asyncio.run(background.arun(thread_name()))}
     thread = threading.Thread(target=lambda: names.add(background.run(thread_name())))
     thread.start()
@@ -245,7 +247,8 @@ def test_keyboard_interrupt_cancels_the_work():
     program = (
         "import asyncio, signal, sys, threading\n"
         "from lazyrag.models import concurrency as background\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what a shell starts with & ignores it
+        # what a shell starts with & ignores it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "ended = threading.Event()\n"
         "async def long():\n"
         "    try:\n"
@@ -260,7 +263,11 @@ def test_keyboard_interrupt_cancels_the_work():
         f"    sys.exit(7 if ended.wait({PATIENCE_S}) else 8)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)
@@ -274,7 +281,8 @@ def test_a_forked_child_has_a_loop_of_its_own():
     """Both go on, whatever the parent's loop did at that moment."""
     done = python(
         "-W",
-        "ignore::DeprecationWarning",  # of Python 3.12, about forking with threads: that is what is tested
+        # of Python 3.12, about forking with threads: that is what is tested
+        "ignore::DeprecationWarning",
         "-c",
         "import asyncio, os\n"
         "from lazyrag.models import concurrency as background\n"

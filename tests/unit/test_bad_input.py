@@ -60,7 +60,9 @@ def _zip() -> bytes:
     """A zip archive of something else."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("readme.txt", "no document, " * 1000 + random.Random(1).randbytes(5000).hex())
+        archive.writestr(
+            "readme.txt", "no document, " * 1000 + random.Random(1).randbytes(5000).hex()
+        )
     return data.getvalue()
 
 
@@ -103,7 +105,10 @@ SKIPPED = {
     "comment.yaml": (b"# nothing\n", "no text"),
     "unknown.xyz": (b"\0\1text", "no loader reads .xyz"),
     "no_suffix": (b"\0\1text", "no loader reads files without suffix"),
-    "binaries.zip": (_zip_of({"a.bin": b"\0\1", "b.png": b"\x89PNG\r\n\x1a\n\0"}), "archive without a readable file"),
+    "binaries.zip": (
+        _zip_of({"a.bin": b"\0\1", "b.png": b"\x89PNG\r\n\x1a\n\0"}),
+        "archive without a readable file",
+    ),
 }
 """Files in which there is nothing to read, each with the reason why it is skipped."""
 
@@ -111,7 +116,9 @@ SKIPPED = {
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", sorted(REPORTED))
 def test_a_bad_file_is_reported_and_the_rest_is_in(folder, name):
-    """A file that holds no text is reported with one warning that says what is wrong; the others are searchable."""
+    """A file that holds no text is reported with one warning that says what is wrong; the others
+    are searchable.
+    """
     data, words = REPORTED[name]
     docs = Document(folder({**GOOD, name: data}))
     with pytest.warns(IngestionWarning, match=words) as caught:
@@ -127,13 +134,19 @@ def test_a_bad_file_is_reported_and_the_rest_is_in(folder, name):
 
 @pytest.mark.parametrize("name", sorted(SKIPPED))
 def test_a_file_with_nothing_to_read_is_skipped(folder, name):
-    """It is no failure of the folder: the report says why it is skipped, and so does a plan, before and after."""
+    """It is no failure of the folder: the report says why it is skipped, and so does a plan, before
+    and after.
+    """
     data, reason = SKIPPED[name]
     docs = Document(folder({**GOOD, name: data}))
     assert docs.plan().files.skipped == ((name, reason),)
     with pytest.warns(IngestionWarning, match="^Skipped 1 of 3 files"):
         report = docs.sync()
-    assert (report.added, report.failed, report.skipped) == (tuple(sorted(GOOD)), (), ((name, reason),))
+    assert (report.added, report.failed, report.skipped) == (
+        tuple(sorted(GOOD)),
+        (),
+        ((name, reason),),
+    )
     assert docs.sync(dry_run=True).skipped == ((name, reason),)
     assert docs.status().failed == ()
 
@@ -149,9 +162,13 @@ def test_a_file_that_a_user_names_is_never_skipped(folder):
 
 
 def test_all_bad_files_together(folder):
-    """All bad files in one folder give one warning, each its own line in the report, and the good ones are in."""
+    """All bad files in one folder give one warning, each its own line in the report, and the good
+    ones are in.
+    """
     docs = Document(folder({**GOOD, **{name: data for name, (data, _) in REPORTED.items()}}))
-    with pytest.warns(IngestionWarning, match=rf"^{len(REPORTED)} of {len(REPORTED) + len(GOOD)} files") as caught:
+    with pytest.warns(
+        IngestionWarning, match=rf"^{len(REPORTED)} of {len(REPORTED) + len(GOOD)} files"
+    ) as caught:
         assert [node.path for node in docs.get_nodes()] == sorted(GOOD)
     assert len(caught) == 1
     assert [one.path for one in docs.last_report.failed] == sorted(REPORTED)
@@ -159,10 +176,14 @@ def test_all_bad_files_together(folder):
 
 
 def test_only_bad_files(folder):
-    """If no file at all can be read there is nothing to answer from, which is an error, the second time too."""
+    """If no file at all can be read there is nothing to answer from, which is an error, the second
+    time too.
+    """
     docs = Document(folder({name: data for name, (data, _) in REPORTED.items()}))
     for _ in range(2):
-        with pytest.raises(IngestionError, match=rf"All {len(REPORTED)} files failed to load.*pdf") as caught:
+        with pytest.raises(
+            IngestionError, match=rf"All {len(REPORTED)} files failed to load.*pdf"
+        ) as caught:
             docs.get_nodes("FineChunk")
         assert isinstance(caught.value.__cause__, LoadError)
     assert len(docs.last_report.failed) == len(REPORTED)
@@ -193,7 +214,9 @@ INDEXED = {
 
 
 def test_odd_files_are_indexed(folder):
-    """Odd names, encodings and contents that are text are read as what they are, each under its own path."""
+    """Odd names, encodings and contents that are text are read as what they are, each under its own
+    path.
+    """
     docs = Document(folder({name: data for name, (data, _) in INDEXED.items()}))
     texts = {node.path: node.text for node in docs.get_nodes()}
     assert sorted(texts) == sorted(INDEXED)
@@ -201,16 +224,22 @@ def test_odd_files_are_indexed(folder):
     assert docs.last_report.failed == ()
 
 
-@pytest.mark.parametrize("name", ["\U0001f375\U0001f469\u200d\U0001f52c.txt", "中文 文件名 (1).txt"])
+@pytest.mark.parametrize(
+    "name", ["\U0001f375\U0001f469\u200d\U0001f52c.txt", "中文 文件名 (1).txt"]
+)
 def test_hits_in_files_with_odd_names(folder, name):
-    """A hit in a file whose name holds emoji, or Chinese, spaces and brackets, carries that name."""
+    """A hit in a file whose name holds emoji, or Chinese, spaces and brackets, carries that
+    name.
+    """
     docs = Document(folder({**GOOD, name: "战国无双是光荣开发的系列。"}))
     [hit] = Retriever(docs, "FineChunk", similarity="bm25_chinese")("战国无双")
     assert (hit.path, hit.global_metadata["file_name"], hit.root.path) == (name, name, name)
 
 
 def test_what_cannot_be_opened_is_skipped_with_a_reason(folder):
-    """Pipes, broken links, links to folders, hidden and lock files stand in report.skipped with their reasons."""
+    """Pipes, broken links, links to folders, hidden and lock files stand in report.skipped with
+    their reasons.
+    """
     root = folder({**GOOD, ".hidden.txt": "x", "~$good.docx": "x", "sub/a.txt": "tea"})
     os.mkfifo(root / "pipe.txt")
     (root / "nowhere.txt").symlink_to(root / "missing.txt")
@@ -228,9 +257,13 @@ def test_what_cannot_be_opened_is_skipped_with_a_reason(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", ["dataset_path=path", "doc_files=[path]", "doc_files={'a': path}"])
+@pytest.mark.parametrize(
+    "arguments", ["dataset_path=path", "doc_files=[path]", "doc_files={'a': path}"]
+)
 def test_a_pipe_that_is_named_does_not_hang(tmp_path, arguments):
-    """A named pipe given as a file is refused or reported; nobody waits for someone to write into it."""
+    """A named pipe given as a file is refused or reported; nobody waits for someone to write into
+    it.
+    """
     os.mkfifo(tmp_path / "pipe.txt")
     program = textwrap.dedent(f"""
         import sys
@@ -287,7 +320,9 @@ def test_a_file_that_becomes_a_folder_before_it_is_loaded(folder):
 
 
 def test_a_folder_that_is_gone_before_the_first_use(tmp_path):
-    """A dataset that is deleted after the Document was made is an error when it is asked, not an empty answer."""
+    """A dataset that is deleted after the Document was made is an error when it is asked, not an
+    empty answer.
+    """
     root = tmp_path / "dataset"
     root.mkdir()
     docs = Document(root)

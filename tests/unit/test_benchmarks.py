@@ -1,4 +1,6 @@
-"""The runner of benchmarks/: who is asked when, engines in processes, tables from files. Nothing is timed here."""
+"""The runner of benchmarks/: who is asked when, engines in processes, tables from files. Nothing is
+timed here.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,10 @@ def test_every_candidate_answers_every_query_in_every_round():
 
     queries = [{"a": number, "b": 100 + number} for number in range(5)]
     seconds = take_turns({"a": candidate("a"), "b": candidate("b")}, queries, rounds=2, block=2)
-    assert seconds == {"a": [0.0, 1.0, 2.0, 3.0, 4.0] * 2, "b": [100.0, 101.0, 102.0, 103.0, 104.0] * 2}
+    assert seconds == {
+        "a": [0.0, 1.0, 2.0, 3.0, 4.0] * 2,
+        "b": [100.0, 101.0, 102.0, 103.0, 104.0] * 2,
+    }
     assert [length for _, length in asked] == [2, 2, 2, 2, 1, 1] * 2
     assert all({asked[at][0], asked[at + 1][0]} == {"a", "b"} for at in range(0, len(asked), 2))
 
@@ -85,7 +90,8 @@ def test_functions_are_timed_in_turns():
 
 
 @pytest.mark.parametrize(
-    ("share", "expected"), [(0.5, 2000.0), (0.75, 3000.0), (0.76, 4000.0), (1.0, 4000.0), (0.01, 1000.0)]
+    ("share", "expected"),
+    [(0.5, 2000.0), (0.75, 3000.0), (0.76, 4000.0), (1.0, 4000.0), (0.01, 1000.0)],
 )
 def test_a_quantile_is_a_time_that_was_seen(share: float, expected: float):
     """The smallest time within which at least that share of the queries stays."""
@@ -95,7 +101,9 @@ def test_a_quantile_is_a_time_that_was_seen(share: float, expected: float):
 
 
 def test_two_commits_take_turns():
-    """Sides are measured in the order A B B A; the ratio is that of the medians, below 1 where the second is faster."""
+    """Sides are measured in the order A B B A; the ratio is that of the medians, below 1 where the
+    second is faster.
+    """
     from types import SimpleNamespace
 
     from compare_commits import side_by_side
@@ -106,7 +114,10 @@ def test_two_commits_take_turns():
         order.append((engine.name, turn))
         return [engine.seconds, engine.seconds, 10.0 * turn]
 
-    before, now = SimpleNamespace(name="before", seconds=0.002), SimpleNamespace(name="now", seconds=0.001)
+    before, now = (
+        SimpleNamespace(name="before", seconds=0.002),
+        SimpleNamespace(name="now", seconds=0.001),
+    )
     row = side_by_side(before, now, measure, rounds=2)
     assert [name for name, _ in order] == ["before", "now", "now", "before"] * 2
     assert [turn for name, turn in order if name == "now"] == [0, 1, 2, 3]
@@ -119,7 +130,9 @@ def test_an_engine_imports_the_package_of_a_checkout(tmp_path, monkeypatch):
     from engine import Engine
 
     (tmp_path / "lazyrag").mkdir()
-    (tmp_path / "lazyrag" / "__init__.py").write_text("__version__ = 'of another commit'", encoding="utf-8")
+    (tmp_path / "lazyrag" / "__init__.py").write_text(
+        "__version__ = 'of another commit'", encoding="utf-8"
+    )
     source = "import lazyrag\nclass Which:\n    def versions(self):\n        return {'lazyrag': lazyrag.__version__}\n"
     (tmp_path / "which.py").write_text(source, encoding="utf-8")
     with Engine("which", "Which", root=tmp_path) as engine:
@@ -136,7 +149,9 @@ def test_an_engine_answers_from_its_process():
         assert engine.call("load", start=10) == 10
         times = engine.times("add", [1, 2, 3])
         assert (len(times), min(times) >= 0) == (3, True)
-        assert engine.call("add", number=0) == 17, "the first job is done once more beforehand, to warm up"
+        assert engine.call("add", number=0) == 17, (
+            "the first job is done once more beforehand, to warm up"
+        )
 
 
 @pytest.mark.usefixtures("engines")
@@ -169,7 +184,9 @@ def test_engines_without_their_packages_are_left_out(capsys: pytest.CaptureFixtu
     from engine import open_engines
 
     with ExitStack() as stack:
-        there, left_out = open_engines(stack, "toys", {"adder": ("Adder", None), "needy": ("Needy", "nowhere")})
+        there, left_out = open_engines(
+            stack, "toys", {"adder": ("Adder", None), "needy": ("Needy", "nowhere")}
+        )
         assert list(there) == ["adder"]
     assert list(left_out) == ["needy"]
     assert "a_package_that_nobody_has" in left_out["needy"]
@@ -180,7 +197,9 @@ def test_engines_without_their_packages_are_left_out(capsys: pytest.CaptureFixtu
 @pytest.mark.shared
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_terms_of_nodes_are_those_of_their_texts(language: str, tmp_path: Path):
-    """Also beyond the size of the texts, where nodes overlap and say that they are resampled; engines read the same."""
+    """Also beyond the size of the texts, where nodes overlap and say that they are resampled;
+    engines read the same.
+    """
     shared("data", "retrieval")
     from corpus import make_corpus, make_queries
     from engines.lexical import read_terms
@@ -194,8 +213,12 @@ def test_the_terms_of_nodes_are_those_of_their_texts(language: str, tmp_path: Pa
     assert len({*make_queries(corpus, 20)}) > 10
 
 
-def test_results_are_written_and_found_by_benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A file names machine, command and time; files of a benchmark are found whatever follows the hyphen."""
+def test_results_are_written_and_found_by_benchmark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A file names machine, command and time; files of a benchmark are found whatever follows the
+    hyphen.
+    """
     import results
 
     monkeypatch.setattr(results, "FOLDER", tmp_path)
@@ -212,7 +235,15 @@ def test_results_are_written_and_found_by_benchmark(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, ""), (0.012345, "0.0123"), (1.0, "1"), (99.94, "99.9"), (12345.6, "12,346"), (1234, "1,234"), ("a", "a")],
+    [
+        (None, ""),
+        (0.012345, "0.0123"),
+        (1.0, "1"),
+        (99.94, "99.9"),
+        (12345.6, "12,346"),
+        (1234, "1,234"),
+        ("a", "a"),
+    ],
 )
 def test_figures_have_three_digits(value: object, shown: str):
     """Or more before the point."""
@@ -222,7 +253,9 @@ def test_figures_have_three_digits(value: object, shown: str):
 
 
 def test_tables_are_filled_in_between_their_marks():
-    """What stands around the marks stays, a second time changes nothing, and a page without the mark is refused."""
+    """What stands around the marks stays, a second time changes nothing, and a page without the
+    mark is refused.
+    """
     from report import filled, markdown
 
     page = "before\n<!-- toy -->\nold\n<!-- end -->\nafter\n<!-- other -->\n<!-- end -->\n"
@@ -274,7 +307,9 @@ def test_what_was_asked_for_stands_beside_what_was_reached():
     assert "| Cranfield, nDCG@10 | .425 (weighted; + MaxSim) | 0.4400 |" in told
     assert "| the same of the chain | +15 % | +20.0% |" in told
     assert "XQuAD" not in told
-    assert f"| {CHAIN} | 0.4400 | 0.6000 | +0.1000 | +0.0000 to +0.2000 | < .001 |" in quality([run])
+    assert f"| {CHAIN} | 0.4400 | 0.6000 | +0.1000 | +0.0000 to +0.2000 | < .001 |" in quality(
+        [run]
+    )
 
 
 def test_exponents_are_the_slopes_of_logarithms():

@@ -60,7 +60,9 @@ class Notes:
 
     @contextmanager
     def ingesting(self, texts):
-        """A thread adds texts, and is in the transform of a large one while the block runs; then it ends."""
+        """A thread adds texts, and is in the transform of a large one while the block runs; then it
+        ends.
+        """
         self.gate.reached.clear()
         self.gate.opened.clear()
         thread = threading.Thread(target=self.docs.add_texts, args=[texts])
@@ -103,7 +105,9 @@ class TestThreads:
     """Threads of one program."""
 
     def test_short_writes_take_effect_during_a_transform(self, notes):
-        """A deletion, other metadata and a small text are seen by a search while the large one waits."""
+        """A deletion, other metadata and a small text are seen by a search while the large one
+        waits.
+        """
         with notes.ingesting({"large": LARGE}):
             notes.docs.delete_files(["apple"])
             notes.docs.update_metadata({"pear": {"kind": "fruit"}})
@@ -123,7 +127,9 @@ class TestThreads:
         assert notes.docs.repair() == ()
 
     def test_a_large_document_becomes_visible_in_one_flip(self, notes, monkeypatch):
-        """Its nodes and vectors are written in slices, between which other texts become visible; of it, none or all."""
+        """Its nodes and vectors are written in slices, between which other texts become visible; of
+        it, none or all.
+        """
         monkeypatch.setattr(ingest, "_SLICE", 7)
         upsert, seen, others, found = notes.docs._indexer.nodes.segments.upsert, [], [], []
 
@@ -149,7 +155,9 @@ class TestThreads:
         assert notes.count("grape") == 300
 
     def test_a_document_that_is_deleted_meanwhile_stays_deleted(self, notes):
-        """Neither a new document nor a new version of one becomes visible, and nothing of them is left."""
+        """Neither a new document nor a new version of one becomes visible, and nothing of them is
+        left.
+        """
         with notes.ingesting({"large": LARGE, "pear": LARGE.replace("grape", "melon")}):
             notes.docs.delete_files(["large", "pear"])
             assert notes.count("pear") == 0
@@ -157,22 +165,32 @@ class TestThreads:
         assert [one.id for one in notes.docs.documents()] == ["apple"]
 
     def test_metadata_that_change_meanwhile_are_those_of_the_new_version(self, notes):
-        """The live version has them at once; the new one is made with them, without calling the transform again."""
+        """The live version has them at once; the new one is made with them, without calling the
+        transform again.
+        """
         notes.docs.update_metadata({"pear": {"kind": "fruit", "old": 1}})
         with notes.ingesting({"pear": LARGE}):
             notes.docs.update_metadata({"pear": {"kind": "secret", "old": None, "new": 2}})
             assert notes.metadata("pear")["kind"] == "secret"
         found = notes.metadata("pear")
-        assert {name: found.get(name) for name in ("kind", "old", "new")} == {"kind": "secret", "old": None, "new": 2}
+        assert {name: found.get(name) for name in ("kind", "old", "new")} == {
+            "kind": "secret",
+            "old": None,
+            "new": 2,
+        }
         assert (notes.count("pear"), notes.count("grape"), notes.gate.calls) == (0, 300, 1)
 
     def test_a_group_that_is_built_meanwhile_has_every_document(self, notes):
-        """A text that is added during the build of another group is in that group when it becomes visible."""
+        """A text that is added during the build of another group is in that group when it becomes
+        visible.
+        """
         with notes.ingesting({"large": LARGE}):
             pass
         gate = Gate()
         notes.docs.create_node_group("other", transform=gate, version="1")
-        builds = threading.Thread(target=notes.docs.activate_group, args=["other"], kwargs={"analysers": ["en"]})
+        builds = threading.Thread(
+            target=notes.docs.activate_group, args=["other"], kwargs={"analysers": ["en"]}
+        )
         builds.start()
         assert gate.reached.wait(PATIENCE_S)
         notes.docs.add_texts({"plum": "plum three"})
@@ -187,14 +205,21 @@ class TestThreads:
             pass
         gate = Gate()
         notes.docs.create_node_group("other", transform=gate, version="1")
-        builds = threading.Thread(target=notes.docs.activate_group, args=["other"], kwargs={"analysers": ["en"]})
+        builds = threading.Thread(
+            target=notes.docs.activate_group, args=["other"], kwargs={"analysers": ["en"]}
+        )
         builds.start()
         assert gate.reached.wait(PATIENCE_S)
         with notes.ingesting({name: f"slow\nnew {name}" for name in ("apple", "large", "pear")}):
             gate.opened.set()
             builds.join(0.3)  # it waits for the new versions
         builds.join()
-        assert {node.text for node in notes.docs.get_nodes("other")} == {"slow", "new apple", "new large", "new pear"}
+        assert {node.text for node in notes.docs.get_nodes("other")} == {
+            "slow",
+            "new apple",
+            "new large",
+            "new pear",
+        }
 
     def test_another_long_operation_waits(self, notes):
         """A verification sees no half of what is written."""
@@ -213,7 +238,9 @@ class TestJobs:
     """Jobs that a worker runs."""
 
     def test_short_jobs_go_before_the_end_of_a_long_one(self, notes):
-        """A deletion, other metadata and a small text that were submitted later end while the large one waits."""
+        """A deletion, other metadata and a small text that were submitted later end while the large
+        one waits.
+        """
         with notes.working() as jobs:
             long = jobs.submit("add_texts", {"texts": {"large": LARGE}})
             assert notes.gate.reached.wait(PATIENCE_S)
@@ -230,9 +257,13 @@ class TestJobs:
         assert notes.count("grape") == 300
 
     def test_jobs_of_one_document_keep_their_order(self, notes):
-        """What is submitted later about a document of the job that runs comes after it; its deletion ends it."""
+        """What is submitted later about a document of the job that runs comes after it; its
+        deletion ends it.
+        """
         with notes.working() as jobs:
-            long = jobs.submit("add_texts", {"texts": {"large": LARGE, "huge": LARGE.replace("grape", "melon")}})
+            long = jobs.submit(
+                "add_texts", {"texts": {"large": LARGE, "huge": LARGE.replace("grape", "melon")}}
+            )
             assert notes.gate.reached.wait(PATIENCE_S)
             later = jobs.submit("add_texts", {"texts": {"large": "raisin"}})
             gone = jobs.submit("delete_files", {"documents": ["huge"]})
@@ -243,7 +274,9 @@ class TestJobs:
         assert [notes.count(word) for word in ("grape", "melon", "raisin")] == [0, 0, 1]
 
     def test_deletions_that_have_to_wait_hide_at_once(self, notes):
-        """One behind an earlier job of the document, and a purge; they end in the order of submission."""
+        """One behind an earlier job of the document, and a purge; they end in the order of
+        submission.
+        """
         with notes.working() as jobs:
             jobs.submit("add_texts", {"texts": {"large": LARGE}})
             assert notes.gate.reached.wait(PATIENCE_S)
@@ -262,7 +295,12 @@ class TestJobs:
             assert hidden.is_set()
             assert {jobs.get(job.id).state for job in waiting} == {"WAITING"}
             notes.gate.opened.set()
-            assert ended(jobs, before, probe, *waiting) == ["SUCCESS", "SUCCESS", "DELETED", "DELETED"]
+            assert ended(jobs, before, probe, *waiting) == [
+                "SUCCESS",
+                "SUCCESS",
+                "DELETED",
+                "DELETED",
+            ]
             certificate = jobs.get(waiting[1].id).result
         assert certificate["pieces"] > 10
         assert not any(place["found"] for place in certificate["checked"])
@@ -284,7 +322,9 @@ with notes.ingesting({"large": LARGE}):
 
 def test_a_kill_during_the_large_document_keeps_the_short_writes(tmp_path):
     """The deletion and the small text stay; the large document is not there, and can be added."""
-    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False).returncode == 9
+    assert (
+        subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False).returncode == 9
+    )
     uri = str(tmp_path / "notes.db")
     with Document(store_conf={"segment_store": {"type": "map", "kwargs": {"uri": uri}}}) as docs:
         docs.create_node_group("line", transform=Gate(), version="1")

@@ -11,7 +11,13 @@ from lazyrag import BM25Retriever, Document, HybridRetriever, Retriever
 from lazyrag.errors import ConfigError, NotRegisteredError
 from lazyrag.text.analyzers import chinese_terms, english_terms
 
-TEXTS = {"a": "green tea from Wuyi", "b": "black tea, tea and tea", "c": "coffee", "d": "绿茶和红茶", "e": "green cups"}
+TEXTS = {
+    "a": "green tea from Wuyi",
+    "b": "black tea, tea and tea",
+    "c": "coffee",
+    "d": "绿茶和红茶",
+    "e": "green cups",
+}
 ROWS = [{"id": name, "text": text} for name, text in TEXTS.items()]
 
 
@@ -31,7 +37,10 @@ class TestInMemory:
         docs = Document()
         docs.add_texts(TEXTS)
         for query in ("green tea", "红茶", "cup"):
-            expected = {node.path: node.score for node in Retriever(docs, "FineChunk", "bm25_chinese")(query)}
+            expected = {
+                node.path: node.score
+                for node in Retriever(docs, "FineChunk", "bm25_chinese")(query)
+            }
             assert dict(memory.search(query)) == pytest.approx(expected)
             assert expected
 
@@ -41,7 +50,11 @@ class TestInMemory:
         retriever = BM25Retriever(analyser=analyser, variant="okapi")
         retriever.index_documents(ROWS)
         oracle = dict(
-            zip(TEXTS, BM25Okapi([terms(text) for text in TEXTS.values()]).get_scores(terms("绿茶 green")), strict=True)
+            zip(
+                TEXTS,
+                BM25Okapi([terms(text) for text in TEXTS.values()]).get_scores(terms("绿茶 green")),
+                strict=True,
+            )
         )
         found = retriever.search("绿茶 green")
         assert len(found) == 3
@@ -64,15 +77,24 @@ class TestInMemory:
         assert BM25Retriever().search("tea") == []
 
     def test_names_and_metadata(self):
-        """Ids may be numbers; doc_id and content are known names; the rest is metadata of the nodes."""
+        """Ids may be numbers; doc_id and content are known names; the rest is metadata of the
+        nodes.
+        """
         retriever = BM25Retriever()
-        retriever.index_documents([{"doc_id": 7, "content": "green tea", "metadata": {"page": 3}, "lang": "en"}])
+        retriever.index_documents(
+            [{"doc_id": 7, "content": "green tea", "metadata": {"page": 3}, "lang": "en"}]
+        )
         [node] = retriever("tea")
-        assert (node.uid, node.text, dict(node.metadata)) == ("7", "green tea", {"page": 3, "lang": "en"})
+        assert (node.uid, node.text, dict(node.metadata)) == (
+            "7",
+            "green tea",
+            {"page": 3, "lang": "en"},
+        )
         assert retriever.search("tea") == [("7", node.score)]
 
     @pytest.mark.parametrize(
-        "row", [{"text": "tea"}, {"id": "a"}, {"id": "", "text": "tea"}, {"id": True, "text": "t"}, "tea"]
+        "row",
+        [{"text": "tea"}, {"id": "a"}, {"id": "", "text": "tea"}, {"id": True, "text": "t"}, "tea"],
     )
     def test_rows_need_an_id_and_a_text(self, row):
         """The message says so, and nothing is indexed."""
@@ -91,7 +113,9 @@ class TestInMemory:
         """Its nodes are nodes like any others."""
         docs = Document()
         docs.add_texts(TEXTS)
-        found = HybridRetriever(Retriever(docs, "FineChunk", "bm25_chinese"), memory, topk=20)("green tea")
+        found = HybridRetriever(Retriever(docs, "FineChunk", "bm25_chinese"), memory, topk=20)(
+            "green tea"
+        )
         assert len(found) == 2 * len(memory.search("green tea"))
 
     def test_filters_are_refused(self, memory):
@@ -101,7 +125,9 @@ class TestInMemory:
 
     def test_it_explains_itself(self, memory):
         """A leaf with its nodes; why_not knows terms, depth and what was never indexed."""
-        assert [hit.uid for hit in memory.explain("green tea")] == [uid for uid, _ in memory.search("green tea")]
+        assert [hit.uid for hit in memory.explain("green tea")] == [
+            uid for uid, _ in memory.search("green tea")
+        ]
         causes = [memory.why_not(uid, "green tea", topk=1).cause for uid in ("a", "b", "c", "zzz")]
         assert causes == ["found", "depth", "terms", "unknown"]
 
@@ -158,12 +184,21 @@ class TestInMemory:
             memory.index_documents([{"id": "z", "text": "tea", "metadata": more}])
 
     def test_metadata_twice(self, memory):
-        """A name in metadata and beside it is refused; without metadata, or with None, there is nothing to refuse."""
+        """A name in metadata and beside it is refused; without metadata, or with None, there is
+        nothing to refuse.
+        """
         with pytest.raises(ConfigError, match=r"has 'author' twice"):
-            memory.index_documents([{"id": "z", "text": "tea", "author": "Luo", "metadata": {"author": "Li"}}])
+            memory.index_documents(
+                [{"id": "z", "text": "tea", "author": "Luo", "metadata": {"author": "Li"}}]
+            )
         memory.index_documents([{"id": "z", "text": "oolong", "page": 2, "metadata": None}])
-        memory.index_documents([{"id": "y", "text": "oolong tea", "page": 3, "metadata": {"author": "Li"}}])
-        assert [dict(node.metadata) for node in memory("oolong")] == [{"page": 2}, {"author": "Li", "page": 3}]
+        memory.index_documents(
+            [{"id": "y", "text": "oolong tea", "page": 3, "metadata": {"author": "Li"}}]
+        )
+        assert [dict(node.metadata) for node in memory("oolong")] == [
+            {"page": 2},
+            {"author": "Li", "page": 3},
+        ]
 
 
 class TestOverADocument:
@@ -174,11 +209,16 @@ class TestOverADocument:
         docs = Document()
         docs.add_texts(TEXTS)
         for analyser, similarity in (("en", "bm25"), ("zh", "bm25_chinese")):
-            expected = [(node.uid, node.score) for node in Retriever(docs, "FineChunk", similarity)("绿茶 tea")]
+            expected = [
+                (node.uid, node.score)
+                for node in Retriever(docs, "FineChunk", similarity)("绿茶 tea")
+            ]
             retriever = BM25Retriever(docs, "FineChunk", analyser=analyser)
             assert [(node.uid, node.score) for node in retriever("绿茶 tea")] == expected
             assert retriever.search("绿茶 tea") == expected
-            assert [(node.uid, node.score) for node in retriever.trace("绿茶 tea").nodes] == expected
+            assert [
+                (node.uid, node.score) for node in retriever.trace("绿茶 tea").nodes
+            ] == expected
             assert retriever("tea", {"file_name": ["b"]})[0].path == "b"
         assert retriever.why_not("1234", "tea").cause == "unknown"
 

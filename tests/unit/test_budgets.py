@@ -52,7 +52,9 @@ def test_tokens_leave_out_prose(tools):
 
 
 def test_density_counts_what_is_hard_to_read(tools):
-    """Nested loops in a comprehension, unrelated values assigned at once, generic names; a swap is none."""
+    """Nested loops in a comprehension, unrelated values assigned at once, generic names; a swap is
+    none.
+    """
     census = tools.house.Census()
     census.add(module(tools, "lazyrag.data.half", SOURCE))
     assert census.places["nested"] == ["lazyrag.data.half:13"]
@@ -61,7 +63,9 @@ def test_density_counts_what_is_hard_to_read(tools):
 
 
 def test_branches_of_a_function(tools):
-    """An `if`, each operand of `or` but the first, and each loop of a comprehension are decisions."""
+    """An `if`, each operand of `or` but the first, and each loop of a comprehension are
+    decisions.
+    """
     function = ast.parse(SOURCE).body[-1]
     assert tools.house.count_branches(function) == 5
 
@@ -124,6 +128,8 @@ def test_the_rules_are_those_of_the_design():
     design = python(str(shared("tools", "house"))).stdout
     own = python("tools/budgets.py").stdout
     rows = [line for line in own.splitlines()[1:] if re.search(r"\d", line)]
-    numbers = [re.findall(r"(?<= )[\d,.]+(?= |$)", line.removesuffix("missed"))[-3] for line in rows]
+    numbers = [
+        re.findall(r"(?<= )[\d,.]+(?= |$)", line.removesuffix("missed"))[-3] for line in rows
+    ]
     measured = re.findall(r"^.{58} *([\d,.]+)", design, re.MULTILINE)
     assert set(numbers[:-1]) - {"0"} <= set(measured) | {"0"}

@@ -1,4 +1,6 @@
-"""Ingestion: what fails is reported file by file, what is built is built once, and nothing is lost on the way."""
+"""Ingestion: what fails is reported file by file, what is built is built once, and nothing is lost
+on the way.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def letters(text: str) -> list[float]:
 
 
 class Embed:
-    """An embed callable that remembers what it was called with, and fails for texts that hold given words."""
+    """An embed callable that remembers what it was called with, and fails for texts that hold given
+    words.
+    """
 
     def __init__(self, *bad: str):
         """Fail for texts with these words."""
@@ -65,7 +69,9 @@ class Batches(Embed):
 
 
 class Lines:
-    """A transform into lines that counts its calls by text, and fails for texts that hold given words."""
+    """A transform into lines that counts its calls by text, and fails for texts that hold given
+    words.
+    """
 
     identity = "lines"
 
@@ -96,7 +102,9 @@ def failures(docs: Document) -> list[tuple[str, str, type]]:
 
 
 def test_a_transform_that_fails_for_one_file(folder):
-    """A file whose transform fails is left out of that group, named with stage and error; all else is there."""
+    """A file whose transform fails is left out of that group, named with stage and error; all else
+    is there.
+    """
     docs = in_lines(folder(FILES), Lines("coffee"))
     with pytest.warns(
         IngestionWarning, match=r"1 of 3 files failed to transform line.*b\.txt.*cannot be split"
@@ -106,7 +114,9 @@ def test_a_transform_that_fails_for_one_file(folder):
     assert [node.text for node in nodes] == ["green tea", "black tea", "water", "wine"]
     assert failures(docs) == [("b.txt", "transform line", TransformError)]
     assert docs.last_report.added == ("a.txt", "b.txt", "c.txt")
-    assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("wine coffee")] == ["wine"]
+    assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("wine coffee")] == [
+        "wine"
+    ]
     assert len(docs.get_nodes("FineChunk")) == 3
 
 
@@ -114,7 +124,9 @@ def test_a_transform_that_fails_for_one_file(folder):
 def test_a_transform_that_fails_in_the_middle_of_a_file(folder):
     """A file whose transform fails at a later node has no node of that group at all."""
     docs = in_lines(folder({"a.txt": "one\ntwo\nbad\nfour", "b.txt": "one"}))
-    docs.create_node_group("checked", transform=lambda line: {"one": 1, "two": 2}[line], parent="line")
+    docs.create_node_group(
+        "checked", transform=lambda line: {"one": 1, "two": 2}[line], parent="line"
+    )
     with pytest.warns(IngestionWarning):
         assert [node.path for node in docs.get_nodes("checked")] == ["b.txt"]
     assert docs.get_nodes("line")[0].children["checked"] == []
@@ -135,7 +147,9 @@ def test_a_generator_that_fails_in_the_middle(folder):
 
 
 def test_groups_beneath_a_failed_file(folder):
-    """A file that failed in a group is missing beneath it, without a failure or a warning of its own there."""
+    """A file that failed in a group is missing beneath it, without a failure or a warning of its
+    own there.
+    """
     docs = in_lines(folder(FILES), Lines("coffee"))
     docs.create_node_group("word", transform=str.split, parent="line")
     with pytest.warns(IngestionWarning) as caught:
@@ -145,7 +159,9 @@ def test_groups_beneath_a_failed_file(folder):
 
 
 def test_an_embed_that_fails_for_one_file(folder):
-    """A file whose embedding fails is left out of searches by embedding and reported; all else is there."""
+    """A file whose embedding fails is left out of searches by embedding and reported; all else is
+    there.
+    """
     embed = Embed("milk")
     docs = in_lines(folder(FILES), embed={"dense": embed})
     with pytest.warns(
@@ -188,7 +204,9 @@ class Odd(Embed):
     ids=repr,
 )
 def test_an_embed_that_returns_no_vector_for_one_file(folder, returned):
-    """Nothing, an empty, nested or shorter vector, text or nan fails that file's embedding; the others are found."""
+    """Nothing, an empty, nested or shorter vector, text or nan fails that file's embedding; the
+    others are found.
+    """
     docs = in_lines(folder(FILES), embed=Odd(returned))
     with pytest.warns(IngestionWarning, match=r"b\.txt \(embed line with default\)"):
         hits = Retriever(docs, "line", topk=10)("tea")
@@ -196,9 +214,13 @@ def test_an_embed_that_returns_no_vector_for_one_file(folder, returned):
     assert failures(docs) == [("b.txt", "embed line with default", EmbeddingError)]
 
 
-@pytest.mark.parametrize("returned", [None, [], 5.0, [[1.0, 2.0, 3.0, 4.0]] * 7, "junk", {"a": 1}], ids=repr)
+@pytest.mark.parametrize(
+    "returned", [None, [], 5.0, [[1.0, 2.0, 3.0, 4.0]] * 7, "junk", {"a": 1}], ids=repr
+)
 def test_a_batch_embed_that_returns_no_vectors_for_one_file(folder, returned):
-    """A batch whose result is no list of as many vectors fails that file's embedding; the others are found."""
+    """A batch whose result is no list of as many vectors fails that file's embedding; the others
+    are found.
+    """
 
     class OddBatches(Batches):
         """Returns something odd for batches with coffee in them."""
@@ -214,8 +236,12 @@ def test_a_batch_embed_that_returns_no_vectors_for_one_file(folder, returned):
 
 
 def test_an_embed_whose_vectors_are_of_another_length_for_one_file(folder):
-    """A file all of whose vectors are shorter than the other files' fails in its embedding; the others are found."""
-    docs = in_lines(folder(FILES), embed=lambda text: letters(text)[: 2 if text in {"coffee", "milk"} else 4])
+    """A file all of whose vectors are shorter than the other files' fails in its embedding; the
+    others are found.
+    """
+    docs = in_lines(
+        folder(FILES), embed=lambda text: letters(text)[: 2 if text in {"coffee", "milk"} else 4]
+    )
     with pytest.warns(IngestionWarning, match=r"b\.txt \(embed line with default\)"):
         hits = Retriever(docs, "line", topk=10)("tea")
     assert {hit.path for hit in hits} == {"a.txt", "c.txt"}
@@ -224,7 +250,9 @@ def test_an_embed_whose_vectors_are_of_another_length_for_one_file(folder):
 
 @pytest.mark.parametrize("mostly", ["sparse", "dense"])
 def test_an_embed_that_gives_a_vector_of_the_other_kind_for_one_text(folder, mostly):
-    """The file of that text fails in its embedding, with an error that names both kinds; the others are found."""
+    """The file of that text fails in its embedding, with an error that names both kinds; the others
+    are found.
+    """
 
     def embed(text):
         return {len(text): 0.5} if (text == "milk") != (mostly == "sparse") else letters(text)
@@ -239,8 +267,14 @@ def test_an_embed_that_gives_a_vector_of_the_other_kind_for_one_text(folder, mos
 
 
 def test_a_file_without_nodes_in_a_group(folder):
-    """A file of which a transform makes nothing is no failure: searches by text and by embedding find the others."""
-    docs = in_lines(folder(FILES), lambda text: [line for line in text.splitlines() if "tea" in line], embed=Embed())
+    """A file of which a transform makes nothing is no failure: searches by text and by embedding
+    find the others.
+    """
+    docs = in_lines(
+        folder(FILES),
+        lambda text: [line for line in text.splitlines() if "tea" in line],
+        embed=Embed(),
+    )
     assert {hit.path for hit in Retriever(docs, "line", similarity="bm25")("tea")} == {"a.txt"}
     assert {hit.path for hit in Retriever(docs, "line")("tea")} == {"a.txt"}
     assert docs.last_report.failed == ()
@@ -267,7 +301,9 @@ def test_failures_of_several_stages(folder):
         ("d.json", "load", LoadError),
     ]
     assert str(docs.last_report).splitlines()[0] == "3 added, 3 failed, 0 skipped"
-    assert [line.split("(")[1].split(")")[0] for line in str(docs.last_report).splitlines()[1:]] == [
+    assert [
+        line.split("(")[1].split(")")[0] for line in str(docs.last_report).splitlines()[1:]
+    ] == [
         "transform line",
         "embed line with default",
         "load",
@@ -275,7 +311,9 @@ def test_failures_of_several_stages(folder):
 
 
 def test_what_failed_is_not_tried_or_told_again(folder):
-    """Later questions neither try a failed file again nor warn again, until retry_failed() is called."""
+    """Later questions neither try a failed file again nor warn again, until retry_failed() is
+    called.
+    """
     transform, embed = Lines("coffee"), Embed("wine")
     docs = in_lines(folder({**FILES, "d.json": b"{"}), transform, embed=embed)
     with pytest.warns(IngestionWarning):
@@ -290,7 +328,9 @@ def test_what_failed_is_not_tried_or_told_again(folder):
 
 
 def test_warnings_that_are_errors_break_nothing(folder):
-    """Where warnings are errors the first call raises the warning, and the next ones answer from what is in."""
+    """Where warnings are errors the first call raises the warning, and the next ones answer from
+    what is in.
+    """
     docs = in_lines(folder({**FILES, "d.json": b"{"}), Lines("coffee"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -298,11 +338,18 @@ def test_warnings_that_are_errors_break_nothing(folder):
             docs.get_nodes("line")
         with pytest.raises(IngestionWarning, match="failed to transform line"):
             docs.get_nodes("line")
-        assert [node.text for node in docs.get_nodes("line")] == ["green tea", "black tea", "water", "wine"]
+        assert [node.text for node in docs.get_nodes("line")] == [
+            "green tea",
+            "black tea",
+            "water",
+            "wine",
+        ]
 
 
 def test_all_files_fail_to_load(folder):
-    """If no file can be loaded every call says so, with the number, the first cause and what to do."""
+    """If no file can be loaded every call says so, with the number, the first cause and what to
+    do.
+    """
     docs = in_lines(folder({"a.json": b"{", "b.json": b"{"}))
     for ask in (
         docs.get_nodes,
@@ -310,7 +357,8 @@ def test_all_files_fail_to_load(folder):
         lambda: Retriever(docs, "line", similarity="bm25")("x"),
     ):
         with pytest.raises(
-            IngestionError, match=r"All 2 files failed to load.*a\.json.*The JSON breaks.*retry_failed\(\)"
+            IngestionError,
+            match=r"All 2 files failed to load.*a\.json.*The JSON breaks.*retry_failed\(\)",
         ) as caught:
             ask()
         assert isinstance(caught.value.__cause__, LoadError)
@@ -321,7 +369,8 @@ def test_all_files_fail_to_load(folder):
 def test_the_only_file_fails_to_load(folder):
     """A folder of one file names that file, without a count."""
     with pytest.raises(
-        IngestionError, match=r"^The only file failed to load: a\.json \(load\): The JSON breaks.*retry_failed"
+        IngestionError,
+        match=r"^The only file failed to load: a\.json \(load\): The JSON breaks.*retry_failed",
     ):
         Document(str(folder({"a.json": b"{"}))).search("x")
 
@@ -332,7 +381,9 @@ def test_all_files_fail_in_a_transform(folder):
     docs = in_lines(folder(FILES), transform)
     docs.create_node_group("word", transform=str.split, parent="line")
     for group in ("line", "word", "line"):
-        with pytest.raises(IngestionError, match=r"All 3 files failed to transform line.*cannot be split"):
+        with pytest.raises(
+            IngestionError, match=r"All 3 files failed to transform line.*cannot be split"
+        ):
             docs.get_nodes(group)
     assert sum(transform.calls.values()) == 3
     assert len(docs.get_nodes("FineChunk")) == 3
@@ -340,12 +391,16 @@ def test_all_files_fail_in_a_transform(folder):
 
 
 def test_all_files_fail_to_embed(folder):
-    """If embedding fails for every file each search by embedding says so; searches by text answer."""
+    """If embedding fails for every file each search by embedding says so; searches by text
+    answer.
+    """
     embed = Embed("e", "i")
     docs = in_lines(folder(FILES), embed=embed)
     retriever = Retriever(docs, "line")
     for _ in range(2):
-        with pytest.raises(IngestionError, match=r"All 3 files failed to embed line with default.*no vector for"):
+        with pytest.raises(
+            IngestionError, match=r"All 3 files failed to embed line with default.*no vector for"
+        ):
             retriever("coffy")
     assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("coffee")] == ["coffee"]
 
@@ -358,7 +413,9 @@ def test_an_index_that_never_was_is_no_group(folder):
 
 
 def test_a_file_that_comes_back(folder):
-    """A file that was gone when it was to be loaded is in every group and index after retry_failed(), in its order."""
+    """A file that was gone when it was to be loaded is in every group and index after
+    retry_failed(), in its order.
+    """
     root = folder({"a.first": "one\ntwo", "m.txt": "gone\nmiddle", "z.txt": "last"})
 
     @register_loader(".first")
@@ -381,13 +438,21 @@ def test_a_file_that_comes_back(folder):
     assert (report.added, report.failed) == (("a.first", "m.txt", "z.txt"), ())
     assert sum(transform.calls.values()) == before[0] + 1
     assert embed.calls[before[1] :] == ["gone", "middle"]
-    assert [node.text for node in docs.get_nodes("line")] == ["one", "two", "gone", "middle", "last"]
+    assert [node.text for node in docs.get_nodes("line")] == [
+        "one",
+        "two",
+        "gone",
+        "middle",
+        "last",
+    ]
     for similarity in ("bm25", "cosine"):
         assert Retriever(docs, "line", similarity=similarity)("gone")[0].text == "gone"
 
 
 def test_a_transform_that_recovers(folder):
-    """After retry_failed() the file is in the group and in those beneath; only what was missing was built."""
+    """After retry_failed() the file is in the group and in those beneath; only what was missing was
+    built.
+    """
     transform, words = Lines("coffee"), Counter()
 
     def split(line):
@@ -417,7 +482,9 @@ def test_an_embed_that_recovers(folder):
     embed.calls.clear()
     assert docs.retry_failed().failed == ()
     assert embed.calls == ["coffee", "milk"]
-    assert {hit.text for hit in retriever("tea")} == {line for text in FILES.values() for line in text.splitlines()}
+    assert {hit.text for hit in retriever("tea")} == {
+        line for text in FILES.values() for line in text.splitlines()
+    }
 
 
 def test_all_files_recover(folder):
@@ -462,7 +529,9 @@ def test_a_retry_of_one_group_goes_on_to_the_others(folder):
 
 
 def test_a_retry_without_failures(folder):
-    """Where nothing failed, or nothing was asked yet, a retry builds nothing and reports what is in."""
+    """Where nothing failed, or nothing was asked yet, a retry builds nothing and reports what is
+    in.
+    """
     transform = Lines()
     docs = in_lines(folder(FILES), transform)
     assert docs.retry_failed().failed == ()
@@ -473,7 +542,9 @@ def test_a_retry_without_failures(folder):
 
 
 def test_retried_nodes_have_the_uids_they_would_have_had(folder):
-    """Nodes that were built by a retry have the uids, numbers and order of an uninterrupted build."""
+    """Nodes that were built by a retry have the uids, numbers and order of an uninterrupted
+    build.
+    """
     root = folder(FILES)
     transform = Lines("green")
     docs = in_lines(root, transform)
@@ -482,11 +553,15 @@ def test_retried_nodes_have_the_uids_they_would_have_had(folder):
     transform.bad.clear()
     docs.retry_failed()
     whole = in_lines(root).get_nodes("line")
-    assert [(node.uid, node.number) for node in docs.get_nodes("line")] == [(node.uid, node.number) for node in whole]
+    assert [(node.uid, node.number) for node in docs.get_nodes("line")] == [
+        (node.uid, node.number) for node in whole
+    ]
 
 
 def test_each_group_is_built_once_and_only_when_asked(folder):
-    """A group is built at the first question that needs it, and not again for further ones or other groups."""
+    """A group is built at the first question that needs it, and not again for further ones or other
+    groups.
+    """
     transform = Lines()
     docs = in_lines(folder(FILES), transform)
     docs.get_nodes("FineChunk")
@@ -502,7 +577,9 @@ def test_each_group_is_built_once_and_only_when_asked(folder):
 
 @pytest.mark.parametrize("similarity", [None, "bm25"])
 def test_two_threads_that_ask_first_build_once(folder, similarity):
-    """Two threads whose first questions come at the same time get the same answer, and everything is built once."""
+    """Two threads whose first questions come at the same time get the same answer, and everything
+    is built once.
+    """
     second_is_asking = threading.Event()
     calls: Counter[str] = Counter()
 
@@ -520,7 +597,11 @@ def test_two_threads_that_ask_first_build_once(folder, similarity):
 
     register_loader(".own")(type("Loader", (), {"load": lambda self, path: load(path)}))
     transform, embed = Slow(), Embed()
-    docs = in_lines(folder({path.replace("txt", "own"): text for path, text in FILES.items()}), transform, embed=embed)
+    docs = in_lines(
+        folder({path.replace("txt", "own"): text for path, text in FILES.items()}),
+        transform,
+        embed=embed,
+    )
     answers: dict[int, list] = {}
 
     def ask(number: int) -> None:
@@ -544,7 +625,9 @@ def test_two_threads_that_ask_first_build_once(folder, similarity):
 
 
 def test_threads_that_ask_for_different_groups(folder):
-    """Threads that ask for different groups over one parent at once all get theirs; the parent is built once."""
+    """Threads that ask for different groups over one parent at once all get theirs; the parent is
+    built once.
+    """
     transform = Lines()
     docs = in_lines(folder(FILES), transform)
     start = threading.Barrier(6)
@@ -567,7 +650,9 @@ def test_threads_that_ask_for_different_groups(folder):
 
 @pytest.mark.parametrize("at", ["load", "transform", "embed"])
 def test_an_interruption_loses_nothing(folder, at):
-    """A KeyboardInterrupt in loading, a transform or embedding comes out, and the next call finishes the rest."""
+    """A KeyboardInterrupt in loading, a transform or embedding comes out, and the next call
+    finishes the rest.
+    """
     calls: list[tuple[str, str]] = []
 
     def work(stage, text):
@@ -593,20 +678,28 @@ def test_an_interruption_loses_nothing(folder, at):
         work("embed", text)
         return letters(text)
 
-    docs = in_lines(folder({path.replace("txt", "own"): text for path, text in FILES.items()}), split, embed=embed)
+    docs = in_lines(
+        folder({path.replace("txt", "own"): text for path, text in FILES.items()}),
+        split,
+        embed=embed,
+    )
     with pytest.raises(KeyboardInterrupt):
         Retriever(docs, "line")("tea")
     hits = Retriever(docs, "line", topk=10)("tea")
     assert len(hits) == 6
     assert docs.last_report.failed == ()
     assert [node.text for node in docs.get_nodes("line")] == "\n".join(FILES.values()).splitlines()
-    repeated = {(stage, text) for stage, text in calls if calls.count((stage, text)) > 1} - {("embed", "tea")}
+    repeated = {(stage, text) for stage, text in calls if calls.count((stage, text)) > 1} - {
+        ("embed", "tea")
+    }
     assert all(stage == at and text in FILES["b.txt"] for stage, text in repeated)
     assert len(repeated) == 1
 
 
 def test_a_bare_callable_gets_one_text_at_a_time(folder):
-    """An embed callable without batch_size is called with one text each time, for nodes and for the query."""
+    """An embed callable without batch_size is called with one text each time, for nodes and for the
+    query.
+    """
     embed = Embed()
     docs = in_lines(folder(FILES), embed=embed)
     Retriever(docs, "line")("tea")
@@ -624,9 +717,13 @@ def test_a_batch_size_that_is_none(folder, batch_size):
 
 
 def test_a_callable_with_a_batch_size_gets_lists(folder):
-    """An embed callable with batch_size above 1 gets lists of at most so many texts, for the query, too."""
+    """An embed callable with batch_size above 1 gets lists of at most so many texts, for the query,
+    too.
+    """
     embed = Batches()
-    docs = in_lines(folder({"a.txt": "\n".join(f"line {number}" for number in range(8))}), embed=embed)
+    docs = in_lines(
+        folder({"a.txt": "\n".join(f"line {number}" for number in range(8))}), embed=embed
+    )
     [best] = Retriever(docs, "line", topk=1)("line 5")
     assert best.score == pytest.approx(1.0)
     assert all(isinstance(one, list) and 1 <= len(one) <= 3 for one in embed.calls)
@@ -648,12 +745,15 @@ def test_blank_text_is_never_embedded(folder):
 
 
 def test_equal_texts_are_embedded_once(folder):
-    """Texts that stand several times in a document are embedded once, and each of their nodes is found."""
+    """Texts that stand several times in a document are embedded once, and each of their nodes is
+    found.
+    """
     embed = Embed()
     docs = in_lines(folder({"a.txt": "tea\ntea\nmilk\ntea"}), embed=embed)
     hits = Retriever(docs, "line", topk=3)("tea")
     assert [hit.text for hit in hits] == ["tea", "tea", "tea"]
-    assert Counter(embed.calls) == Counter({"tea": 2, "milk": 1})  # once for the nodes, once for the query
+    # once for the nodes, once for the query
+    assert Counter(embed.calls) == Counter({"tea": 2, "milk": 1})
 
 
 def test_numbers_and_mappings_are_embedded_as_text(folder):
@@ -665,7 +765,9 @@ def test_numbers_and_mappings_are_embedded_as_text(folder):
 
 
 def test_nothing_is_embedded_before_a_search_asks_for_it(folder):
-    """Loading, groups and searches by text embed nothing; a search embeds the group and the keys it asks for."""
+    """Loading, groups and searches by text embed nothing; a search embeds the group and the keys it
+    asks for.
+    """
     one, two = Embed(), Embed()
     docs = in_lines(folder(FILES), embed={"one": one, "two": two})
     docs.get_nodes("line")
@@ -678,7 +780,9 @@ def test_nothing_is_embedded_before_a_search_asks_for_it(folder):
 
 
 def test_vectors_are_kept_as_the_callable_gave_them(folder):
-    """A node's embedding is its text's vector, float32, not scaled; it is there once a search has asked for it."""
+    """A node's embedding is its text's vector, float32, not scaled; it is there once a search has
+    asked for it.
+    """
     docs = in_lines(folder(FILES), embed=Embed())
     Retriever(docs, "line")("tea")
     for node in docs.get_nodes("line"):
@@ -695,7 +799,9 @@ def test_an_embed_for_two_groups(folder):
 
 
 def test_the_report_of_a_clean_run(folder):
-    """Where all goes well the report names all files, in order, and nothing else; no warning comes."""
+    """Where all goes well the report names all files, in order, and nothing else; no warning
+    comes.
+    """
     docs = in_lines(folder({**FILES, ".hidden": "x"}))
     assert docs.last_report is None
     docs.activate_group("line")
@@ -725,7 +831,9 @@ def test_activate_group_builds_vectors_and_terms_ahead(folder, tmp_path):
         with Document(dataset, embed={"length": embed}, store_conf=conf, read_only=True) as other:
             assert len(Retriever(other, "FineChunk", similarity="bm25")("tea")) == 2
             assert len(Retriever(other, "FineChunk")("tea")) == 3
-            with pytest.raises(StoreError, match=r"activate_group\('FineChunk', analysers=\['zh'\]\)"):
+            with pytest.raises(
+                StoreError, match=r"activate_group\('FineChunk', analysers=\['zh'\]\)"
+            ):
                 Retriever(other, "FineChunk", similarity="bm25_chinese")("tea")
         for wrong, named in [
             ({"embed_keys": ["lenght"]}, "length"),
@@ -767,7 +875,9 @@ def six_groups(docs, names, bad):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("salt", ["a", "b", "c", "d", "e", "组"])
 def test_every_group_is_tried_again_in_whatever_order(folder, salt):
-    """Six groups that fail for one file each are all healed by one retry, whatever their names hash to."""
+    """Six groups that fail for one file each are all healed by one retry, whatever their names hash
+    to.
+    """
     docs = Document(folder(FILES))
     names = [f"{salt}{number}" for number in range(6)]
     bad = [["coffee"] for _ in names]
@@ -784,7 +894,9 @@ def test_every_group_is_tried_again_in_whatever_order(folder, salt):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("salt", ["a", "b", "c", "d", "e", "组"])
 def test_a_hopeless_group_costs_the_others_nothing(folder, salt):
-    """A group that fails for every file keeps no other from being tried again, and no failure is forgotten."""
+    """A group that fails for every file keeps no other from being tried again, and no failure is
+    forgotten.
+    """
     docs = Document(folder(FILES))
     names = [f"{salt}{number}" for number in range(6)]
     bad = [["e"] if number == 2 else ["coffee"] for number in range(6)]
@@ -802,13 +914,21 @@ def test_a_hopeless_group_costs_the_others_nothing(folder, salt):
         bad[number].clear()
     with pytest.warns(IngestionWarning, match=f"transform {names[5]}"):
         docs.retry_failed()
-    assert {stage for _, stage, _ in failures(docs)} == {f"transform {names[2]}", f"transform {names[5]}"}
+    assert {stage for _, stage, _ in failures(docs)} == {
+        f"transform {names[2]}",
+        f"transform {names[5]}",
+    }
     assert [len(docs.get_nodes(names[number])) for number in (0, 1, 3, 4, 5)] == [6, 6, 6, 6, 4]
 
 
 def test_a_misnamed_metadata_key_is_not_the_cause(folder):
-    """Where every file fails, the error names the first file's own cause, not a key that names no file."""
-    docs = Document(folder({"b.txt": b"\x00\x01\x02\xff\x00", "c.docx": b"no"}), file_metadata={"a.txt": {"year": 1}})
+    """Where every file fails, the error names the first file's own cause, not a key that names no
+    file.
+    """
+    docs = Document(
+        folder({"b.txt": b"\x00\x01\x02\xff\x00", "c.docx": b"no"}),
+        file_metadata={"a.txt": {"year": 1}},
+    )
     with (
         pytest.warns(IngestionWarning, match=r"a\.txt"),
         pytest.raises(IngestionError, match=r"The first: b\.txt \(load\)") as caught,
@@ -820,7 +940,9 @@ def test_a_misnamed_metadata_key_is_not_the_cause(folder):
 
 
 def test_warnings_point_at_the_user_s_own_line(folder):
-    """A warning stands at the line of the question, not inside the package, by whatever way one asks."""
+    """A warning stands at the line of the question, not inside the package, by whatever way one
+    asks.
+    """
     root = folder(FILES)
 
     def failing():
@@ -832,7 +954,10 @@ def test_warnings_point_at_the_user_s_own_line(folder):
         lambda: Retriever(failing(), "line", similarity="bm25")("tea"),
         lambda: failing().restricted({"file_type": ".txt"}).get_nodes("line"),
         lambda: Document(root, file_metadata={"no.txt": {}}).get_nodes(),
-        lambda: failing().find("line")(Document(root).get_nodes()[:0]) or failing().get_nodes("line", limit=1),
+        lambda: (
+            failing().find("line")(Document(root).get_nodes()[:0])
+            or failing().get_nodes("line", limit=1)
+        ),
     ]
     for way in ways:
         with pytest.warns(IngestionWarning) as caught:
@@ -841,7 +966,9 @@ def test_warnings_point_at_the_user_s_own_line(folder):
 
 
 def test_two_documents_over_one_folder_warn_twice(folder):
-    """Under Python's usual filter, which tells a place once, each of two questions has its warning."""
+    """Under Python's usual filter, which tells a place once, each of two questions has its
+    warning.
+    """
     root = folder(FILES)
     first, second = in_lines(root, Lines("coffee")), in_lines(root, Lines("coffee"))
     with warnings.catch_warnings(record=True) as caught:
@@ -861,7 +988,9 @@ def own_analyser():
             analysers.register("own", analyser, replace=True)
             search = functools.partial(TermSearch, analyser="own")
             similarities.register(
-                "own", dataclasses.replace(similarities["bm25"], name="own", search=search), replace=True
+                "own",
+                dataclasses.replace(similarities["bm25"], name="own", search=search),
+                replace=True,
             )
 
         yield enter
@@ -882,7 +1011,9 @@ def test_an_analyser_that_raises_on_one_file(folder, own_analyser):
     """The warning and the report name the file and the analyser; the other files are found."""
     own_analyser(Analyser("own", words_but("coffee")))
     docs = in_lines(folder({**FILES, "b.txt": "coffee tea"}))
-    with pytest.warns(IngestionWarning, match=r"index line with own.*b\.txt.*analyser 'own' raised AttributeError"):
+    with pytest.warns(
+        IngestionWarning, match=r"index line with own.*b\.txt.*analyser 'own' raised AttributeError"
+    ):
         hits = Retriever(docs, "line", similarity="own")("tea")
     assert {hit.path for hit in hits} == {"a.txt"}
     assert failures(docs) == [("b.txt", "index line with own", TransformError)]
@@ -895,7 +1026,9 @@ def test_an_analyser_that_returns_nothing_for_one_file(folder, own_analyser):
     own_analyser(Analyser("own", words_but("nothing")))
     docs = Document(folder({"a.txt": "green tea", "b.txt": "nothing tea"}))
     with pytest.warns(IngestionWarning, match=r"b\.txt.*analyser 'own'.*None"):
-        assert [hit.path for hit in Retriever(docs, "FineChunk", similarity="own")("tea")] == ["a.txt"]
+        assert [hit.path for hit in Retriever(docs, "FineChunk", similarity="own")("tea")] == [
+            "a.txt"
+        ]
 
 
 @pytest.mark.parametrize("bad", ["coffee", "nothing"])
@@ -909,7 +1042,9 @@ def test_an_analyser_that_fails_on_the_query(folder, own_analyser, bad):
 
 
 def test_a_bare_function_is_no_analyser(folder, own_analyser):
-    """A function registered without its Analyser is refused when it is used, with what to register."""
+    """A function registered without its Analyser is refused when it is used, with what to
+    register.
+    """
     own_analyser(str.split)
     with pytest.raises(ConfigError, match=r"Analyser"):
         Retriever(Document(folder(FILES)), "FineChunk", similarity="own")("tea")

@@ -11,7 +11,12 @@ import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, EmbeddingError
-from lazyrag.models.embedding import DEFAULT_EMBED_KEY, CallableEmbedder, CheckedEmbedder, make_embedders
+from lazyrag.models.embedding import (
+    DEFAULT_EMBED_KEY,
+    CallableEmbedder,
+    CheckedEmbedder,
+    make_embedders,
+)
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache
 
 
@@ -105,15 +110,22 @@ def test_vectors_stay_as_the_callable_gave_them():
 
 
 @pytest.mark.parametrize(
-    "vectors", [[[1.0], [2.0]], np.array([[1.0], [2.0]]), ([1.0], [2.0]), [np.array([1.0]), (2.0,)]], ids=repr
+    "vectors",
+    [[[1.0], [2.0]], np.array([[1.0], [2.0]]), ([1.0], [2.0]), [np.array([1.0]), (2.0,)]],
+    ids=repr,
 )
 def test_a_batch_is_any_list_of_vectors(vectors):
     """Also a matrix."""
-    assert checked("k", Batched(2, lambda texts: vectors)).embed(["a", "b"]).tolist() == [[1.0], [2.0]]
+    assert checked("k", Batched(2, lambda texts: vectors)).embed(["a", "b"]).tolist() == [
+        [1.0],
+        [2.0],
+    ]
 
 
 def test_a_callable_may_use_its_array_again():
-    """A model that writes each answer into the same buffer does not overwrite the vectors before."""
+    """A model that writes each answer into the same buffer does not overwrite the vectors
+    before.
+    """
     buffer = np.zeros(1, np.float32)
 
     def embed(text):
@@ -162,11 +174,22 @@ def test_a_batch_with_one_that_is_no_vector_is_refused(returned):
 
 @pytest.mark.parametrize(
     "returned",
-    [None, 5, [], [[1.0]] * 3, np.zeros((3, 1)), np.float32(1), (one for one in [[1.0], [2.0]]), object()],
+    [
+        None,
+        5,
+        [],
+        [[1.0]] * 3,
+        np.zeros((3, 1)),
+        np.float32(1),
+        (one for one in [[1.0], [2.0]]),
+        object(),
+    ],
     ids=_shown,
 )
 def test_a_batch_needs_one_vector_for_each_text(returned):
-    """Too few, too many, or no list at all, however few are asked for: an EmbeddingError that says so."""
+    """Too few, too many, or no list at all, however few are asked for: an EmbeddingError that says
+    so.
+    """
     with pytest.raises(EmbeddingError, match="for each of 1 texts; got"):
         checked("k", Batched(2, lambda texts: returned)).embed(["a", "b"])
 
@@ -178,7 +201,9 @@ def test_vectors_of_one_key_have_one_length():
 
 
 @pytest.mark.parametrize(
-    "embed", [lambda text: {1: 0.5}, Batched(2, lambda texts: [{1: 0.5}] * len(texts))], ids=["one", "batch"]
+    "embed",
+    [lambda text: {1: 0.5}, Batched(2, lambda texts: [{1: 0.5}] * len(texts))],
+    ids=["one", "batch"],
 )
 def test_a_mapping_is_a_sparse_vector(embed):
     """A callable that returns mappings gives sparse vectors."""
@@ -242,7 +267,10 @@ def test_an_embedder_that_lacks_a_member_is_told_which():
         def embed(self, texts, input_type="document"):
             """Nothing."""
 
-    with pytest.raises(ConfigError, match="embed of key 'zh' must be an Embedder; Half has no max_tokens, normalised"):
+    with pytest.raises(
+        ConfigError,
+        match="embed of key 'zh' must be an Embedder; Half has no max_tokens, normalised",
+    ):
         make_embedders({"zh": Half()})
 
 
@@ -309,7 +337,9 @@ class TestThreads:
 
     def test_a_text_that_fails_fails_alone(self):
         """The calls after it go on."""
-        found = CheckedEmbedder(CallableEmbedder(self.slow([])), workers=4).embed_each(["a", "bad", "bb", "bad"])
+        found = CheckedEmbedder(CallableEmbedder(self.slow([])), workers=4).embed_each(
+            ["a", "bad", "bb", "bad"]
+        )
         assert [isinstance(one, EmbeddingError) for one in found] == [False, True, False, True]
 
     def test_the_keys_of_a_query_are_embedded_at_the_same_time(self):
@@ -334,7 +364,9 @@ class TestThreads:
             put_many(cache, space, vectors)
 
         monkeypatch.setattr(EmbeddingCache, "put_many", counted)
-        with CachedEmbedder(lambda text: [float(len(text))], tmp_path / "cache.db", identity="length") as embedder:
+        with CachedEmbedder(
+            lambda text: [float(len(text))], tmp_path / "cache.db", identity="length"
+        ) as embedder:
             embedder.embed([f"text {n}" for n in range(100)])
         assert sum(written) == 100
         assert len(written) < 10

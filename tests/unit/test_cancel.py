@@ -68,7 +68,9 @@ def add_files(docs, place, **kwargs):
 
 
 def add_texts(docs, place, **kwargs):
-    docs.add_texts({f"note {number}": f"coffee number {number}\nis ground" for number in range(6)}, **kwargs)
+    docs.add_texts(
+        {f"note {number}": f"coffee number {number}\nis ground" for number in range(6)}, **kwargs
+    )
 
 
 def delete_files(docs, place, **kwargs):
@@ -80,7 +82,9 @@ def delete_files(docs, place, **kwargs):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("operation", [sync, add_files, add_texts, delete_files])
 def test_a_cancel_at_any_check_loses_nothing(operation, seed, tmp_path):
-    """`verify` finds no problem, and the same call with a sync leaves what an undisturbed one does."""
+    """`verify` finds no problem, and the same call with a sync leaves what an undisturbed one
+    does.
+    """
     rng = random.Random(f"{operation.__name__} {seed}")
     with changed(tmp_path / "whole") as docs:
         counted = Countdown()
@@ -92,7 +96,11 @@ def test_a_cancel_at_any_check_loses_nothing(operation, seed, tmp_path):
         place = tmp_path / str(point)
         with changed(place) as docs:
             # A deletion comes to its end once its documents are hidden.
-            with suppress(CanceledError) if operation is delete_files else pytest.raises(CanceledError, match="again"):
+            with (
+                suppress(CanceledError)
+                if operation is delete_files
+                else pytest.raises(CanceledError, match="again")
+            ):
                 operation(docs, place, cancel=Countdown(rng.randrange(counted.seen)))
             assert docs.verify() == ()
             operation(docs, place)
@@ -169,7 +177,9 @@ def test_a_call_has_a_callback_of_its_own(tmp_path):
 
 
 def test_a_callback_can_cancel(tmp_path):
-    """An event that is set at the first file's step stops the call there; other calls are not concerned."""
+    """An event that is set at the first file's step stops the call there; other calls are not
+    concerned.
+    """
     cancel, seen = threading.Event(), []
 
     def stop(progress):
@@ -187,10 +197,16 @@ def test_a_callback_can_cancel(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"workers": 4}, {"processes": 2}], ids=["threads", "processes"])
+@pytest.mark.parametrize(
+    "options", [{"workers": 4}, {"processes": 2}], ids=["threads", "processes"]
+)
 def test_a_call_with_workers_can_be_cancelled(options, folder, tmp_path):
     """Files that workers have begun are finished or dropped; no other ones are begun."""
-    root, read, cancel = folder({f"{number:03}.slow": f"tea {number}" for number in range(60)}), [], threading.Event()
+    root, read, cancel = (
+        folder({f"{number:03}.slow": f"tea {number}" for number in range(60)}),
+        [],
+        threading.Event(),
+    )
 
     def load(path):
         read.append(path)
@@ -220,7 +236,9 @@ def test_a_call_that_waits_for_another_program_can_be_cancelled(tmp_path):
         go_on.wait()
 
     with Document(store_conf=conf(tmp_path)) as docs, Document(store_conf=conf(tmp_path)) as other:
-        thread = threading.Thread(target=other.add_texts, args=({"a": "green tea"},), kwargs={"on_progress": hold})
+        thread = threading.Thread(
+            target=other.add_texts, args=({"a": "green tea"},), kwargs={"on_progress": hold}
+        )
         thread.start()
         begun.wait()
         threading.Timer(0.2, cancel.set).start()

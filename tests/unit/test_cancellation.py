@@ -1,4 +1,5 @@
-"""Cancelling calls of models at every step and at random instants: the server sees each connection go.
+"""Cancelling calls of models at every step and at random instants: the server sees each connection
+go.
 
 All 1,000 instants: ``python -m pytest tests/unit/test_cancellation.py -m ""``.
 """
@@ -46,9 +47,12 @@ def test_an_answer_cancelled_at_any_instant_leaves_no_connection(seed):
     docs.activate_group("FineChunk")
     with contextlib.ExitStack() as stack:
         servers = [
-            stack.enter_context(RawServer(one, hold=True)) for one in (SILENT, HALF_A_HEAD, BEGUN, slowly, STREAM)
+            stack.enter_context(RawServer(one, hold=True))
+            for one in (SILENT, HALF_A_HEAD, BEGUN, slowly, STREAM)
         ]
-        chats = [stack.enter_context(HttpChatModel(server.url, "m", retries=0)) for server in servers]
+        chats = [
+            stack.enter_context(HttpChatModel(server.url, "m", retries=0)) for server in servers
+        ]
         pipelines = [RAGPipeline.over(docs, "FineChunk", generator=chat) for chat in chats]
 
         async def ask(pipeline, *, streamed):

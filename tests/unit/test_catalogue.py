@@ -1,4 +1,6 @@
-"""Documents one by one: lists in pages, states and errors, differences of versions, and what agents read."""
+"""Documents one by one: lists in pages, states and errors, differences of versions, and what agents
+read.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ from lazyrag.document import ChangedText, ErrorInfo
 from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from tests.shelf import Letters, conf_of
 
-LABELS = {"labels": DocField(DataType.ARRAY, element_type=DataType.VARCHAR), "year": DocField(DataType.INT32)}
+LABELS = {
+    "labels": DocField(DataType.ARRAY, element_type=DataType.VARCHAR),
+    "year": DocField(DataType.INT32),
+}
 TEXTS = {"tea": "green tea\nblack tea", "coffee": "hot coffee\ncold milk", "water": "still water"}
 
 
@@ -38,7 +43,9 @@ def docs():
     """Three texts in lines; two of them have labels."""
     docs = Document(doc_fields=LABELS, keep_versions=3)
     docs.create_node_group("line", transform=str.splitlines)
-    docs.add_texts(TEXTS, metadata={"tea": {"labels": ["a", "b"], "year": 2001}, "water": {"labels": ["b"]}})
+    docs.add_texts(
+        TEXTS, metadata={"tea": {"labels": ["a", "b"], "year": 2001}, "water": {"labels": ["b"]}}
+    )
     docs.activate_group("line")
     return docs
 
@@ -47,11 +54,22 @@ def docs():
 
 
 def test_a_document_is_described(docs):
-    """Its state, its nodes in each built group, its labels, its version and when that became live."""
+    """Its state, its nodes in each built group, its labels, its version and when that became
+    live.
+    """
     before = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=5)
     tea = docs.document("tea")
-    assert (tea.id, tea.path, tea.status, tea.stage, tea.error) == ("tea", "tea", "SUCCESS", "", None)
-    assert tea.groups == {"line": {"status": "SUCCESS", "nodes": 2}, LAZY_ROOT_NAME: {"status": "SUCCESS", "nodes": 1}}
+    assert (tea.id, tea.path, tea.status, tea.stage, tea.error) == (
+        "tea",
+        "tea",
+        "SUCCESS",
+        "",
+        None,
+    )
+    assert tea.groups == {
+        "line": {"status": "SUCCESS", "nodes": 2},
+        LAZY_ROOT_NAME: {"status": "SUCCESS", "nodes": 1},
+    }
     assert (tea.labels, tea.version, tea.bytes, tea.pages) == (("a", "b"), 1, None, None)
     assert before < dt.datetime.fromisoformat(tea.updated) <= dt.datetime.now(dt.UTC)
     assert docs.document("coffee").labels == ()
@@ -62,14 +80,21 @@ def test_a_list_loads_and_builds_nothing(tmp_path):
     (tmp_path / "tea.txt").write_text("tea")
     docs = Document(tmp_path, store_conf=conf_of(tmp_path / "store.db"))
     assert docs.documents() == []
-    assert Document(store_conf=conf_of(tmp_path / "store.db"), name="other", read_only=True).documents() == []
+    assert (
+        Document(
+            store_conf=conf_of(tmp_path / "store.db"), name="other", read_only=True
+        ).documents()
+        == []
+    )
     docs.sync()
     [tea] = docs.documents()
     assert (tea.id, tea.bytes) == ("tea.txt", 3)
 
 
 def test_what_failed_is_listed_with_its_error(tmp_path):
-    """Stage, error and way out of a file that cannot be read, and of one whose transform failed, also later on."""
+    """Stage, error and way out of a file that cannot be read, and of one whose transform failed,
+    also later on.
+    """
     for name, content in {"a.txt": b"tea", "b.txt": b"bad tea", "c.pdf": b"%PDF-1.4 no"}.items():
         (tmp_path / name).write_bytes(content)
 
@@ -87,30 +112,51 @@ def test_what_failed_is_listed_with_its_error(tmp_path):
     for _ in range(2):
         with Document(tmp_path, store_conf=conf, read_only=True) as docs:
             a, b, c = docs.documents()
-            assert (a.status, b.status, b.stage, b.version) == ("SUCCESS", "FAILED", "transform line", 1)
+            assert (a.status, b.status, b.stage, b.version) == (
+                "SUCCESS",
+                "FAILED",
+                "transform line",
+                1,
+            )
             assert (b.error.type, b.error.remedy) == ("TransformError", "Use good tea.")
             assert "bad" in b.error.detail
             assert b.groups["line"] == {"status": "FAILED", "nodes": 0}
             assert b.groups[LAZY_ROOT_NAME] == {"status": "SUCCESS", "nodes": 1}
-            assert (c.status, c.stage, c.version, c.error.type) == ("FAILED", "load", 0, "LoadError")
+            assert (c.status, c.stage, c.version, c.error.type) == (
+                "FAILED",
+                "load",
+                0,
+                "LoadError",
+            )
             assert c.groups[LAZY_ROOT_NAME] == {"status": "FAILED", "nodes": 0}
             assert c.groups["line"] == {"status": "WAITING", "nodes": 0}
             assert c.updated
-            assert ids(docs.documents(status="FAILED")) == ["b.txt", "c.pdf"] == ids(paged(docs, 1, status="FAILED"))
+            assert (
+                ids(docs.documents(status="FAILED"))
+                == ["b.txt", "c.pdf"]
+                == ids(paged(docs, 1, status="FAILED"))
+            )
             assert ids(docs.documents(status="SUCCESS")) == ["a.txt"]
-            assert ids(docs.restricted({"file_type": ".txt"}).documents(status="FAILED")) == ["b.txt"]
+            assert ids(docs.restricted({"file_type": ".txt"}).documents(status="FAILED")) == [
+                "b.txt"
+            ]
             assert docs.document("c.pdf") == c
-        with Document(tmp_path, store_conf=conf, exclude=["store"]) as docs:  # which forgets documents without nodes
+        # which forgets documents without nodes
+        with Document(tmp_path, store_conf=conf, exclude=["store"]) as docs:
             docs.create_node_group("line", transform=transform)
             with pytest.warns(IngestionWarning):
                 docs.sync()
 
 
 def test_deleted_documents_are_listed_on_request(tmp_path):
-    """A file that the user deleted is DELETED; one that is gone is DELETING until its storage is reclaimed."""
+    """A file that the user deleted is DELETED; one that is gone is DELETING until its storage is
+    reclaimed.
+    """
     for name in ("a.txt", "b.txt", "c.txt"):
         (tmp_path / name).write_text(name)
-    docs = Document(tmp_path, store_conf=conf_of(tmp_path / "store" / "store.db"), exclude=["store"])
+    docs = Document(
+        tmp_path, store_conf=conf_of(tmp_path / "store" / "store.db"), exclude=["store"]
+    )
     docs.sync()
     docs.delete_files(["b.txt"])
     (tmp_path / "c.txt").unlink()
@@ -123,7 +169,9 @@ def test_deleted_documents_are_listed_on_request(tmp_path):
 
 
 def test_failures_of_deleted_documents_go_with_them():
-    """A document that failed in a step and is deleted is not listed any more, also not as a failure."""
+    """A document that failed in a step and is deleted is not listed any more, also not as a
+    failure.
+    """
     docs = Document()
     docs.create_node_group("line", transform=lambda text: [text] if "tea" in text else 1 / 0)
     docs.add_texts({"tea": "tea", "milk": "milk"})
@@ -136,7 +184,9 @@ def test_failures_of_deleted_documents_go_with_them():
 
 
 def test_what_never_loaded_can_be_deleted(tmp_path):
-    """A file that failed is listed until it is deleted; it is not in the report then, nor tried again by a sync."""
+    """A file that failed is listed until it is deleted; it is not in the report then, nor tried
+    again by a sync.
+    """
     (tmp_path / "c.pdf").write_bytes(b"%PDF-1.4 no")
     conf = conf_of(tmp_path / "store.db")
     for is_reopened in (False, True):
@@ -160,7 +210,9 @@ def test_what_never_loaded_can_be_deleted(tmp_path):
 
 
 NAMES = st.dictionaries(
-    st.text("ab茶Z\U0001f375/~\ud800", min_size=1, max_size=4).filter(str.strip), st.sampled_from("xyz"), max_size=9
+    st.text("ab茶Z\U0001f375/~\ud800", min_size=1, max_size=4).filter(str.strip),
+    st.sampled_from("xyz"),
+    max_size=9,
 )
 
 
@@ -169,7 +221,10 @@ def test_pages_together_are_the_full_list(texts, limit):
     """Whatever the ids are: each document once, sorted by id (texts that are no UTF-8 last)."""
     docs = Document(doc_fields=LABELS)
     if texts:
-        docs.add_texts(dict.fromkeys(texts, "tea"), metadata={name: {"labels": [one]} for name, one in texts.items()})
+        docs.add_texts(
+            dict.fromkeys(texts, "tea"),
+            metadata={name: {"labels": [one]} for name, one in texts.items()},
+        )
     documents = docs.documents(limit=100)
     assert sorted(ids(documents)) == sorted(texts)
     assert paged(docs, limit) == documents
@@ -182,10 +237,15 @@ def test_pages_together_are_the_full_list(texts, limit):
 
 @pytest.mark.slow
 @given(
-    texts=NAMES, where=st.sampled_from([{"labels": ["x", "y"]}, {"file_size": 3}, ~Condition("labels", "in", ["z"])])
+    texts=NAMES,
+    where=st.sampled_from(
+        [{"labels": ["x", "y"]}, {"file_size": 3}, ~Condition("labels", "in", ["z"])]
+    ),
 )
 def test_a_restricted_document_lists_what_one_with_the_visible_texts_does(texts, where):
-    """Hidden documents change nothing: neither the list nor what grep, read, outline and related find."""
+    """Hidden documents change nothing: neither the list nor what grep, read, outline and related
+    find.
+    """
     sizes = {"x": "tea", "y": "tea tea", "z": "tea"}
 
     def made(names):
@@ -198,8 +258,12 @@ def test_a_restricted_document_lists_what_one_with_the_visible_texts_does(texts,
 
     view = made(texts).restricted(where)
     alone = made([one.id for one in view.documents()])
-    assert {(one.id, one.labels) for one in view.documents()} == {(one.id, one.labels) for one in alone.documents()}
-    assert ids(view.documents()) == [node.path for node in view.get_nodes()] or "\ud800" in "".join(texts)
+    assert {(one.id, one.labels) for one in view.documents()} == {
+        (one.id, one.labels) for one in alone.documents()
+    }
+    assert ids(view.documents()) == [node.path for node in view.get_nodes()] or "\ud800" in "".join(
+        texts
+    )
     assert view.grep("tea") == alone.grep("tea")
     for name in texts:
         if name in ids(alone.documents()):
@@ -214,7 +278,9 @@ def test_a_restricted_document_lists_what_one_with_the_visible_texts_does(texts,
 
 
 def test_a_filter_reads_declared_and_built_in_fields(docs):
-    """Declared fields as the nodes have them, defaults and later metadata included, and built-in ones."""
+    """Declared fields as the nodes have them, defaults and later metadata included, and built-in
+    ones.
+    """
     assert ids(docs.documents(where={"year": 2001})) == ["tea"]
     assert ids(docs.documents(where=Condition("year", "!=", 2001))) == ["coffee", "water"]
     assert ids(docs.documents(where={"file_size": len(TEXTS["water"])})) == ["water"]
@@ -264,7 +330,9 @@ def test_a_diff_says_what_was_added_removed_and_moved(docs):
 
 @given(st.lists(st.sampled_from("abcd")), st.lists(st.sampled_from("abcd")))
 def test_a_diff_leads_from_one_version_to_the_other(before, after):
-    """Without what was removed and moved, the lines of both versions that remain are the same, in the same order."""
+    """Without what was removed and moved, the lines of both versions that remain are the same, in
+    the same order.
+    """
     docs = Document(keep_versions=1)
     for lines in (before, after):
         docs.add_texts({"a": "\n".join(["first", *lines, "last"])})
@@ -286,7 +354,11 @@ def test_only_stored_and_visible_versions_are_compared(docs):
     docs.add_texts({"tea": "red tea"}, metadata={"tea": {"labels": ["c"]}})
     view = docs.restricted({"labels": "c"})
     assert [one.number for one in view.versions("tea")] == [3]
-    assert [one.number for one in docs.restricted({"labels": ["b", "c"]}).versions("tea")] == [1, 2, 3]
+    assert [one.number for one in docs.restricted({"labels": ["b", "c"]}).versions("tea")] == [
+        1,
+        2,
+        3,
+    ]
     with pytest.raises(ConfigError, match=r"Version 1 .* not stored"):
         view.diff("tea", 1)
     with pytest.raises(DatasetPathError, match="no document"):
@@ -304,7 +376,12 @@ def test_outline_and_read(tmp_path):
     docs = Document(tmp_path)
     tea, water = docs.outline("tea.md")
     assert (tea.kind, tea.label, water.label) == ("heading", "Tea", "Tea > Water")
-    assert docs.read("tea.md", (water.start, water.end)).split() == ["##", "Water", "80", "degrees."]
+    assert docs.read("tea.md", (water.start, water.end)).split() == [
+        "##",
+        "Water",
+        "80",
+        "degrees.",
+    ]
     assert docs.read("tea.md")[water.start :] == docs.read("tea.md", (water.start, 10_000))
     assert docs.read("tea.md", (9_000, 10_000)) == ""
     for span in ((5, 2), (-1, 3), 7, (1, 2, 3)):
@@ -321,13 +398,20 @@ def test_grep_finds_literal_texts(docs):
     [found] = docs.grep("(is) 绿茶 .*?")
     assert docs.read("a", found.span) == "(is) 绿茶 .*?"
     assert (found.path, found.line, found.location) == ("a", "What (is) 绿茶 .*?", "line 2")
-    assert [(one.path, one.span) for one in docs.grep("TEA", ignore_case=True)] == [("tea", (6, 9)), ("tea", (16, 19))]
+    assert [(one.path, one.span) for one in docs.grep("TEA", ignore_case=True)] == [
+        ("tea", (6, 9)),
+        ("tea", (16, 19)),
+    ]
     assert docs.grep("TEA") == docs.grep("tea", {"labels": "c"}) == []
     assert len(docs.grep("tea", {"labels": "a"}, limit=1)) == 1
     many = Document()
     many.add_texts({f"{number:03}": f"text {number % 2}" for number in range(100)})
-    assert [one.path for one in many.grep("text 1")] == [f"{number:03}" for number in range(1, 100, 2)]
-    assert [one.path for one in many.grep("text", limit=40)] == [f"{number:03}" for number in range(40)]
+    assert [one.path for one in many.grep("text 1")] == [
+        f"{number:03}" for number in range(1, 100, 2)
+    ]
+    assert [one.path for one in many.grep("text", limit=40)] == [
+        f"{number:03}" for number in range(40)
+    ]
     assert len(docs.grep("xxxx", limit=1)[0].line) < 500
     for text, keyword in (("", "text"), (" ", "text"), ("x" * 1_001, "1000")):
         with pytest.raises(ConfigError, match=keyword):
@@ -335,20 +419,27 @@ def test_grep_finds_literal_texts(docs):
 
 
 def test_grep_ignores_what_nobody_sees():
-    """Soft hyphens and decomposed accents, in text and query; a query of nothing else is literal."""
+    """Soft hyphens and decomposed accents, in text and query; a query of nothing else is
+    literal.
+    """
     docs = Document()
     text = "Der Ku\u0308hl\u00adschrank, Straße: kühl"
     docs.add_texts({"a": text, "b": "teapot"})
     for query in ("Kühlschrank", "Ku\u0308hlschrank", "Kühl\u200bschrank"):
         [match] = docs.grep(query)
         assert text[slice(*match.span)] == "Ku\u0308hl\u00adschrank"
-    assert [text[slice(*one.span)] for one in docs.grep("KÜHL", ignore_case=True)] == ["Ku\u0308hl\u00ad", "kühl"]
+    assert [text[slice(*one.span)] for one in docs.grep("KÜHL", ignore_case=True)] == [
+        "Ku\u0308hl\u00ad",
+        "kühl",
+    ]
     assert [one.path for one in docs.grep("tea\u00adpot")] == ["b"]
     assert [one.span for one in docs.grep("\u00ad")] == [(9, 10)]
 
 
 def test_grep_takes_linear_time_and_keeps_places():
-    """A text that begins everywhere and ends nowhere takes no time; a letter that grows in lower case moves no span."""
+    """A text that begins everywhere and ends nowhere takes no time; a letter that grows in lower
+    case moves no span.
+    """
     docs = Document()
     docs.add_texts({"a": "a" * 2_000_000, "b": "İstanbul ISTANBUL istanbul"})
     began = time.process_time()
@@ -394,9 +485,21 @@ def test_related_needs_a_visible_node(docs):
     [
         ("topk must be an integer >= 1; got 0.", "topk must be an integer >= 1; got 0.", ""),
         ("It is closed. Open it first.", "It is closed.", "Open it first."),
-        ("No 'bm26'. Known: bm25. Did you mean 'bm25'?", "No 'bm26'.", "Known: bm25. Did you mean 'bm25'?"),
-        ("It has 3.5 parts, e.g. Use. It may be damaged.", "It has 3.5 parts, e.g. Use. It may be damaged.", ""),
-        ("It failed. The host answered 500. Try again later.", "It failed. The host answered 500.", "Try again later."),
+        (
+            "No 'bm26'. Known: bm25. Did you mean 'bm25'?",
+            "No 'bm26'.",
+            "Known: bm25. Did you mean 'bm25'?",
+        ),
+        (
+            "It has 3.5 parts, e.g. Use. It may be damaged.",
+            "It has 3.5 parts, e.g. Use. It may be damaged.",
+            "",
+        ),
+        (
+            "It failed. The host answered 500. Try again later.",
+            "It failed. The host answered 500.",
+            "Try again later.",
+        ),
         ("", "", ""),
     ],
 )

@@ -1,4 +1,6 @@
-"""Deletion certificates: what purge leaves in the stores' files, and what the search of them finds."""
+"""Deletion certificates: what purge leaves in the stores' files, and what the search of them
+finds.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,17 @@ def on_file(folder, **kwargs):
 
 
 def build(docs):
-    docs.activate_group("FineChunk", "MediumChunk", embed_keys=docs.embed_keys, analysers=["en", "zh"])
+    docs.activate_group(
+        "FineChunk", "MediumChunk", embed_keys=docs.embed_keys, analysers=["en", "zh"]
+    )
 
 
 def stored_bytes(folder):
     """All that the store's files hold."""
     return b"\n".join(
-        path.read_bytes() for path in sorted(folder.rglob("store.db*")) + arrays(folder) if path.is_file()
+        path.read_bytes()
+        for path in sorted(folder.rglob("store.db*")) + arrays(folder)
+        if path.is_file()
     )
 
 
@@ -53,10 +59,16 @@ def docs(tmp_path):
 
 
 def test_nothing_of_a_purged_document_is_left(docs, tmp_path):
-    """Versions, keyword indexes, vectors, cache and write-ahead log: no byte of its texts, keys and path stays."""
+    """Versions, keyword indexes, vectors, cache and write-ahead log: no byte of its texts, keys and
+    path stays.
+    """
     docs.add_texts({"tea/open.txt": OPEN, "patients/oberholzer.txt": SECRET})
-    docs.add_texts({"patients/oberholzer.txt": SECRET + "Second version: all is well again with Quastenberg."})
-    docs.update_metadata({"patients/oberholzer.txt": {"title": "Oberholzer-Quastenberg, the whole file"}})
+    docs.add_texts(
+        {"patients/oberholzer.txt": SECRET + "Second version: all is well again with Quastenberg."}
+    )
+    docs.update_metadata(
+        {"patients/oberholzer.txt": {"title": "Oberholzer-Quastenberg, the whole file"}}
+    )
     search = Retriever(docs, "FineChunk", similarity="bm25")
     assert {node.path for node in search("xylophagous")} == {"patients/oberholzer.txt"}
     vector = embed(docs.get_nodes("MediumChunk")[0].text).tobytes()[32:96]
@@ -64,9 +76,13 @@ def test_nothing_of_a_purged_document_is_left(docs, tmp_path):
     certificate = docs.purge("patients/oberholzer.txt")
     left = stored_bytes(tmp_path)
     assert certificate.is_clean, str(certificate)
-    assert [one for one in (RARE, b"zwitterion", b"Quastenberg", b"oberholzer", vector) if one in left] == []
+    assert [
+        one for one in (RARE, b"zwitterion", b"Quastenberg", b"oberholzer", vector) if one in left
+    ] == []
     assert certificate.pieces > 50
-    assert {"store.db", "store.db.embeddings"} <= {one.place.rpartition("/")[2] for one in certificate.checked}
+    assert {"store.db", "store.db.embeddings"} <= {
+        one.place.rpartition("/")[2] for one in certificate.checked
+    }
     assert any("backups" in one for one in certificate.not_checked)
     assert docs.verify() == ()
     assert [node.path for node in docs.search("how is tea brewed")] == ["tea/open.txt"]
@@ -84,7 +100,9 @@ def test_what_others_have_as_well_is_shared_and_stays(docs):
 
 
 @pytest.mark.sample(9)
-@pytest.mark.parametrize("place", ["store.db-wal", "store.db.embeddings", "store.db.d/leftover.arrays", "store.db.bak"])
+@pytest.mark.parametrize(
+    "place", ["store.db-wal", "store.db.embeddings", "store.db.d/leftover.arrays", "store.db.bak"]
+)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
 def test_a_planted_piece_is_found_wherever_it_is(docs, tmp_path, place, encoding):
     """63 bytes of the text at an odd offset of any file of the store are found, and named."""
@@ -96,7 +114,8 @@ def test_a_planted_piece_is_found_wherever_it_is(docs, tmp_path, place, encoding
     planted.parent.mkdir(exist_ok=True)
     with planted.open("ab") as file:
         file.write(b"\0" * 4095 + SECRET.encode(encoding)[101:164] + b"\1" * 100)
-    if place.endswith("-wal"):  # as if it came from before the restart: SQLite would remove what is not its own
+    # as if it came from before the restart: SQLite would remove what is not its own
+    if place.endswith("-wal"):
         with Document(embed=embed, store_conf=on_file(tmp_path), read_only=True) as again:
             certificate = again.deletion_certificate("secret", text=SECRET)
     else:
@@ -109,7 +128,9 @@ def test_a_planted_piece_is_found_wherever_it_is(docs, tmp_path, place, encoding
 
 
 def test_a_plain_delete_leaves_what_the_certificate_finds(docs, tmp_path):
-    """delete_files alone leaves pages, index rows and cached vectors; purge of the same document removes them."""
+    """delete_files alone leaves pages, index rows and cached vectors; purge of the same document
+    removes them.
+    """
     (tmp_path / "patient.txt").write_text(SECRET, encoding="utf-8")
     docs.add_files({"clinic/patient.txt": tmp_path / "patient.txt"})
     docs.delete_files(["clinic/patient.txt"])
@@ -122,7 +143,9 @@ def test_a_plain_delete_leaves_what_the_certificate_finds(docs, tmp_path):
 
 @pytest.mark.slow
 def test_a_file_that_is_still_in_the_dataset_keeps_its_path(tmp_path):
-    """The path of an excluded file stays, which the certificate says; once the file is gone, it goes, too."""
+    """The path of an excluded file stays, which the certificate says; once the file is gone, it
+    goes, too.
+    """
     (tmp_path / "data").mkdir()
     file = tmp_path / "data" / "oberholzer.txt"
     file.write_text(SECRET, encoding="utf-8")
@@ -143,12 +166,16 @@ def test_a_file_that_is_still_in_the_dataset_keeps_its_path(tmp_path):
 
 @pytest.mark.slow
 def test_array_files_are_written_anew_without_the_document(tmp_path):
-    """Large indexes lie in array files: those with its rows are gone at once, not after a grace period."""
+    """Large indexes lie in array files: those with its rows are gone at once, not after a grace
+    period.
+    """
     long = {
         name: "".join(f"{line} {name} {number}" for number in range(300) for line in (text[:87],))
         for name, text in (("secret-of-the-clinic", SECRET), ("open", OPEN))
     }
-    with Document(embed=lambda text: np.tile(embed(text), 16), store_conf=on_file(tmp_path)) as docs:
+    with Document(
+        embed=lambda text: np.tile(embed(text), 16), store_conf=on_file(tmp_path)
+    ) as docs:
         docs.add_texts(long)
         build(docs)
         before = {path.name for path in arrays(tmp_path)}
@@ -158,7 +185,9 @@ def test_array_files_are_written_anew_without_the_document(tmp_path):
         certificate = docs.purge("secret-of-the-clinic")
         assert certificate.is_clean, str(certificate)
         assert before - {path.name for path in arrays(tmp_path)}
-        assert [one for one in (vector, b"Oberholzer", b"secret-of") if one in stored_bytes(tmp_path)] == []
+        assert [
+            one for one in (vector, b"Oberholzer", b"secret-of") if one in stored_bytes(tmp_path)
+        ] == []
         assert docs.verify() == ()
 
 
@@ -187,12 +216,17 @@ def test_a_store_in_memory_is_checked_by_its_rows():
     docs.add_texts({"secret": SECRET, "open": OPEN})
     certificate = docs.purge("secret")
     assert certificate.is_clean
-    assert {one.place for one in certificate.checked} == {"rows of the segment store", "rows of the vector store"}
+    assert {one.place for one in certificate.checked} == {
+        "rows of the segment store",
+        "rows of the vector store",
+    }
     assert any("memory" in one for one in certificate.not_checked)
 
 
 def test_unknown_live_and_restricted_documents_are_refused(docs):
-    """Only a known document is purged, only a deleted one certified, and only by the whole Document."""
+    """Only a known document is purged, only a deleted one certified, and only by the whole
+    Document.
+    """
     docs.add_texts({"open": OPEN})
     with pytest.raises(ConfigError, match="deletion_certificate"):
         docs.purge("nobody")
@@ -210,7 +244,9 @@ def test_purge_as_a_job_leaves_no_job_that_names_the_document(docs, tmp_path):
     Jobs(docs).submit("add_texts", {"texts": {"病历/oberholzer": SECRET, "open": OPEN}})
     worker = Worker(docs)
     assert worker.run_one().state == "SUCCESS"
-    Jobs(docs).submit("purge", {"document": "病历/oberholzer", "folders": [str(tmp_path / "store.db")]})
+    Jobs(docs).submit(
+        "purge", {"document": "病历/oberholzer", "folders": [str(tmp_path / "store.db")]}
+    )
     job = worker.run_one()
     assert job.state == "DELETED"
     assert [place for place in job.result["checked"] if place["found"]] == []

@@ -15,7 +15,10 @@ from lazyrag.ranking.mmr import mmr
 from lazyrag.retrieval import MMR, AutoMerge, ScoreThreshold, Windows, auto_merge
 from lazyrag.retrieval.stages import Stage
 
-TEXTS = {"tea": "green tea\ntea tea tea\nblack tea\nwater", "salt": "salt\nsea salt\ntea with salt\nsalt salt"}
+TEXTS = {
+    "tea": "green tea\ntea tea tea\nblack tea\nwater",
+    "salt": "salt\nsea salt\ntea with salt\nsalt salt",
+}
 
 
 def embed(text: str) -> list[float]:
@@ -67,12 +70,20 @@ def test_steps_are_done_in_order(words):
 
 
 @settings(max_examples=settings.default.max_examples // 2)
-@given(topk=st.integers(1, 8), fetch=st.none() | st.integers(1, 8), query=st.sampled_from(["tea", "salt tea", " "]))
+@given(
+    topk=st.integers(1, 8),
+    fetch=st.none() | st.integers(1, 8),
+    query=st.sampled_from(["tea", "salt tea", " "]),
+)
 def test_it_is_what_its_parts_are(docs, topk, fetch, query):
-    """A chain gives what its retriever and steps give, called by hand; a trace ends with the same nodes."""
+    """A chain gives what its retriever and steps give, called by hand; a trace ends with the same
+    nodes.
+    """
     words = Retriever(docs, "line", similarity="bm25")
     chain = RetrievalChain(words, MMR(lam=0.7), ScoreThreshold(-0.5), topk=topk, fetch=fetch)
-    by_hand = ScoreThreshold(-0.5)(MMR(lam=0.7)(words(query, topk=fetch or max(20, 4 * topk))))[:topk]
+    by_hand = ScoreThreshold(-0.5)(MMR(lam=0.7)(words(query, topk=fetch or max(20, 4 * topk))))[
+        :topk
+    ]
     assert scored(chain(query)) == scored(by_hand) == scored(chain.trace(query).nodes)
 
 
@@ -108,10 +119,14 @@ def test_filters_reach_the_retriever(docs, words):
 
 def test_output_formats(words):
     """Texts, one text, dicts; a trace has nodes in each."""
-    assert RetrievalChain(words, topk=2, output_format="content")("tea") == [node.text for node in words("tea")[:2]]
+    assert RetrievalChain(words, topk=2, output_format="content")("tea") == [
+        node.text for node in words("tea")[:2]
+    ]
     assert RetrievalChain(words, topk=2, output_format="content", join="|")("tea").count("|") == 1
     assert RetrievalChain(words, topk=1, output_format="dict")("tea")[0]["source"] == "tea"
-    assert RetrievalChain(words, topk=1, output_format="dict").trace("tea").nodes == tuple(words("tea")[:1])
+    assert RetrievalChain(words, topk=1, output_format="dict").trace("tea").nodes == tuple(
+        words("tea")[:1]
+    )
 
 
 def test_auto_merge_is_the_function(docs):
@@ -133,7 +148,10 @@ def test_windows_are_those_of_the_document(docs, words):
 
 def test_windows_over_several_documents():
     """Windows of two Documents stand in the order of their hits."""
-    one, two = build(), build({"other": "tea tea tea tea tea\nnothing\nblack leaf with tea and more of it"})
+    one, two = (
+        build(),
+        build({"other": "tea tea tea tea tea\nnothing\nblack leaf with tea and more of it"}),
+    )
     hits = Retriever([one, two], "line", similarity="bm25", topk=9)("tea")
     trees = [node.reader.document_token for node in hits]
     assert trees != sorted(trees, key=id)
@@ -147,13 +165,19 @@ def test_windows_over_several_documents():
 def test_mmr_is_the_function_on_stored_vectors(docs):
     """The step chooses as `mmr` does on the nodes' vectors."""
     hits = Retriever(docs, "line", similarity="cosine", topk=8)("tea")
-    expected = mmr([(node.uid, node.score) for node in hits], np.array([node.embedding for node in hits]), lam=0.4)
+    expected = mmr(
+        [(node.uid, node.score) for node in hits],
+        np.array([node.embedding for node in hits]),
+        lam=0.4,
+    )
     assert scored(MMR(lam=0.4)(hits)) == expected
     assert scored(MMR(lam=0.4, topk=3)(hits)) == expected[:3]
 
 
 def test_mmr_embeds_what_has_no_vector():
-    """Windows, and nodes of a group that was never searched by embedding, are embedded by the Document."""
+    """Windows, and nodes of a group that was never searched by embedding, are embedded by the
+    Document.
+    """
     made = build(embed=embed)
     words = Retriever(made, "line", similarity="bm25")
     hits = words("tea")
@@ -197,18 +221,29 @@ def test_mmr_needs_scores_and_vectors(docs, words):
     st.none() | st.floats(0.05, 1),
 )
 def test_a_threshold_keeps_what_is_good_enough(scores, bound, share):
-    """What is kept is not worse than the bounds, what is dropped is worse than one; equality stays."""
+    """What is kept is not worse than the bounds, what is dropped is worse than one; equality
+    stays.
+    """
     if bound is None and share is None:
         return
     nodes = [DocNode(text=str(at), score=score) for at, score in enumerate(scores)]
     kept = ScoreThreshold(bound, of_best=share)(nodes)
-    least = max([-1.0 if bound is None else bound, 0.0 if share is None else share * max(scores, default=0.0)])
+    least = max(
+        [
+            -1.0 if bound is None else bound,
+            0.0 if share is None else share * max(scores, default=0.0),
+        ]
+    )
     assert kept == [node for node in nodes if node.score >= least]
 
 
 def test_a_threshold_of_distances():
     """Where less is better, what is more is dropped."""
-    nodes = [DocNode(text="a", score=1.0), DocNode(text="b", score=2.0), DocNode(text="c", score=float("nan"))]
+    nodes = [
+        DocNode(text="a", score=1.0),
+        DocNode(text="b", score=2.0),
+        DocNode(text="c", score=float("nan")),
+    ]
     assert ScoreThreshold(1.0, descend=False)(nodes) == nodes[:1]
 
 
@@ -250,7 +285,9 @@ def test_a_retriever_of_texts_is_refused(docs):
 
 
 def test_errors_of_steps_name_them(words):
-    """A step that raises, or gives something else than nodes, is named, in a call and in a trace."""
+    """A step that raises, or gives something else than nodes, is named, in a call and in a
+    trace.
+    """
 
     def broken(nodes, query):
         return nodes[0].nothing
@@ -288,7 +325,9 @@ def test_mmr_of_blank_texts():
     """Without any vector the order is that of the scores."""
     made = build(embed=embed)
     hits = [
-        DocNode.from_segment(node.segment._replace(uid=f"{at}", content=" "), node.reader, score=3.0 - at)
+        DocNode.from_segment(
+            node.segment._replace(uid=f"{at}", content=" "), node.reader, score=3.0 - at
+        )
         for at, node in enumerate(made.get_nodes("line")[:3])
     ]
     assert [node.uid for node in MMR()(hits)] == ["0", "1", "2"]
@@ -322,7 +361,9 @@ def test_what_steps_are_called(words):
     def own(nodes, query):
         return nodes
 
-    chain = RetrievalChain(words, Reranker("KeywordFilter", required_keys=["tea"]), MMR(topk=3), own, topk=2)
+    chain = RetrievalChain(
+        words, Reranker("KeywordFilter", required_keys=["tea"]), MMR(topk=3), own, topk=2
+    )
     stages = chain.explain("tea").stages
     assert [(stage.kind, stage.name) for stage in stages] == [
         ("retriever", "bm25"),
@@ -346,7 +387,9 @@ def test_chains_stand_where_retrievers_do(docs, words):
 
 
 def test_all_of_a_chain_sees_one_state():
-    """What is added while a step works is not seen by the steps behind it, nor is what is taken away missed."""
+    """What is added while a step works is not seen by the steps behind it, nor is what is taken
+    away missed.
+    """
     made = build()
     words = Retriever(made, "line", similarity="bm25")
     times = []
@@ -354,7 +397,9 @@ def test_all_of_a_chain_sees_one_state():
     def meanwhile(nodes, query):
         if not times:
             times.append(1)
-            other = threading.Thread(target=lambda: made.add_texts({"tea": "green tea\nNEW\nblack tea"}))
+            other = threading.Thread(
+                target=lambda: made.add_texts({"tea": "green tea\nNEW\nblack tea"})
+            )
             other.start()
             other.join()
         return nodes
@@ -363,7 +408,10 @@ def test_all_of_a_chain_sees_one_state():
     during = RetrievalChain(words, meanwhile, Windows(1, 1))("black")
     after = RetrievalChain(words, Windows(1, 1))("black")
     assert times == [1]
-    assert [node.text for node in during] in ([node.text for node in before], [node.text for node in after])
+    assert [node.text for node in during] in (
+        [node.text for node in before],
+        [node.text for node in after],
+    )
     assert "NEW" in after[0].text
     assert "NEW" not in before[0].text
 
@@ -393,7 +441,9 @@ def test_mmr_asks_the_store_once_for_all_vectors(docs, monkeypatch):
     asked = []
     get = type(store).get
     monkeypatch.setattr(
-        type(store), "get", lambda self, *args, **kwargs: asked.append(args) or get(self, *args, **kwargs)
+        type(store),
+        "get",
+        lambda self, *args, **kwargs: asked.append(args) or get(self, *args, **kwargs),
     )
     MMR()(hits)
     assert len(asked) == 1
@@ -402,7 +452,9 @@ def test_mmr_asks_the_store_once_for_all_vectors(docs, monkeypatch):
 
 def test_mmr_names_vectors_that_do_not_compare():
     """Of two models, or dense and sparse: the nodes, and what they have."""
-    two, three = (DocNode(text=str(n), uid=str(n), score=1.0, embeddings={"e": [1.0] * n}) for n in (2, 3))
+    two, three = (
+        DocNode(text=str(n), uid=str(n), score=1.0, embeddings={"e": [1.0] * n}) for n in (2, 3)
+    )
     with pytest.raises(ConfigError, match=r"has one of 2 numbers, and .* has one of 3 numbers"):
         MMR()([two, three])
     sparse = DocNode(text="x", score=1.0, embeddings={"e": {1: 1.0}})

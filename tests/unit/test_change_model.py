@@ -1,4 +1,6 @@
-"""Another model for an embed key: built beside the old one, compared, switched at once, switched back."""
+"""Another model for an embed key: built beside the old one, compared, switched at once, switched
+back.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ class Counted:
     probe = False
 
     def __init__(self, function):
-        self.function, self.texts, self.begun, self.gate = function, [], threading.Event(), threading.Event()
+        self.function, self.texts, self.begun, self.gate = (
+            function,
+            [],
+            threading.Event(),
+            threading.Event(),
+        )
         self.gate.set()
         self.identity = function.__name__
 
@@ -48,7 +55,9 @@ def conf(tmp_path):
 
 
 def opened(tmp_path, candidate=new, **kwargs):
-    docs = Document(embed={"default": old, "new": candidate}, store_conf=conf(tmp_path), workers=1, **kwargs)
+    docs = Document(
+        embed={"default": old, "new": candidate}, store_conf=conf(tmp_path), workers=1, **kwargs
+    )
     docs.create_node_group("line", transform=str.splitlines)
     return docs
 
@@ -74,7 +83,9 @@ def questions(tmp_path):
     path = tmp_path / "golden.json"
     golden = {
         "store_conf": {},
-        "questions": [{"question": f"What is {name}?", "texts": [text]} for name, text in TEXTS.items()],
+        "questions": [
+            {"question": f"What is {name}?", "texts": [text]} for name, text in TEXTS.items()
+        ],
         "thresholds": {"span_recall@1": 0.5},
         "retriever": {"topk": 1, "group": "line"},
     }
@@ -88,7 +99,8 @@ def test_a_better_model_takes_over_and_can_be_undone(tmp_path, questions):
         here, there = found(docs), found(reader)
         before = here("milk")[0].path, here("milk")[0].embedding.shape
         job = Jobs(docs).submit(
-            "change_model", {"embed_key": "default", "candidate": "new", "questions": str(questions)}
+            "change_model",
+            {"embed_key": "default", "candidate": "new", "questions": str(questions)},
         )
         done = Worker(docs).run_one()
         assert (done.id, done.state, done.error) == (job.id, "SUCCESS", None)
@@ -127,7 +139,9 @@ def test_a_worse_model_is_not_switched_to(tmp_path, questions):
         change_model(docs, "default", "new")
         docs.activate_group("line", embed_keys=["new"])
     worse = lambda text: [1.0, float(len(text))]  # noqa: E731
-    with Document(embed={"default": new, "new": worse}, store_conf=conf(tmp_path), name="other") as docs:
+    with Document(
+        embed={"default": new, "new": worse}, store_conf=conf(tmp_path), name="other"
+    ) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         docs.add_texts(TEXTS)
         docs.activate_group("line", embed_keys=["default"])
@@ -181,11 +195,15 @@ def test_the_old_model_serves_meanwhile_and_other_jobs_go_first(tmp_path, monkey
 
 @pytest.mark.slow
 def test_queries_during_switches_never_mix_two_models(tmp_path):
-    """Each has the hits and scores of one of them, before and after a switch; a mixture has others, or raises."""
+    """Each has the hits and scores of one of them, before and after a switch; a mixture has others,
+    or raises.
+    """
     with ready(tmp_path) as docs, opened(tmp_path, read_only=True) as reader:
         change_model(docs, "default", "new", switch=False)
         stop, seen, errors = threading.Event(), set(), []
-        expected = {ranked(Retriever(docs, "line", embed_keys=[key], topk=5)) for key in ("default", "new")}
+        expected = {
+            ranked(Retriever(docs, "line", embed_keys=[key], topk=5)) for key in ("default", "new")
+        }
 
         def query(one):
             retriever = Retriever(one, "line", embed_keys=["default"], topk=5)

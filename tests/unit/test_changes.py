@@ -26,14 +26,18 @@ def file(identity: str, size: int = 3, mtime_ns: int = LONG_AGO_NS, inode: int =
     return FoundFile(identity, Path(identity), Signature(size, mtime_ns, inode))
 
 
-def known_as(found: FoundFile, content: str, *, seen_ns: int = LONG_AGO_NS + 60 * SECOND, mark: str = "") -> KnownFile:
+def known_as(
+    found: FoundFile, content: str, *, seen_ns: int = LONG_AGO_NS + 60 * SECOND, mark: str = ""
+) -> KnownFile:
     """What the ledger knows of a file."""
     return KnownFile(found.identity, found.signature, content, seen_ns, mark)
 
 
 def to_known(one: ComparedFile, seen_ns: int) -> KnownFile:
     """What the ledger knows of a file after it was ingested."""
-    return KnownFile(one.file.identity, one.file.signature, one.content_hash, seen_ns, one.config_hash)
+    return KnownFile(
+        one.file.identity, one.file.signature, one.content_hash, seen_ns, one.config_hash
+    )
 
 
 def compared(found, known, contents=None, *, unlisted=(), marks=None, max_deleted=0.5) -> Changes:
@@ -56,7 +60,9 @@ def compared(found, known, contents=None, *, unlisted=(), marks=None, max_delete
 
 def names(changes: Changes) -> dict[str, list[str]]:
     """The identities in each kind of changes, empty kinds left out; moved ones as ``old > new``."""
-    sorted_out = {kind: [one.file.identity for one in getattr(changes, kind)] for kind in KINDS[:-1]}
+    sorted_out = {
+        kind: [one.file.identity for one in getattr(changes, kind)] for kind in KINDS[:-1]
+    }
     sorted_out["moved"] = [f"{one.known.identity} > {one.file.identity}" for one in changes.moved]
     sorted_out["unreadable"] = [one.identity for one, _ in changes.unreadable]
     for kind in ("deleted", "withheld", "unseen"):
@@ -79,7 +85,9 @@ def test_nothing_at_all():
 
 @pytest.mark.slow
 def test_unchanged_files_are_not_hashed():
-    """Files whose size, times and inodes are those known long since are unchanged without one being read."""
+    """Files whose size, times and inodes are those known long since are unchanged without one being
+    read.
+    """
     found = [file(f"{number:05}.txt", inode=number) for number in range(10_000)]
     changes = compared(found, [known_as(one, "tea") for one in found])
     assert len(changes.unchanged) == 10_000
@@ -88,16 +96,24 @@ def test_unchanged_files_are_not_hashed():
 
 @pytest.mark.parametrize("changed", [{"size": 4}, {"mtime_ns": LONG_AGO_NS + 1}, {"inode": 2}])
 def test_another_signature_casts_doubt(changed):
-    """A file of another size, time or inode is hashed: it is changed with another content, else only touched."""
+    """A file of another size, time or inode is hashed: it is changed with another content, else
+    only touched.
+    """
     before = known_as(file("a.txt"), "tea")
-    assert names(compared([file("a.txt", **changed)], [before], {"a.txt": "coffee"})) == {"changed": ["a.txt"]}
+    assert names(compared([file("a.txt", **changed)], [before], {"a.txt": "coffee"})) == {
+        "changed": ["a.txt"]
+    }
     changes = compared([file("a.txt", **changed)], [before], {"a.txt": "tea"})
     assert changes == Changes(touched=(ComparedFile(file("a.txt", **changed), "tea", "", before),))
 
 
-@pytest.mark.parametrize(("age_s", "hashed"), [(-3600, True), (0, True), (1.999, True), (2, False), (60, False)])
+@pytest.mark.parametrize(
+    ("age_s", "hashed"), [(-3600, True), (0, True), (1.999, True), (2, False), (60, False)]
+)
 def test_a_file_modified_just_before_it_was_seen_is_in_doubt(age_s, hashed):
-    """Within two seconds, or with a time in the future, it may have changed again without its time showing it."""
+    """Within two seconds, or with a time in the future, it may have changed again without its time
+    showing it.
+    """
     one = file("a.txt")
     before = known_as(one, "tea", seen_ns=LONG_AGO_NS + int(age_s * SECOND))
     assert before.racy == hashed
@@ -108,20 +124,32 @@ def test_a_file_modified_just_before_it_was_seen_is_in_doubt(age_s, hashed):
 def test_a_file_without_signature_is_in_doubt():
     """Files that could not be looked at are never the same without being hashed."""
     blind = FoundFile("a.txt", Path("a.txt"))
-    assert names(compared([blind], [known_as(blind, "tea")], {"a.txt": "tea"})) == {"touched": ["a.txt"]}
-    assert names(compared([blind], [known_as(file("a.txt"), "tea")], {"a.txt": "tea"})) == {"touched": ["a.txt"]}
-    assert names(compared([file("a.txt")], [known_as(blind, "tea")], {"a.txt": "ink"})) == {"changed": ["a.txt"]}
+    assert names(compared([blind], [known_as(blind, "tea")], {"a.txt": "tea"})) == {
+        "touched": ["a.txt"]
+    }
+    assert names(compared([blind], [known_as(file("a.txt"), "tea")], {"a.txt": "tea"})) == {
+        "touched": ["a.txt"]
+    }
+    assert names(compared([file("a.txt")], [known_as(blind, "tea")], {"a.txt": "ink"})) == {
+        "changed": ["a.txt"]
+    }
 
 
 def test_another_mark_is_said_of_the_same_content():
-    """A file of which the user says something else is reconfigured, unhashed; with other content it is changed."""
+    """A file of which the user says something else is reconfigured, unhashed; with other content it
+    is changed.
+    """
     one = file("a.txt")
     before = known_as(one, "tea", mark="green")
     changes = compared([one], [before], marks={"a.txt": "black"})
     assert changes == Changes(reconfigured=(ComparedFile(one, "tea", "black", before),))
     other = file("a.txt", size=6)
-    assert names(compared([other], [before], {"a.txt": "coffee"}, marks={"a.txt": "black"})) == {"changed": ["a.txt"]}
-    assert names(compared([other], [before], {"a.txt": "tea"}, marks={"a.txt": "black"})) == {"reconfigured": ["a.txt"]}
+    assert names(compared([other], [before], {"a.txt": "coffee"}, marks={"a.txt": "black"})) == {
+        "changed": ["a.txt"]
+    }
+    assert names(compared([other], [before], {"a.txt": "tea"}, marks={"a.txt": "black"})) == {
+        "reconfigured": ["a.txt"]
+    }
 
 
 def test_a_file_that_cannot_be_read():
@@ -133,7 +161,9 @@ def test_a_file_that_cannot_be_read():
 
 
 def test_other_errors_are_not_swallowed():
-    """An error in making a mark, even one of the system, is the caller's; so is a fault in hashing."""
+    """An error in making a mark, even one of the system, is the caller's; so is a fault in
+    hashing.
+    """
 
     def fail(_):
         raise FileNotFoundError("no loader")
@@ -149,7 +179,9 @@ def test_other_errors_are_not_swallowed():
 
 
 def test_a_moved_file_carries_where_it_came_from():
-    """A new identity with the content of one that is gone is moved, and the old one is not deleted."""
+    """A new identity with the content of one that is gone is moved, and the old one is not
+    deleted.
+    """
     before = known_as(file("old/a.txt"), "tea", mark="x")
     one = file("new/b.txt", inode=9)
     changes = compared([one], [before], {"new/b.txt": "tea"})
@@ -167,7 +199,9 @@ def test_a_copy_is_not_moved():
 
 
 def test_files_with_one_content_are_paired_by_name_first():
-    """Of several moved files with one content each goes to its own name, the rest in order of identity."""
+    """Of several moved files with one content each goes to its own name, the rest in order of
+    identity.
+    """
     known = [known_as(file(f"old/{name}"), "licence") for name in ("4", "3", "2", "1")]
     found = [file(f"new/{name}") for name in ("6", "2", "5", "1", "0")]
     changes = compared(found, known, {one.identity: "licence" for one in found})
@@ -178,17 +212,29 @@ def test_files_with_one_content_are_paired_by_name_first():
 
 
 def test_empty_files_are_not_moved():
-    """All empty files are alike: one that is gone and a new one have nothing to do with each other."""
+    """All empty files are alike: one that is gone and a new one have nothing to do with each
+    other.
+    """
     empty, other = file("a.txt", size=0), file("b.txt")
-    changes = compared([file("c.txt", size=0), other], [known_as(empty, ""), known_as(other, "x")], {"c.txt": ""})
+    changes = compared(
+        [file("c.txt", size=0), other], [known_as(empty, ""), known_as(other, "x")], {"c.txt": ""}
+    )
     assert names(changes) == {"added": ["c.txt"], "unchanged": ["b.txt"], "deleted": ["a.txt"]}
 
 
 def test_what_lies_in_a_folder_that_cannot_be_listed_is_kept():
-    """Files beneath it are unseen, not deleted, and no new file is taken for one of them; "ab" is not in "a"."""
-    known = [known_as(file(name), name[-1]) for name in ("a", "a/x", "a/b/y", "ab/z", "a.txt", "c/link")]
+    """Files beneath it are unseen, not deleted, and no new file is taken for one of them; "ab" is
+    not in "a".
+    """
+    known = [
+        known_as(file(name), name[-1]) for name in ("a", "a/x", "a/b/y", "ab/z", "a.txt", "c/link")
+    ]
     changes = compared([file("new")], known, {"new": "x"}, unlisted=["a", "c/link"])
-    assert names(changes) == {"added": ["new"], "unseen": ["a", "a/b/y", "a/x", "c/link"], "deleted": ["a.txt", "ab/z"]}
+    assert names(changes) == {
+        "added": ["new"],
+        "unseen": ["a", "a/b/y", "a/x", "c/link"],
+        "deleted": ["a.txt", "ab/z"],
+    }
 
 
 @pytest.mark.sample(3)
@@ -208,9 +254,13 @@ def test_what_lies_in_a_folder_that_cannot_be_listed_is_kept():
     ],
 )
 def test_many_deletions_at_once_are_withheld(known, left, max_deleted, kind):
-    """They are if all files are gone, or more than ten and more than the share; what is left is not concerned."""
+    """They are if all files are gone, or more than ten and more than the share; what is left is not
+    concerned.
+    """
     files = [file(f"{number:05}") for number in range(known)]
-    changes = compared(files[:left], [known_as(one, one.identity) for one in files], max_deleted=max_deleted)
+    changes = compared(
+        files[:left], [known_as(one, one.identity) for one in files], max_deleted=max_deleted
+    )
     assert names(changes).get(kind) == [one.identity for one in files[left:]]
     assert len(changes.unchanged) == left
     assert not (changes.deleted and changes.withheld)
@@ -220,7 +270,9 @@ def test_a_moved_dataset_is_not_withheld():
     """Renaming the folder in which all files lie deletes none of them."""
     known = [known_as(file(f"old/{number}"), str(number)) for number in range(20)]
     found = [file(f"new/{number}") for number in range(20)]
-    changes = compared(found, known, {f"new/{number}": str(number) for number in range(20)}, max_deleted=0.0)
+    changes = compared(
+        found, known, {f"new/{number}": str(number) for number in range(20)}, max_deleted=0.0
+    )
     assert len(changes.moved) == 20
     assert changes == Changes(moved=changes.moved)
 
@@ -232,7 +284,8 @@ def test_a_share_is_from_0_to_1(share):
         compared([], [], max_deleted=share)
 
 
-# Made-up states: what is found and what is known, both of few identities, contents and times, so that they meet.
+# Made-up states: what is found and what is known, both of few identities, contents and times, so
+# that they meet.
 
 _identities = st.sampled_from(["a", "b", "x/a", "x/b", "x/y/a", "xy", "z/c"])
 _contents = st.sampled_from(["", "1", "22", "33"])
@@ -244,7 +297,10 @@ _marks = st.sampled_from(["m", "n"])
 def _found_states(draw):
     """Files with their contents (None for unreadable) and marks."""
     states = draw(
-        st.dictionaries(_identities, st.tuples(st.none() | _contents, _times, st.integers(1, 2), _marks, st.booleans()))
+        st.dictionaries(
+            _identities,
+            st.tuples(st.none() | _contents, _times, st.integers(1, 2), _marks, st.booleans()),
+        )
     )
     found = {}
     for identity, (content, mtime, inode, mark, seen) in sorted(states.items()):
@@ -256,7 +312,11 @@ def _found_states(draw):
 @st.composite
 def _known_states(draw):
     """What a ledger may know, in any order."""
-    states = draw(st.dictionaries(_identities, st.tuples(_contents, _times, st.integers(1, 2), _times, _marks)))
+    states = draw(
+        st.dictionaries(
+            _identities, st.tuples(_contents, _times, st.integers(1, 2), _times, _marks)
+        )
+    )
     return [
         KnownFile(identity, Signature(len(content), mtime, inode), content, seen_ns, mark)
         for identity, (content, mtime, inode, seen_ns, mark) in states.items()
@@ -271,13 +331,19 @@ def model(found, known, unlisted, max_deleted) -> dict[str, list[str]]:
         kinds.setdefault(model_kind(*found[identity], ledger.get(identity)), []).append(identity)
 
     gone = [identity for identity in sorted(ledger) if identity not in found]
-    kinds["unseen"] = [one for one in gone if any(Path(one).is_relative_to(folder) for folder in unlisted)]
+    kinds["unseen"] = [
+        one for one in gone if any(Path(one).is_relative_to(folder) for folder in unlisted)
+    ]
     gone = [one for one in gone if one not in kinds["unseen"]]
     origins = {}
     for same_name in (True, False):
         for new in list(kinds.get("added", [])):
             one, content, _ = found[new]
-            same = [old for old in gone if content == ledger[old].content_hash != "" and one.signature is not None]
+            same = [
+                old
+                for old in gone
+                if content == ledger[old].content_hash != "" and one.signature is not None
+            ]
             same = [old for old in same if Path(old).name == Path(new).name or not same_name]
             if same:
                 origins[new] = same[0]
@@ -309,25 +375,45 @@ def model_kind(one, content, mark, old) -> str:
     return "touched" if in_doubt else "unchanged"
 
 
-@given(_found_states(), _known_states(), st.sets(st.sampled_from(["x", "x/y", "z"])), st.sampled_from([0.0, 0.5, 1.0]))
+@given(
+    _found_states(),
+    _known_states(),
+    st.sets(st.sampled_from(["x", "x/y", "z"])),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)
 def test_all_files_are_sorted_out_as_by_the_rules(found, known, unlisted, max_deleted):
-    """Whatever is found and known, the answer is that of a slow model, and every file stands in one kind only."""
+    """Whatever is found and known, the answer is that of a slow model, and every file stands in one
+    kind only.
+    """
     files = [one for one, _, _ in found.values()]
-    contents = {identity: content for identity, (_, content, _) in found.items() if content is not None}
+    contents = {
+        identity: content for identity, (_, content, _) in found.items() if content is not None
+    }
     marks = {identity: mark for identity, (_, _, mark) in found.items()}
-    changes = compared(files, known, contents, unlisted=unlisted, marks=marks, max_deleted=max_deleted)
+    changes = compared(
+        files, known, contents, unlisted=unlisted, marks=marks, max_deleted=max_deleted
+    )
     assert names(changes) == model(found, known, unlisted, max_deleted)
     here = Counter(one.file.identity for kind in KINDS for one in getattr(changes, kind))
     here.update(one.identity for one, _ in changes.unreadable)
     assert here == Counter(found.keys())
-    lost = [*changes.deleted, *changes.withheld, *changes.unseen, *(one.known for one in changes.moved)]
-    assert Counter(one.identity for one in lost) == Counter({one.identity for one in known} - set(found))
+    lost = [
+        *changes.deleted,
+        *changes.withheld,
+        *changes.unseen,
+        *(one.known for one in changes.moved),
+    ]
+    assert Counter(one.identity for one in lost) == Counter(
+        {one.identity for one in known} - set(found)
+    )
     for kind in KINDS[1:]:
         assert all(one.known in known for one in getattr(changes, kind))
 
 
 class Disk:
-    """A file system whose clock ticks every two seconds, and a ledger that is brought up to date by comparing."""
+    """A file system whose clock ticks every two seconds, and a ledger that is brought up to date by
+    comparing.
+    """
 
     def __init__(self):
         self.now_ns = LONG_AGO_NS
@@ -336,7 +422,9 @@ class Disk:
         self.hashed: list[str] = []
 
     def write(self, identity: str, content: str) -> None:
-        """In place where the file is there, else with an inode that another file may have had before."""
+        """In place where the file is there, else with an inode that another file may have had
+        before.
+        """
         taken = {inode for _, _, inode in self.files.values()}
         inode = self.files[identity][2] if identity in self.files else min(set(range(9)) - taken)
         self.files[identity] = [content, self.now_ns // (2 * SECOND) * 2 * SECOND, inode]
@@ -355,7 +443,9 @@ class Disk:
         self.now_ns += tenths * SECOND // 10
 
     def sync(self, *, before_hashing=None, after_hashing=None) -> Changes:
-        """Look, hash, and write down what was found; files may be renewed before or after they are hashed."""
+        """Look, hash, and write down what was found; files may be renewed before or after they are
+        hashed.
+        """
         seen_ns = self.now_ns
         found = [
             FoundFile(identity, Path(identity), Signature(len(content), mtime, inode))
@@ -407,7 +497,11 @@ _steps = st.one_of(
     st.tuples(st.just("rename"), _positions, _positions),
     st.tuples(st.just("delete"), _positions),
     st.tuples(st.just("wait"), st.sampled_from([1, 7, 20, 50])),
-    st.tuples(st.just("sync"), st.sampled_from([None, "tea", "ink"]), st.sampled_from([None, "tea", "ink"])),
+    st.tuples(
+        st.just("sync"),
+        st.sampled_from([None, "tea", "ink"]),
+        st.sampled_from([None, "tea", "ink"]),
+    ),
 )
 
 
@@ -416,7 +510,9 @@ _steps = st.one_of(
 @example([("write", "a", "tea"), ("sync", None, "ink")])
 @example([("write", "a", "tea"), ("sync", "ink", "tea"), ("wait", 1), ("sync", None, "ink")])
 def test_no_change_is_ever_missed(steps):
-    """Files written whenever, even in one tick of the clock or while hashed, are known after the next quiet look."""
+    """Files written whenever, even in one tick of the clock or while hashed, are known after the
+    next quiet look.
+    """
     disk = Disk()
     for name, *arguments in steps:
         if name == "sync":
@@ -430,7 +526,9 @@ def test_no_change_is_ever_missed(steps):
 
 @given(st.lists(_steps, max_size=14))
 def test_doubt_passes(steps):
-    """Two seconds after the last change one more look settles everything: the next one hashes nothing."""
+    """Two seconds after the last change one more look settles everything: the next one hashes
+    nothing.
+    """
     disk = Disk()
     for name, *arguments in steps:
         if name != "sync":
@@ -448,7 +546,9 @@ def test_doubt_passes(steps):
 def test_the_order_does_not_matter(found, known, random):
     """Whatever order files are found and known in, the same becomes of each."""
     files = [one for one, _, _ in found.values()]
-    contents = {identity: content for identity, (_, content, _) in found.items() if content is not None}
+    contents = {
+        identity: content for identity, (_, content, _) in found.items() if content is not None
+    }
     expected = names(compared(files, known, contents))
     random.shuffle(files)
     random.shuffle(known)
@@ -519,7 +619,9 @@ def test_an_edited_file(ledger):
 
 
 def test_a_file_edited_twice_in_a_moment(ledger):
-    """An edit of the same length, right after a look and with the time put back to what was seen, is found."""
+    """An edit of the same length, right after a look and with the time put back to what was seen,
+    is found.
+    """
     path = ledger.folder / "a.txt"
     path.write_text("green ink", encoding="utf-8")
     assert ledger.look() == {"changed": ["a.txt"]}
@@ -530,14 +632,18 @@ def test_a_file_edited_twice_in_a_moment(ledger):
 
 
 def test_an_old_file_edited_with_its_time_put_back(ledger):
-    """The limit of looking: same length, written in place, and with its old time it passes for unchanged."""
+    """The limit of looking: same length, written in place, and with its old time it passes for
+    unchanged.
+    """
     (ledger.folder / "a.txt").write_text("green ink", encoding="utf-8")
     age(ledger.folder / "a.txt")
     assert ledger.look() == {}
 
 
 def test_a_file_replaced_with_its_time_put_back(ledger):
-    """A file of the same length and time that was renamed over another, as editors and rsync do, is found."""
+    """A file of the same length and time that was renamed over another, as editors and rsync do, is
+    found.
+    """
     new = ledger.folder.parent / "new.txt"
     new.write_text("green ink", encoding="utf-8")
     age(new)
@@ -546,7 +652,9 @@ def test_a_file_replaced_with_its_time_put_back(ledger):
 
 
 def test_a_touched_file_is_hashed_once(ledger):
-    """A file with a new time and its old content is touched, and known by its new time from then on."""
+    """A file with a new time and its old content is touched, and known by its new time from then
+    on.
+    """
     os.utime(ledger.folder / "a.txt", ns=(LONG_AGO_NS, LONG_AGO_NS + SECOND))
     assert ledger.look() == {"touched": ["a.txt"]}
     assert ledger.look() == {}
@@ -554,7 +662,9 @@ def test_a_touched_file_is_hashed_once(ledger):
 
 
 def test_a_dataset_copied_elsewhere(ledger, tmp_path):
-    """A copy that keeps the times has other inodes: all of it is hashed once, and nothing of it is changed."""
+    """A copy that keeps the times has other inodes: all of it is hashed once, and nothing of it is
+    changed.
+    """
     shutil.copytree(ledger.folder, tmp_path / "copy")
     ledger.folder = tmp_path / "copy"
     assert ledger.look() == {"touched": ["a.txt", "sub/b.txt", "sub/c.txt"]}
@@ -573,7 +683,9 @@ def test_moved_copied_and_deleted_files(ledger):
 
 
 def test_an_emptied_dataset(ledger):
-    """If all files are gone, as where a disk is not mounted, none is deleted unless that is allowed."""
+    """If all files are gone, as where a disk is not mounted, none is deleted unless that is
+    allowed.
+    """
     shutil.rmtree(ledger.folder)
     ledger.folder.mkdir()
     assert ledger.look() == {"withheld": ["a.txt", "sub/b.txt", "sub/c.txt"]}
@@ -581,7 +693,9 @@ def test_an_emptied_dataset(ledger):
 
 
 def test_a_file_that_vanishes_between_look_and_hash(ledger):
-    """A file that is gone by the time it is to be hashed is unreadable, the others are not concerned."""
+    """A file that is gone by the time it is to be hashed is unreadable, the others are not
+    concerned.
+    """
     path = ledger.folder / "new.txt"
     path.write_text("new", encoding="utf-8")
     (ledger.folder / "other.txt").write_text("other", encoding="utf-8")
@@ -605,7 +719,8 @@ def test_a_file_that_vanishes_between_look_and_hash(ledger):
 @pytest.mark.skipif(sys.platform != "linux", reason="another system, another longest path")
 def test_a_folder_that_cannot_be_listed_for_a_while(tmp_path):
     """Its files stay, and when it can be listed again they are as before, without being hashed."""
-    # Paths of 4096 bytes are refused, also to root: so a folder above is given a longer name, and its old one again.
+    # Paths of 4096 bytes are refused, also to root: so a folder above is given a longer name, and
+    # its old one again.
     root = tmp_path / "short" / "dataset"
     deep = root
     while len(os.fsencode(deep)) < 3950:

@@ -8,7 +8,14 @@ import threading
 import pytest
 
 from lazyrag.errors import ConfigError, GenerationError
-from lazyrag.models import CallableChatModel, ChatCompletion, ChatDelta, ChatModel, ChatOptions, Message
+from lazyrag.models import (
+    CallableChatModel,
+    ChatCompletion,
+    ChatDelta,
+    ChatModel,
+    ChatOptions,
+    Message,
+)
 from lazyrag.models.chat import as_chat_model
 
 
@@ -59,7 +66,11 @@ def test_every_kind_of_callable_answers_in_every_way(function):
     whole = "GREENTEA" if function in {pieces, apieces} else "GREEN TEA"
     parts = ["GREEN", "TEA"] if function in {pieces, apieces} else ["GREEN TEA"]
     assert model.chat("green tea").text == asyncio.run(model.achat("green tea")).text == whole
-    assert list(model.stream("green tea")) == streamed(function, "green tea") == [ChatDelta(part) for part in parts]
+    assert (
+        list(model.stream("green tea"))
+        == streamed(function, "green tea")
+        == [ChatDelta(part) for part in parts]
+    )
 
 
 @EVERY_KIND
@@ -68,7 +79,9 @@ def test_n_candidates_are_n_calls(function):
     model = CallableChatModel(function)
     options = ChatOptions(n=3)
     assert [choice.text for choice in model.chat("tea", options).choices] == ["TEA"] * 3
-    assert [choice.text for choice in asyncio.run(model.achat("tea", options)).choices] == ["TEA"] * 3
+    assert [choice.text for choice in asyncio.run(model.achat("tea", options)).choices] == [
+        "TEA"
+    ] * 3
     assert [delta.index for delta in model.stream("tea", options)] == [0, 1, 2]
     assert [delta.index for delta in streamed(function, "tea", options)] == [0, 1, 2]
 
@@ -101,12 +114,16 @@ def test_options_reach_what_takes_them():
         return " ".join(f"{name}={value}" for name, value in sorted(keywords.items()))
 
     assert CallableChatModel(some).chat("a", options).text == "0 none 0.5"
-    assert CallableChatModel(every).chat("a", options).text == "seed=7 temperature=0 top_k=3 top_p=0.5"
+    assert (
+        CallableChatModel(every).chat("a", options).text == "seed=7 temperature=0 top_k=3 top_p=0.5"
+    )
     assert CallableChatModel(plain).chat("a", options).text == "A"
 
 
 @pytest.mark.parametrize(
-    "wrong", [None, 7, b"tea", ["tea"], iter([7]), {"text": "tea"}], ids=lambda one: type(one).__name__
+    "wrong",
+    [None, 7, b"tea", ["tea"], iter([7]), {"text": "tea"}],
+    ids=lambda one: type(one).__name__,
 )
 def test_what_is_no_text_is_an_error(wrong):
     """It is named, with its type."""

@@ -23,7 +23,14 @@ from lazyrag.stores.chroma_encoding import (
     split_filter,
     unit_vectors,
 )
-from lazyrag.stores.protocol import ExactWhenSmall, NativeVectors, Pushed, VectorRow, VectorSchema, vector_stores
+from lazyrag.stores.protocol import (
+    ExactWhenSmall,
+    NativeVectors,
+    Pushed,
+    VectorRow,
+    VectorSchema,
+    vector_stores,
+)
 from lazyrag.types import SPARSE
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows
@@ -52,7 +59,9 @@ def test_it_is_registered():
     ],
 )
 def test_features_depend_on_the_place(kwargs, features):
-    """A server is shared, a folder lasts, memory does neither; small collections are exact in all three."""
+    """A server is shared, a folder lasts, memory does neither; small collections are exact in all
+    three.
+    """
     store = ChromaVectorStore(**kwargs, exact_rows=500)
     assert store.features == features | {"exact when small", "native vectors"}
     assert isinstance(store, ExactWhenSmall)
@@ -70,9 +79,15 @@ def test_features_depend_on_the_place(kwargs, features):
         ({"uri": "http://"}, ["http:"]),
         ({"uri": "https://h", "client_kwargs": {"ssl": False}}, ["ssl=False", "Leave ssl out"]),
         ({"uri": "h", "client_kwargs": {"header": {}}}, ["'header'", "Did you mean 'headers'?"]),
-        ({"dir": "d", "client_kwargs": {"headers": {}}}, ["'headers'", "Known: database, settings, tenant"]),
+        (
+            {"dir": "d", "client_kwargs": {"headers": {}}},
+            ["'headers'", "Known: database, settings, tenant"],
+        ),
         ({"dir": "d", "client_kwargs": ["headers"]}, ["client_kwargs", "mapping"]),
-        ({"index_kwargs": {"hnsw": {"ef_contruction": 5}}}, ["'ef_contruction'", "Did you mean 'ef_construction'?"]),
+        (
+            {"index_kwargs": {"hnsw": {"ef_contruction": 5}}},
+            ["'ef_contruction'", "Did you mean 'ef_construction'?"],
+        ),
         ({"index_kwargs": {"M": 16}}, ["'M'", "max_neighbors"]),
         ({"index_kwargs": {"hnsw": {}, "space": "l2"}}, ["nothing beside it"]),
         ({"index_kwargs": {"hnsw": 5}}, ["'hnsw'", "mapping"]),
@@ -176,7 +191,9 @@ def test_what_chroma_cannot_say_is_ours(filter_):
 @given(st.text(), st.text())
 def test_a_text_never_changes_the_shape_of_a_filter(one, other):
     """Whatever it holds, it is one value, in ASCII; different texts are different values."""
-    natives = [split_filter(Condition("author", "eq", text), SCHEMA).native for text in (one, other)]
+    natives = [
+        split_filter(Condition("author", "eq", text), SCHEMA).native for text in (one, other)
+    ]
     values = [native["f_author"]["$eq"] for native in natives]
     assert all(value.isascii() and value.isprintable() for value in values)
     assert (values[0] == values[1]) == (one == other)
@@ -184,34 +201,55 @@ def test_a_text_never_changes_the_shape_of_a_filter(one, other):
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
 def test_rows_survive_their_way_through_metadata(metric):
-    """Vectors bit for bit, whatever length they have; those that Chroma would not give back have their bits beside."""
+    """Vectors bit for bit, whatever length they have; those that Chroma would not give back have
+    their bits beside.
+    """
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(6, 8)).astype(np.float32)
     vectors[1] /= np.linalg.norm(vectors[1])
     vectors[2] = 0.0
     vectors[3] *= 1e30
     vectors[4] *= 1e-30
-    rows = [VectorRow(f"k{at}", one, {"year": at, "tags": ("a", "b")}) for at, one in enumerate(vectors)]
+    rows = [
+        VectorRow(f"k{at}", one, {"year": at, "tags": ("a", "b")}) for at, one in enumerate(vectors)
+    ]
     units, metadata = encode_rows(rows, VectorSchema(8, metric, SCHEMA))
     kept = [at for at, one in enumerate(metadata) if "vector" in json.loads(one["lr_rest"])]
     assert kept == ([0, 3, 4, 5] if metric == "cosine" else [])
-    for row, found in zip(rows, decode_rows([row.key for row in rows], units, metadata, SCHEMA), strict=True):
-        assert (found.key, found.vector.tobytes(), found.fields) == (row.key, row.vector.tobytes(), row.fields)
+    for row, found in zip(
+        rows, decode_rows([row.key for row in rows], units, metadata, SCHEMA), strict=True
+    ):
+        assert (found.key, found.vector.tobytes(), found.fields) == (
+            row.key,
+            row.vector.tobytes(),
+            row.fields,
+        )
     assert np.array_equal(unit_vectors(vectors, metric), units)
     if metric == "cosine":
         assert np.linalg.norm(units, axis=1) == pytest.approx([1, 1, 0, 1, 1, 1], abs=1e-6)
 
 
-_ANY = st.text(st.characters(codec=None), max_size=4) | st.floats() | st.integers(-(2**70), 2**70) | st.booleans()
+_ANY = (
+    st.text(st.characters(codec=None), max_size=4)
+    | st.floats()
+    | st.integers(-(2**70), 2**70)
+    | st.booleans()
+)
 _UNUSUAL = st.dictionaries(
     st.sampled_from(["name", "public", "names", "pages", "页"]),
-    st.none() | _ANY.filter(lambda one: not isinstance(one, str)) | st.lists(_ANY, max_size=3).map(tuple),
+    st.none()
+    | _ANY.filter(lambda one: not isinstance(one, str))
+    | st.lists(_ANY, max_size=3).map(tuple),
 )
 
 
-@given(st.sampled_from(hard_rows()), st.lists(st.sampled_from([*HARD_FIELDS]), unique=True), _UNUSUAL)
+@given(
+    st.sampled_from(hard_rows()), st.lists(st.sampled_from([*HARD_FIELDS]), unique=True), _UNUSUAL
+)
 def test_fields_come_back_as_they_were(fields, left_out, unusual):
-    """In value, type and sign of zero: of every type, missing or None, undeclared, of another type than declared."""
+    """In value, type and sign of zero: of every type, missing or None, undeclared, of another type
+    than declared.
+    """
     given_fields = {name: value for name, value in fields.items() if name not in left_out} | unusual
     schema = VectorSchema(2, "cosine", HARD_FIELDS)
     row = VectorRow("k", np.array([1.0, 0.0], np.float32), given_fields)
@@ -233,11 +271,20 @@ def test_floats_are_integers_in_their_order(one, other):
 
 
 def test_what_filters_read_is_not_written_twice():
-    """A row of declared fields has one value for each; another's JSON holds what these do not tell."""
-    fields = [{"author": "a", "year": 1}, {"author": "a", "year": 1, "tags": ("x", "y"), "pages": 7}]
-    rows = [VectorRow(f"k{at}", np.array([1.0, 0.0], np.float32), one) for at, one in enumerate(fields)]
+    """A row of declared fields has one value for each; another's JSON holds what these do not
+    tell.
+    """
+    fields = [
+        {"author": "a", "year": 1},
+        {"author": "a", "year": 1, "tags": ("x", "y"), "pages": 7},
+    ]
+    rows = [
+        VectorRow(f"k{at}", np.array([1.0, 0.0], np.float32), one) for at, one in enumerate(fields)
+    ]
     _, [plain, more] = encode_rows(rows, VectorSchema(2, "cosine", SCHEMA))
-    assert {name: value for name, value in plain.items() if value is not None and name != "lr_missing"} == {
+    assert {
+        name: value for name, value in plain.items() if value is not None and name != "lr_missing"
+    } == {
         "f_author": '"a"',
         "f_year": 1,
     }
@@ -245,9 +292,13 @@ def test_what_filters_read_is_not_written_twice():
 
 
 def test_another_layout_is_refused():
-    """A collection of an earlier version is a SchemaMismatchError that names it and says what to do."""
+    """A collection of an earlier version is a SchemaMismatchError that names it and says what to
+    do.
+    """
     earlier = {"lazyrag": json.dumps({"dimension": 2, "metric": "l2", "fields": "{}"})}
-    with pytest.raises(SchemaMismatchError, match=r"'lr_c' in Chroma has rows of layout 1.*Drop it and read"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"'lr_c' in Chroma has rows of layout 1.*Drop it and read"
+    ):
         read_schema_metadata(earlier, "lr_c")
 
 
@@ -258,7 +309,12 @@ def test_a_schema_survives_its_way_through_metadata():
         "ip",
         make_schema(
             {
-                "tags": DocField(DataType.ARRAY, element_type=DataType.DATE, default_value=["2024-05-01"], max_size=3),
+                "tags": DocField(
+                    DataType.ARRAY,
+                    element_type=DataType.DATE,
+                    default_value=["2024-05-01"],
+                    max_size=3,
+                ),
                 "author": DocField(DataType.VARCHAR, max_size=5, default_value=" "),
             }
         ),

@@ -85,7 +85,9 @@ def test_a_piece_is_a_text():
 
 @given(st.lists(PARTS, max_size=25), st.data())
 def test_what_is_streamed_is_what_resolve_finds(parts: list[str], data: st.DataObject):
-    """However an answer is cut, its streamed citations are a beginning of resolve's, and finish is resolve."""
+    """However an answer is cut, its streamed citations are a beginning of resolve's, and finish is
+    resolve.
+    """
     text = "".join(parts)
     stream = CitationManager().stream(SOURCES)
     citations: list[Citation] = []
@@ -103,9 +105,17 @@ def test_what_is_streamed_is_what_resolve_finds(parts: list[str], data: st.DataO
 
 
 def test_a_long_answer_is_streamed_as_it_is_resolved():
-    """Claims are found after 30,000 characters as they are in the whole, though only its end is kept."""
-    text = "".join(f"Word {number} of 80 degrees. " for number in range(1500)) + "Wait three minutes [1]. " + "水" * 9
+    """Claims are found after 30,000 characters as they are in the whole, though only its end is
+    kept.
+    """
+    text = (
+        "".join(f"Word {number} of 80 degrees. " for number in range(1500))
+        + "Wait three minutes [1]. "
+        + "水" * 9
+    )
     stream = CitationManager().stream(SOURCES)
-    found = [citation for at in range(0, len(text), 7) for citation in stream.feed(text[at : at + 7])]
+    found = [
+        citation for at in range(0, len(text), 7) for citation in stream.feed(text[at : at + 7])
+    ]
     assert tuple(found) == CitationManager().resolve(text, SOURCES).citations
     assert found[0].text_snippet == "Wait three minutes."

@@ -48,7 +48,12 @@ PARTS = st.sampled_from(
 def test_a_citation_has_all_that_is_known_of_its_source():
     """Number, file, document, number of the node, snippet, uid and place."""
     [citation] = MANAGER.resolve("Pour water at 80 degrees [1].", SOURCES).citations
-    assert (citation.index, citation.source, citation.document_id, citation.chunk_id) == (1, "tea.pdf", "doc", 3)
+    assert (citation.index, citation.source, citation.document_id, citation.chunk_id) == (
+        1,
+        "tea.pdf",
+        "doc",
+        3,
+    )
     assert (citation.uid, citation.location) == ("uid-1", "page 2")
     assert citation.text_snippet == "Use water of 80 degrees."
 
@@ -80,7 +85,10 @@ def test_a_snippet_of_a_long_sentence_is_a_stretch_of_it():
 
 def test_citations_stand_in_the_order_of_their_first_mention():
     """Each source once."""
-    assert [one.index for one in MANAGER.resolve("A [2]. B [1][2]. C [1].", SOURCES).citations] == [2, 1]
+    assert [one.index for one in MANAGER.resolve("A [2]. B [1][2]. C [1].", SOURCES).citations] == [
+        2,
+        1,
+    ]
 
 
 def test_each_problem_is_told_once():
@@ -109,7 +117,9 @@ def test_validation():
 
 
 def test_the_list_of_sources():
-    """A line for each: number, file, place; the uid where no file is known. A result is taken as hits are."""
+    """A line for each: number, file, place; the uid where no file is known. A result is taken as
+    hits are.
+    """
     assert MANAGER.format_citations(SOURCES) == "[1] tea.pdf, page 2\n[2] 茶.txt"
     assert MANAGER.format_citations(RetrievalResult(["text"], context_ids=["u"])) == "[1] u"
     assert MANAGER.format_citations([]) == ""
@@ -146,7 +156,9 @@ def test_an_answer_is_text():
     ],
 )
 def test_renumbering_keeps_the_style(text: str, mapping: dict, written: str):
-    """Brackets, labels, separators and dashes stay; a marker that goes takes the space before it."""
+    """Brackets, labels, separators and dashes stay; a marker that goes takes the space before
+    it.
+    """
     assert MANAGER.renumber(text, mapping) == written
 
 
@@ -155,7 +167,9 @@ def test_renumbering_keeps_the_style(text: str, mapping: dict, written: str):
     st.dictionaries(st.integers(0, 6), st.none() | st.integers(1, 10**6)),
 )
 def test_renumbering_is_renumbering_what_is_extracted(parts: list[str], mapping: dict):
-    """The numbers of the new text are those of the old one, mapped; with nothing to map it is the old text."""
+    """The numbers of the new text are those of the old one, mapped; with nothing to map it is the
+    old text.
+    """
     text = "".join(parts)
     mapped = [mapping.get(number, number) for number in MANAGER.extract_citations(text)]
     assert MANAGER.extract_citations(MANAGER.renumber(text, mapping)) == list(
@@ -173,7 +187,11 @@ def test_a_marker_that_would_grow_too_long_is_taken_apart():
 
 @pytest.mark.parametrize(
     ("mapping", "says"),
-    [([1, 2], "mapping must be"), ({1: 0}, "The new number of \\[1\\]"), ({"1": 2}, "A number to replace")],
+    [
+        ([1, 2], "mapping must be"),
+        ({1: 0}, "The new number of \\[1\\]"),
+        ({"1": 2}, "A number to replace"),
+    ],
 )
 def test_what_a_mapping_is(mapping: object, says: str):
     """Whole numbers to whole numbers or None."""
@@ -183,7 +201,9 @@ def test_what_a_mapping_is(mapping: object, says: str):
 
 @given(st.text() | st.text("[]12,-“”水。 a.\n", max_size=60), st.integers(0, 3))
 def test_any_answer_can_be_resolved(response: str, count: int):
-    """No text raises; each citation's index has a source, once; valid answers without quotes have no problems."""
+    """No text raises; each citation's index has a source, once; valid answers without quotes have
+    no problems.
+    """
     sources = [TEA, CHINESE, Hit("c", "", 0.0)][:count]
     resolved = MANAGER.resolve(response, sources)
     indices = [citation.index for citation in resolved.citations]
@@ -196,16 +216,29 @@ def test_any_answer_can_be_resolved(response: str, count: int):
 
 
 def test_names_of_sources_are_one_line_without_nulls():
-    """A place that a store of others has as null is none; a line break in a name begins no line of the list."""
-    hits = [Hit("1", "a", 1.0, "tea.pdf", metadata={"location": None}), Hit("2", "b", 1.0, "x\n[3] official.txt")]
+    """A place that a store of others has as null is none; a line break in a name begins no line of
+    the list.
+    """
+    hits = [
+        Hit("1", "a", 1.0, "tea.pdf", metadata={"location": None}),
+        Hit("2", "b", 1.0, "x\n[3] official.txt"),
+    ]
     manager = CitationManager()
     assert manager.format_citations(hits) == "[1] tea.pdf\n[2] x [3] official.txt"
     assert manager.resolve("Tea [1].", hits).citations[0].location == ""
 
 
 def test_the_name_of_a_source_is_no_quotation():
-    """A file's name, its path, its stem and its title may stand in quotation marks; other words are looked up."""
-    hit = Hit("1", "Water of 80 degrees.", 1.0, "books/The Tea Growers Handbook.pdf", metadata={"title": "Tea at Home"})
+    """A file's name, its path, its stem and its title may stand in quotation marks; other words are
+    looked up.
+    """
+    hit = Hit(
+        "1",
+        "Water of 80 degrees.",
+        1.0,
+        "books/The Tea Growers Handbook.pdf",
+        metadata={"title": "Tea at Home"},
+    )
     manager = CitationManager()
     for name in ("The Tea Growers Handbook", "The Tea Growers Handbook.pdf", "Tea at Home"):
         assert manager.check_quotes(f'As "{name}" says, it is hot [1].', [hit]) == []
@@ -242,7 +275,13 @@ def test_a_marker_that_is_copied_from_a_source_is_no_citation(answer):
 
 
 @pytest.mark.parametrize(
-    "answer", ["Tea lowers stress [1].", "It was shown [1].", "[1] Tea lowers stress, they say.", "Tea, too:\n[1]"]
+    "answer",
+    [
+        "Tea lowers stress [1].",
+        "It was shown [1].",
+        "[1] Tea lowers stress, they say.",
+        "Tea, too:\n[1]",
+    ],
 )
 def test_a_marker_with_other_words_is_a_citation(answer):
     """Though a source has an equal one."""
@@ -251,7 +290,9 @@ def test_a_marker_with_other_words_is_a_citation(answer):
 
 def test_a_copied_marker_and_a_citation_of_one_statement():
     """The answer's own marker counts."""
-    resolved = CitationManager().resolve("Tea lowers stress, as earlier work has shown [1] [2].", [PAPER, PAPER])
+    resolved = CitationManager().resolve(
+        "Tea lowers stress, as earlier work has shown [1] [2].", [PAPER, PAPER]
+    )
     assert [one.index for one in resolved.citations] == [2]
 
 

@@ -52,13 +52,18 @@ def without_spaces(text: str) -> str:
         ("[![badge](https://a/b.svg)](https://x.y)", "![badge](https://a/b.svg)"),
         ('<a href="https://x.com">text</a>', '<a href="">text</a>'),
         ("[rel](other.md) and [1]", "[rel](other.md) and [1]"),
-        ("https:// and http://用户 and www. and awww.x", "https:// and http://用户 and www. and awww.x"),
+        (
+            "https:// and http://用户 and www. and awww.x",
+            "https:// and http://用户 and www. and awww.x",
+        ),
         ("user@example @decorator a@ 3 @ 4", "user@example @decorator a@ 3 @ 4"),
         ("", ""),
     ],
 )
 def test_addresses(text, expected):
-    """Addresses go, whatever stands beside them stays; a link keeps its text, an image all of it."""
+    """Addresses go, whatever stands beside them stays; a link keeps its text, an image all of
+    it.
+    """
     assert without_addresses(text) == expected
 
 
@@ -77,13 +82,17 @@ def test_addresses(text, expected):
     ],
 )
 def test_extra_spaces(text, expected):
-    """One empty line in a row stays, and the first of several spaces; Chinese ones count as spaces."""
+    """One empty line in a row stays, and the first of several spaces; Chinese ones count as
+    spaces.
+    """
     assert without_spaces(text) == expected
 
 
 @given(st.text(alphabet=" \t\n\r\u3000ab茶", max_size=60))
 def test_spaces_are_gone_after_one_pass(text):
-    """No two spaces follow one another, no two empty lines; doing it again changes nothing; letters all stay."""
+    """No two spaces follow one another, no two empty lines; doing it again changes nothing; letters
+    all stay.
+    """
     done = without_spaces(text)
     assert not re.search("[ \t\u3000]{2}", done)
     assert not re.search("\n[ \t\u3000]*\r?\n[ \t\u3000]*\r?\n", done)
@@ -112,8 +121,14 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join) | st.text(max_size=60))
 def test_what_is_left_is_known_by_its_place(text):
-    """The rest stands in the source in order; every stretch with a span is what the source holds there."""
-    for rules in (["remove_extra_spaces"], ["remove_urls_emails"], ["remove_urls_emails", "remove_extra_spaces"]):
+    """The rest stands in the source in order; every stretch with a span is what the source holds
+    there.
+    """
+    for rules in (
+        ["remove_extra_spaces"],
+        ["remove_urls_emails"],
+        ["remove_urls_emails", "remove_extra_spaces"],
+    ):
         cleaned = PreProcessingRules(rules).cleaned(text)
         rest = iter(text)
         assert all(character in rest for character in cleaned.text)

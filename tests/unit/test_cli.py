@@ -51,7 +51,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(capsys):
-    """A function that runs the command with arguments, and returns its exit status, its output and its errors."""
+    """A function that runs the command with arguments, and returns its exit status, its output and
+    its errors.
+    """
 
     def command(*arguments: object):
         capsys.readouterr()
@@ -62,7 +64,9 @@ def run(capsys):
 
 @pytest.mark.usefixtures("folder")
 def test_index_then_search_in_both_languages(run):
-    """File, location, score, and the text with the query's words marked; no line is wider than 80 columns."""
+    """File, location, score, and the text with the query's words marked; no line is wider than 80
+    columns.
+    """
     assert run("index") == (
         0,
         '2 added, 0 failed, 0 skipped\n2 files, 2 passages.\nNext: lazyrag search "your question"\n',
@@ -83,7 +87,9 @@ def test_index_then_search_in_both_languages(run):
     assert all(terminal.cells(line) <= 80 for line in output.splitlines())
 
 
-def test_the_index_is_found_from_a_subfolder_and_ignored_by_git(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+def test_the_index_is_found_from_a_subfolder_and_ignored_by_git(
+    folder: Path, run, monkeypatch: pytest.MonkeyPatch
+):
     """As git does; outside of the folder one line says how to make an index."""
     run("index")
     assert (folder / ".lazyrag" / ".gitignore").read_text(encoding="utf-8") == "*\n"
@@ -106,7 +112,9 @@ def test_an_index_of_another_user_is_refused(folder: Path, run, monkeypatch: pyt
 
 
 def test_one_store_is_for_one_folder(folder: Path, tmp_path: Path, run):
-    """Another folder is refused, which would delete the documents of the first; a moved one is not."""
+    """Another folder is refused, which would delete the documents of the first; a moved one is
+    not.
+    """
     other = folder.parent / "other"
     other.mkdir()
     (other / "a.md").write_text("tea", encoding="utf-8")
@@ -129,7 +137,9 @@ def test_sync_ingests_changes_and_python_sees_the_same_store(folder: Path, run):
     assert run("search", "oolong")[1].startswith("1. oolong.txt  line 1")
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": folder / ".lazyrag" / "store.db"}}}
     with Document(folder, store_conf=conf) as docs:
-        assert [node.path for node in Retriever(docs, "MediumChunk", "bm25_chinese")("oolong")] == ["oolong.txt"]
+        assert [node.path for node in Retriever(docs, "MediumChunk", "bm25_chinese")("oolong")] == [
+            "oolong.txt"
+        ]
         assert docs.last_report.unchanged == ("notes/绿茶.txt", "oolong.txt", "tea.md")
 
 
@@ -151,9 +161,19 @@ def test_json_is_one_object_with_a_schema(run):
     run("index")
     status, output, errors = run("search", "green tea", "--json", "-k", 1)
     told = json.loads(output)
-    assert (status, errors, told["schema"], told["command"], told["ok"]) == (0, "", 1, "search", True)
+    assert (status, errors, told["schema"], told["command"], told["ok"]) == (
+        0,
+        "",
+        1,
+        "search",
+        True,
+    )
     [hit] = told["result"]["hits"]
-    assert (hit["rank"], hit["source"], hit["metadata"]["location"]) == (1, "tea.md", "Tea, lines 1-5")
+    assert (hit["rank"], hit["source"], hit["metadata"]["location"]) == (
+        1,
+        "tea.md",
+        "Tea, lines 1-5",
+    )
     status, output, errors = run("search", "tea", "--where", "size > 3", "--json")
     assert (status, errors) == (1, "")
     assert json.loads(output)["error"]["type"] == "ConfigError"
@@ -182,7 +202,11 @@ def test_where_filters_files(condition: str, found: list[str], run):
     ("arguments", "status", "message"),
     [
         (("index", "none"), 1, "There is no folder none."),
-        (("index", "notes/*.txt"), 1, "A glob is not a folder: lazyrag index notes --include '*.txt'"),
+        (
+            ("index", "notes/*.txt"),
+            1,
+            "A glob is not a folder: lazyrag index notes --include '*.txt'",
+        ),
         (("index", "tea.md"), 1, "PATH must be a folder"),
         (("index", "notes", "tea.md"), 2, "index takes one folder; got 2 paths."),
         (("index", "--group", "Fine"), 1, "Did you mean 'FineChunk'?"),
@@ -198,7 +222,9 @@ def test_where_filters_files(condition: str, found: list[str], run):
         (("search", "tea", "--store", "none"), 1, "none has no index"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_way_out(arguments: tuple[str, ...], status: int, message: str, run):
+def test_a_mistake_is_one_line_with_the_way_out(
+    arguments: tuple[str, ...], status: int, message: str, run
+):
     """Exit status 1, or 2 for arguments that do not parse; never a traceback."""
     run("index")
     done, output, errors = run(*arguments)
@@ -232,7 +258,10 @@ def test_a_store_of_a_newer_version_is_refused(folder: Path, run):
     assert (status, output) == (1, "")
     assert "written by a newer release" in errors
     config = folder / ".lazyrag" / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text(encoding="utf-8")), "format": 9}), encoding="utf-8")
+    config.write_text(
+        json.dumps({**json.loads(config.read_text(encoding="utf-8")), "format": 9}),
+        encoding="utf-8",
+    )
     assert "written by a newer release" in run("status")[2]
     config.write_text("{", encoding="utf-8")
     assert "is damaged" in run("status")[2]
@@ -261,7 +290,9 @@ def limited(limit: str, *arguments: str):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="rights of Linux")
 def test_what_cannot_be_read_is_one_line(folder: Path, run):
-    """A file: the others are indexed, in a plan as well. A folder, a store, golden questions: exit status 1 or 2."""
+    """A file: the others are indexed, in a plan as well. A folder, a store, golden questions: exit
+    status 1 or 2.
+    """
     (folder / "tea.md").chmod(0)
     for command in ("index", "--plan"), ("index",):
         status, output, errors = limited("rights", *command)
@@ -288,7 +319,9 @@ def test_what_cannot_be_read_is_one_line(folder: Path, run):
 @pytest.mark.share(3)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
-@pytest.mark.parametrize(("limit", "message"), [("0", ".lazyrag cannot be written ("), ("40000", "store.db' cannot ")])
+@pytest.mark.parametrize(
+    ("limit", "message"), [("0", ".lazyrag cannot be written ("), ("40000", "store.db' cannot ")]
+)
 @pytest.mark.usefixtures("folder")
 def test_a_full_disk_is_one_line(limit: str, message: str, run):
     """Exit status 1, with --debug a traceback; with room, the next index ends with all files."""
@@ -330,11 +363,15 @@ def test_status_verify_repair_and_plan(run):
     ]
     assert run("verify") == (0, "No problems.\n", "")
     assert run("repair") == (0, "No problems remain.\n", "")
-    assert run("sync", "--plan")[1] == "0 added, 2 unchanged, 0 failed, 0 skipped\nNothing was done.\n"
+    assert (
+        run("sync", "--plan")[1] == "0 added, 2 unchanged, 0 failed, 0 skipped\nNothing was done.\n"
+    )
 
 
 def test_a_file_that_fails_is_no_news(folder: Path, run):
-    """The status names it as failed, not as a change that a sync would ingest; a new file is one."""
+    """The status names it as failed, not as a change that a sync would ingest; a new file is
+    one.
+    """
     (folder / "bad.pdf").write_bytes(b"%PDF-1.4 broken")
     assert run("index")[0] == 1
     lines = run("status")[1].splitlines()
@@ -375,9 +412,9 @@ def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: py
     assert {one["path"]: one["remedy"] for one in report["failed"]} == remedies
     assert report["skipped"] == [["photo.png", "image, not read without lazyrag index --ocr"]]
     shown = json.loads(run("status", "--json")[1])["result"]
-    assert {one["path"]: (one["stage"], one["error"], one["remedy"]) for one in shown["failed"]} == {
-        path: ("load", "LoadError", remedy) for path, remedy in remedies.items()
-    }
+    assert {
+        one["path"]: (one["stage"], one["error"], one["remedy"]) for one in shown["failed"]
+    } == {path: ("load", "LoadError", remedy) for path, remedy in remedies.items()}
     assert shown["changes"]["skipped"] == report["skipped"]
     for command in (("sync", "--loading", "processes=0"), ("status",)):
         lines = " ".join(run(*command)[1].split())
@@ -389,7 +426,9 @@ def test_a_failure_has_the_remedy_of_the_door(folder: Path, run, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_a_quarantined_file_is_read_again_with_retry(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+def test_a_quarantined_file_is_read_again_with_retry(
+    folder: Path, run, monkeypatch: pytest.MonkeyPatch
+):
     """A sync leaves it alone; the status names the command that reads it."""
     (folder / "form.pdf").write_bytes(endless_form())
     load_there, loads = Loading._load_there, []
@@ -419,11 +458,19 @@ CALLS = re.compile(
 def messages() -> list[str]:
     """The texts of the errors of loaders, those that are put into them by "x"."""
     found = []
-    for path in [*Path(ROOT, "lazyrag", "loaders").glob("*.py"), Path(ROOT, "lazyrag", "ingest", "load_files.py")]:
+    for path in [
+        *Path(ROOT, "lazyrag", "loaders").glob("*.py"),
+        Path(ROOT, "lazyrag", "ingest", "load_files.py"),
+    ]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.Raise, ast.Return, ast.Assign)):
                 inside = [*ast.walk(node)]
-                parts = {id(part) for one in inside if isinstance(one, ast.JoinedStr) for part in one.values}
+                parts = {
+                    id(part)
+                    for one in inside
+                    if isinstance(one, ast.JoinedStr)
+                    for part in one.values
+                }
                 found += [text_of(one) for one in inside if id(one) not in parts]
     return found
 
@@ -431,19 +478,28 @@ def messages() -> list[str]:
 def text_of(node: ast.AST) -> str:
     """The text of a constant or a formatted string; "" of what is none."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+        return "".join(
+            part.value if isinstance(part, ast.Constant) else "x" for part in node.values
+        )
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def test_no_remedy_at_the_command_line_is_python():
     """Every call that an error message of a loader names is replaced."""
-    others = ("is a folder", "Document.iwa", "PdfLoader(x)", "loading process")  # not of a file in a folder
-    naming = [text for text in messages() if CALLS.search(text) and not any(other in text for other in others)]
+    # not of a file in a folder
+    others = ("is a folder", "Document.iwa", "PdfLoader(x)", "loading process")
+    naming = [
+        text
+        for text in messages()
+        if CALLS.search(text) and not any(other in text for other in others)
+    ]
     assert len(naming) > 8
     assert [text for text in map(at_command_line, naming) if CALLS.search(text)] == []
 
 
-def test_status_after_an_interrupted_index_calls_no_file_missing(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
+def test_status_after_an_interrupted_index_calls_no_file_missing(
+    folder: Path, run, monkeypatch: pytest.MonkeyPatch
+):
     """Files that were not done are new ones, or incomplete; all of them are there."""
     for number in range(600):
         (folder / f"{number}.txt").write_text(f"Tea {number}.", encoding="utf-8")
@@ -467,7 +523,9 @@ def test_status_after_an_interrupted_index_calls_no_file_missing(folder: Path, r
 
 
 def test_status_and_plan_say_why(folder: Path, run):
-    """Changed files with their reason, as lines and in the JSON; a diff of the passages; all of it without a write."""
+    """Changed files with their reason, as lines and in the JSON; a diff of the passages; all of it
+    without a write.
+    """
     run("index")
     (folder / "tea.md").write_text(f"# Tea\n\n{TEA} More tea.", encoding="utf-8")
     state = (folder / ".lazyrag" / "store.db").read_bytes()
@@ -476,18 +534,24 @@ def test_status_and_plan_say_why(folder: Path, run):
         "  tea.md: bytes",
         "To ingest this: lazyrag sync",
     ]
-    assert json.loads(run("status", "--json")[1])["result"]["changes"]["reasons"] == {"tea.md": "bytes"}
+    assert json.loads(run("status", "--json")[1])["result"]["changes"]["reasons"] == {
+        "tea.md": "bytes"
+    }
     lines = run("sync", "--plan", "--diff")[1].splitlines()
     assert "  tea.md: bytes" in lines
     assert "MediumChunk: 1 chunks stay, 1 come, 1 go" in lines
     planned = json.loads(run("sync", "--diff", "--json")[1])["result"]
     assert planned["steps"][0]["reason"] == "1 bytes"
-    assert planned["diffs"] == [{"group": "MediumChunk", "stay": 1, "come": 1, "go": 1, "embed": {}}]
+    assert planned["diffs"] == [
+        {"group": "MediumChunk", "stay": 1, "come": 1, "go": 1, "embed": {}}
+    ]
     assert (folder / ".lazyrag" / "store.db").read_bytes() == state
 
 
 @pytest.mark.slow
-def test_export_and_import_on_another_machine(folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch):
+def test_export_and_import_on_another_machine(
+    folder: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch
+):
     """The new index is searched at once; importing twice is refused."""
     run("index", "--include", "*.md", "--group", "FineChunk")
     assert run("export", tmp_path / "export")[0] == 0
@@ -537,7 +601,9 @@ def test_lines_fit_in_both_languages(columns: int):
 
 @pytest.mark.slow
 def test_a_start_is_fast():
-    """`lazyrag --version`: under 120 ms of processor time, the best of five; with or without parsing."""
+    """`lazyrag --version`: under 120 ms of processor time, the best of five; with or without
+    parsing.
+    """
     import resource
 
     def seconds(*arguments: str) -> float:
@@ -555,7 +621,11 @@ def test_a_shell_completes_commands_and_options(run, monkeypatch: pytest.MonkeyP
     """The script for each shell, and what it asks the command for."""
     for shell in ("bash", "zsh", "fish"):
         assert "_LAZYRAG_COMPLETE" in run("completion", shell)[1]
-    for name, value in (("_LAZYRAG_COMPLETE", "bash_complete"), ("COMP_WORDS", "lazyrag sea"), ("COMP_CWORD", "1")):
+    for name, value in (
+        ("_LAZYRAG_COMPLETE", "bash_complete"),
+        ("COMP_WORDS", "lazyrag sea"),
+        ("COMP_CWORD", "1"),
+    ):
         monkeypatch.setenv(name, value)
     assert python("-m", "lazyrag").stdout == "plain,search\n"
     monkeypatch.setenv("COMP_WORDS", "lazyrag search --ret")
@@ -592,20 +662,27 @@ def test_an_interrupt_leaves_everything_resumable(folder: Path, run, interruptib
         (folder / f"{number}.txt").write_text(f"Tea number {number}. " * 300, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "lazyrag", "index"]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         while not (folder / ".lazyrag" / "store.db").exists():
             time.sleep(0.01)
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.decode().strip() == "Interrupted. What is ingested is stored; lazyrag sync continues from there."
+    assert (
+        errors.decode().strip()
+        == "Interrupted. What is ingested is stored; lazyrag sync continues from there."
+    )
     status, output, _ = run("index")
     assert status == 0
     assert "602 files, " in output
 
 
-def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
+def test_ask_with_a_model_prints_the_answer_and_its_sources(
+    folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
+):
     """The endpoint is that of the environment; the sources of the answer's numbers follow it."""
     run("index")
     monkeypatch.setenv("OPENAI_BASE_URL", model.url)
@@ -615,7 +692,9 @@ def test_ask_with_a_model_prints_the_answer_and_its_sources(folder: Path, run, m
     status, output, errors = run("ask", "How hot is green tea?", "--model", "m", "-k", 1)
     assert (status, errors) == (0, "")
     assert output.splitlines()[:3] == ["At 80 degrees [1].", "", "[1] tea.md  Tea, lines 1-5"]
-    told = json.loads(run("ask", "How hot is green tea?", "--model", "m", "-k", 1, "--json")[1])["result"]
+    told = json.loads(run("ask", "How hot is green tea?", "--model", "m", "-k", 1, "--json")[1])[
+        "result"
+    ]
     assert told["answer"] == "At 80 degrees [1]."
     assert [one["source"] for one in told["citations"]] == ["tea.md"]
     status, output, errors = run("ask", "tea", "--model", "m", "--filters", "file_name = none")
@@ -629,7 +708,9 @@ def test_watch_ingests_changes_until_it_is_interrupted(folder: Path, run, interr
     run("index")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
     command = [sys.executable, "-m", "lazyrag", "watch", "--poll", "0.1"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as process:
         alarm = threading.Timer(60, process.kill)  # a watcher that misses the file would never end
         alarm.start()
         assert process.stdout.readline() == "Watching ~/tea. Ctrl-C ends it.\n"
@@ -660,14 +741,21 @@ def test_hybrid_search_needs_no_option_once_there_are_embeddings(
 
 
 @pytest.mark.slow
-def test_an_embedding_model_stays_at_its_endpoint(folder: Path, run, model, monkeypatch: pytest.MonkeyPatch):
+def test_an_embedding_model_stays_at_its_endpoint(
+    folder: Path, run, model, monkeypatch: pytest.MonkeyPatch
+):
     """Without OPENAI_BASE_URL, texts would go to another company's servers."""
     monkeypatch.setenv("OPENAI_BASE_URL", f"{model.url}/")
     assert run("index", "--embed", "openai:m")[0] == 0
     assert run("sync")[0] == 0
     monkeypatch.delenv("OPENAI_BASE_URL")
     (folder / "new.md").write_text("White tea", encoding="utf-8")
-    for command in (("sync",), ("sync", "--plan"), ("index",), ("search", "tea", "--retriever", "hybrid")):
+    for command in (
+        ("sync",),
+        ("sync", "--plan"),
+        ("index",),
+        ("search", "tea", "--retriever", "hybrid"),
+    ):
         status, output, errors = run(*command)
         assert (status, output) == (1, "")
         assert model.url in errors
@@ -680,12 +768,16 @@ def test_an_embedding_model_stays_at_its_endpoint(folder: Path, run, model, monk
 
 @pytest.mark.usefixtures("folder")
 def test_a_failed_embedding_leaves_keyword_search(run, model, monkeypatch: pytest.MonkeyPatch):
-    """The index says what is missing; a search says so on stderr until a sync has made the vectors."""
+    """The index says what is missing; a search says so on stderr until a sync has made the
+    vectors.
+    """
     monkeypatch.setenv("OPENAI_BASE_URL", model.url)
     model.faults = [answered({"error": {"message": "wrong key"}}, 401)] * 8
     status, output, errors = run("index", "--embed", "openai:m")
     assert (status, errors) == (1, "")
-    assert output.endswith("Vectors are missing; keyword search works. To try again: lazyrag sync\n")
+    assert output.endswith(
+        "Vectors are missing; keyword search works. To try again: lazyrag sync\n"
+    )
     status, output, errors = run("search", "green tea")
     assert (status, output[:8]) == (0, "1. tea.m")
     assert errors == "Note: keyword search only, as vectors are missing. Run: lazyrag sync\n"
@@ -698,8 +790,12 @@ def test_a_failed_embedding_leaves_keyword_search(run, model, monkeypatch: pytes
     assert run("search", "green tea")[2].startswith("Note: keyword search only")
 
 
-def test_a_folder_that_cannot_be_read_is_a_failure(folder: Path, run, monkeypatch: pytest.MonkeyPatch):
-    """Its path is shown and the exit status is 1: for a sync, and for its plan. Unreadable settings are not damaged."""
+def test_a_folder_that_cannot_be_read_is_a_failure(
+    folder: Path, run, monkeypatch: pytest.MonkeyPatch
+):
+    """Its path is shown and the exit status is 1: for a sync, and for its plan. Unreadable settings
+    are not damaged.
+    """
     run("index")
     scan = os.scandir
 
@@ -726,11 +822,18 @@ def test_a_folder_that_cannot_be_read_is_a_failure(folder: Path, run, monkeypatc
 @pytest.mark.usefixtures("folder")
 def test_usage_errors_are_json_too(run):
     """One object with the command and the message, and exit status 2."""
-    for arguments, command in ((("search", "--json"), "search"), (("index", "a", "b", "--json"), "index")):
+    for arguments, command in (
+        (("search", "--json"), "search"),
+        (("index", "a", "b", "--json"), "index"),
+    ):
         status, output, errors = run(*arguments)
         assert (status, errors) == (2, "")
         told = json.loads(output)
-        assert (told["command"], told["ok"], told["error"]["type"]) == (command, False, "UsageError")
+        assert (told["command"], told["ok"], told["error"]["type"]) == (
+            command,
+            False,
+            "UsageError",
+        )
 
 
 @pytest.mark.slow
@@ -781,13 +884,18 @@ main()
 
 @pytest.mark.slow
 def test_folders_inside_of_an_indexed_folder(folder: Path, run):
-    """No export is made there; a nested index is announced. A store in the home folder may be written with ~."""
+    """No export is made there; a nested index is announced. A store in the home folder may be
+    written with ~.
+    """
     assert run("index", "--store=~/st")[0] == 0
     assert run("search", "tea", "--store=~/st")[0] == 0
     assert run("index")[2] == ""
     status, output, errors = run("export", "notes/backup")
     assert (status, output) == (1, "")
-    assert errors == f"Error: The next sync would index notes/backup: pass a folder outside of {folder}.\n"
+    assert (
+        errors
+        == f"Error: The next sync would index notes/backup: pass a folder outside of {folder}.\n"
+    )
     status, _, errors = run("index", "notes")
     assert status == 0
     assert errors.startswith(f"Note: {folder} has an index already. ")

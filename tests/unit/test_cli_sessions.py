@@ -1,6 +1,8 @@
-"""The sessions of docs/command-line.md, run again: every command prints what the page shows, within 80 columns.
+"""The sessions of docs/command-line.md, run again: every command prints what the page shows, within
+80 columns.
 
-python -m tests.unit.test_cli_sessions    rewrites the output of the pages; look at it before you commit
+python -m tests.unit.test_cli_sessions    rewrites the output of the pages; look at it before you
+commit
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _SESSION = re.compile(r"```console\n(.*?)```", re.DOTALL)
 
 
 def replayed(session: str) -> str:
-    """A session with what its commands print now. Its commands are cd, echo into a file, and lazyrag."""
+    """A session with what its commands print now. Its commands are cd, echo into a file, and
+    lazyrag.
+    """
     shown: list[str] = []
     for line in session.splitlines():
         if not line.startswith("$ "):
@@ -81,7 +85,12 @@ def test_the_sessions_fit_80_columns(page: Path):
     """Wide characters count twice. Errors are one line, however long."""
     sessions = _SESSION.findall(page.read_text(encoding="utf-8"))
     assert len(sessions) > 5
-    lines = [line for session in sessions for line in session.splitlines() if not line.startswith(("$", "Error:"))]
+    lines = [
+        line
+        for session in sessions
+        for line in session.splitlines()
+        if not line.startswith(("$", "Error:"))
+    ]
     assert [line for line in lines if terminal.cells(line) > 80] == []
 
 

@@ -1,4 +1,6 @@
-"""Codes: their bounds hold for every row, so a search that reads little gives what one that reads everything gives."""
+"""Codes: their bounds hold for every row, so a search that reads little gives what one that reads
+everything gives.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def clustered(rows: int, dimension: int) -> np.ndarray:
     """Vectors that are nearly equal to one of a few."""
     rng = np.random.default_rng(1)
     centres = rng.standard_normal((5, dimension))
-    return (centres[rng.integers(0, 5, rows)] + 1e-4 * rng.standard_normal((rows, dimension))).astype(np.float32)
+    return (
+        centres[rng.integers(0, 5, rows)] + 1e-4 * rng.standard_normal((rows, dimension))
+    ).astype(np.float32)
 
 
 def without_length(rows: int, dimension: int) -> np.ndarray:
@@ -76,15 +80,21 @@ def numbered(vectors: np.ndarray, first: int = 0) -> DenseBlock:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dimension", [2, 33, 96])
 def test_every_cosine_lies_within_its_bounds(kind, dimension):
-    """By the head alone, and more closely by both; for rows of any kind, asked for one by one or all at once."""
+    """By the head alone, and more closely by both; for rows of any kind, asked for one by one or
+    all at once.
+    """
     vectors = kind(400, dimension)
     exact = vectors.astype(np.float64)
     norms = np.sqrt((exact**2).sum(axis=1))
     codes = Codes.of_matrix(vectors, norms)
     rng = np.random.default_rng(3)
-    queries = np.concatenate([rng.standard_normal((5, dimension)), exact[[1, 200, 398]] / norms[[1, 200, 398], None]])
+    queries = np.concatenate(
+        [rng.standard_normal((5, dimension)), exact[[1, 200, 398]] / norms[[1, 200, 398], None]]
+    )
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-    cosines = np.divide(exact @ queries.T, norms[:, None], out=np.zeros((400, 8)), where=norms[:, None] > 0)
+    cosines = np.divide(
+        exact @ queries.T, norms[:, None], out=np.zeros((400, 8)), where=norms[:, None] > 0
+    )
     some = np.flatnonzero(rng.random(400) < 0.3)
     for chosen in (slice(None), slice(2, 3)):
         for rows in (None, some):
@@ -103,12 +113,19 @@ def test_every_cosine_lies_within_its_bounds(kind, dimension):
 @EVERY_METRIC
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_a_search_that_reads_everything(coded, metric, kind):
-    """Bit for bit, for few and many rows asked for, with and without a filter, for one query and for several."""
+    """Bit for bit, for few and many rows asked for, with and without a filter, for one query and
+    for several.
+    """
     block = numbered(kind(1500, 48))
     assert block.codes is not None
-    fast, slow = DenseState([block], [None], 48, metric), DenseState([plain(block)], [None], 48, metric)
+    fast, slow = (
+        DenseState([block], [None], 48, metric),
+        DenseState([plain(block)], [None], 48, metric),
+    )
     rng = np.random.default_rng(4)
-    queries = np.concatenate([rng.standard_normal((3, 48)), block.matrix[[7, 300]], np.zeros((1, 48))])
+    queries = np.concatenate(
+        [rng.standard_normal((3, 48)), block.matrix[[7, 300]], np.zeros((1, 48))]
+    )
     for topk in (1, 10, 200):
         for wanted in (None, Condition("year", "le", 2006), Condition("year", "eq", 2003)):
             expected = [slow.search(query, topk, filter=wanted) for query in queries]
@@ -123,10 +140,16 @@ def test_answers_are_those_of_a_search_that_reads_everything(coded, metric, kind
 @pytest.mark.slow
 @EVERY_METRIC
 def test_blocks_with_and_without_codes_answer_together(coded, metric):
-    """Large and small blocks, dead rows in each, equal vectors in several: as if all lived in one."""
+    """Large and small blocks, dead rows in each, equal vectors in several: as if all lived in
+    one.
+    """
     vectors = decaying(1400, 40)
     vectors[1200:1300] = vectors[:100]
-    large, small, middle = numbered(vectors[:800]), numbered(vectors[800:900], 800), numbered(vectors[900:], 900)
+    large, small, middle = (
+        numbered(vectors[:800]),
+        numbered(vectors[800:900], 800),
+        numbered(vectors[900:], 900),
+    )
     assert [one.codes is None for one in (large, small, middle)] == [False, True, False]
     rng = np.random.default_rng(5)
     masks = [rng.random(len(one)) < 0.7 for one in (large, small, middle)]
@@ -137,7 +160,9 @@ def test_blocks_with_and_without_codes_answer_together(coded, metric):
     for query in vectors[[0, 99, 850, 1000]]:
         for topk in (1, 12, 60):
             assert parts.search(query, topk) == one.search(query, topk)
-            assert DenseState([joined], [None], 40, metric).search(query, topk) == one.search(query, topk)
+            assert DenseState([joined], [None], 40, metric).search(query, topk) == one.search(
+                query, topk
+            )
 
 
 @pytest.mark.slow
@@ -159,9 +184,14 @@ def _bytes_read(state, query):
 
 @pytest.mark.slow
 def test_little_is_read(coded):
-    """A sixth of the vectors at most in the median, where they are like embeddings; all of them without codes."""
+    """A sixth of the vectors at most in the median, where they are like embeddings; all of them
+    without codes.
+    """
     block = numbered(decaying(6000, 96))
-    state, whole = DenseState([block], [None], 96, "cosine"), DenseState([plain(block)], [None], 96, "cosine")
+    state, whole = (
+        DenseState([block], [None], 96, "cosine"),
+        DenseState([plain(block)], [None], 96, "cosine"),
+    )
     queries = decaying(21, 96, seed=9)
     read = [_bytes_read(state, query) / block.matrix.nbytes for query in queries]
     assert np.median(read) < 1 / 6
@@ -172,7 +202,9 @@ def test_equal_vectors_have_equal_codes(coded):
     """The same rows give the same bytes, so that a block has one name wherever it is made."""
     first, again = numbered(decaying(400, 64)), numbered(decaying(400, 64))
     assert first.arrays().keys() == again.arrays().keys() >= {"rotation", "head", "tail", "facts"}
-    assert all(np.array_equal(array, again.arrays()[name]) for name, array in first.arrays().items())
+    assert all(
+        np.array_equal(array, again.arrays()[name]) for name, array in first.arrays().items()
+    )
 
 
 def test_a_block_keeps_its_codes(coded):
@@ -197,12 +229,14 @@ def test_codes_that_do_not_go_with_the_vectors_are_refused(coded, name):
 
 @pytest.mark.slow
 def test_a_rotation_serves_while_most_rows_are_those_it_was_chosen_for(coded):
-    """In joining, the largest block's codes are taken over and the others' made by its rotation; not by one that was
-    chosen for few rows. The answers are exact either way.
+    """In joining, the largest block's codes are taken over and the others' made by its rotation;
+    not by one that was chosen for few rows. The answers are exact either way.
     """
     first, second = numbered(decaying(900, 48)), numbered(decaying(700, 48, seed=3), 900)
     few = numbered(even(400, 48), 5000)
-    many = DenseBlock.of_rows([f"m{number:05d}" for number in range(3000)], decaying(3000, 48, seed=4))
+    many = DenseBlock.of_rows(
+        [f"m{number:05d}" for number in range(3000)], decaying(3000, 48, seed=4)
+    )
     mask = np.arange(900) % 3 > 0
     joined = DenseBlock.joined([first, second], [mask, None])
     assert np.array_equal(joined.codes.rotation, first.codes.rotation) != np.array_equal(
@@ -217,6 +251,9 @@ def test_a_rotation_serves_while_most_rows_are_those_it_was_chosen_for(coded):
     anew = DenseBlock.joined([few, plain_many], [None, None])
     assert not np.array_equal(anew.codes.rotation, few.codes.rotation)
     for block in (joined, anew):
-        state, whole = DenseState([block], [None], 48, "cosine"), DenseState([plain(block)], [None], 48, "cosine")
+        state, whole = (
+            DenseState([block], [None], 48, "cosine"),
+            DenseState([plain(block)], [None], 48, "cosine"),
+        )
         for query in block.matrix[::371]:
             assert state.search(query, 7) == whole.search(query, 7)

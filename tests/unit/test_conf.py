@@ -29,7 +29,10 @@ def _own_stores():
         {"segment_store": {"type": "map"}},
         {"vector_store": {"type": "map"}},
         {"segment_store": {}, "vector_store": {}},
-        {"segment_store": {"type": "map", "kwargs": {}}, "vector_store": {"type": "map", "kwargs": None}},
+        {
+            "segment_store": {"type": "map", "kwargs": {}},
+            "vector_store": {"type": "map", "kwargs": None},
+        },
     ],
 )
 def test_both_parts_are_map_in_memory_where_nothing_else_is_said(store_conf):
@@ -51,7 +54,9 @@ def test_how_long_a_store_without_a_file_waits_does_not_make_it_another_one(part
         assert stores.ledger.path is None
     other = {"segment_store": "vector_store", "vector_store": "segment_store"}[part]
     uri = tmp_path / "one.db"
-    with closing(StoreConf.parse({part: waits, other: {"type": "map", "kwargs": {"uri": uri}}}).open()) as stores:
+    with closing(
+        StoreConf.parse({part: waits, other: {"type": "map", "kwargs": {"uri": uri}}}).open()
+    ) as stores:
         assert [file.path for file in stores.files] == [uri]
     with pytest.raises(ConfigError, match="a store in memory"):
         StoreConf.parse({part: waits, "ledger": uri})
@@ -60,7 +65,9 @@ def test_how_long_a_store_without_a_file_waits_does_not_make_it_another_one(part
 def test_a_file_beside_a_folder_is_waited_for_as_long_as_said():
     """timeout_s of a segment store that lies beside Chroma's folder."""
     waits = {"type": "map", "kwargs": {"timeout_s": 5}}
-    conf = StoreConf.parse({"segment_store": waits, "vector_store": {"type": "chromadb", "kwargs": {"dir": "vectors"}}})
+    conf = StoreConf.parse(
+        {"segment_store": waits, "vector_store": {"type": "chromadb", "kwargs": {"dir": "vectors"}}}
+    )
     assert conf.segment.kwargs["timeout_s"] == 5
 
 
@@ -70,7 +77,9 @@ def test_memory_and_sqlite_are_names_of_map(part, tmp_path):
     uri = str(tmp_path / "one.db")
     assert StoreConf.parse({part: {"type": "memory"}}) == StoreConf.parse({part: {"type": "map"}})
     in_file = {"kwargs": {"uri": uri, "timeout_s": 3}}
-    assert StoreConf.parse({part: {"type": "sqlite", **in_file}}) == StoreConf.parse({part: {"type": "map", **in_file}})
+    assert StoreConf.parse({part: {"type": "sqlite", **in_file}}) == StoreConf.parse(
+        {part: {"type": "map", **in_file}}
+    )
     with pytest.raises(ConfigError, match="lacks 'uri', which a store of type 'sqlite' needs"):
         StoreConf.parse({part: {"type": "sqlite"}})
     with pytest.raises(ConfigError, match=r"unknown key 'uri'\. Known: timeout_s"):
@@ -113,22 +122,36 @@ SPEC_001 = {
                 "client_kwargs": {},
                 "index_kwargs": [
                     {"embed_key": "vec1", "index_type": "HNSW", "metric_type": "COSINE"},
-                    {"embed_key": "vec2", "index_type": "SPARSE_INVERTED_INDEX", "metric_type": "IP"},
+                    {
+                        "embed_key": "vec2",
+                        "index_type": "SPARSE_INVERTED_INDEX",
+                        "metric_type": "IP",
+                    },
                 ],
             },
         }
     },
     "milvus with one index": {
-        "vector_store": {"type": "milvus", "kwargs": {"uri": "h:19530", "index_kwargs": {"index_type": "HNSW"}}}
+        "vector_store": {
+            "type": "milvus",
+            "kwargs": {"uri": "h:19530", "index_kwargs": {"index_type": "HNSW"}},
+        }
     },
     "opensearch": {
         "segment_store": {
             "type": "opensearch",
-            "kwargs": {"uris": ["h:9200"], "client_kwargs": {"user": "u", "password": "p"}, "index_kwargs": {}},
+            "kwargs": {
+                "uris": ["h:9200"],
+                "client_kwargs": {"user": "u", "password": "p"},
+                "index_kwargs": {},
+            },
         }
     },
     "a chroma server": {
-        "vector_store": {"type": "chromadb", "kwargs": {"uri": "h:8000", "client_kwargs": {"ssl": True}}}
+        "vector_store": {
+            "type": "chromadb",
+            "kwargs": {"uri": "h:8000", "client_kwargs": {"ssl": True}},
+        }
     },
     "chroma by its short name": {"vector_store": {"type": "chroma", "kwargs": {"dir": "vectors"}}},
 }
@@ -136,24 +159,34 @@ SPEC_001 = {
 
 @pytest.mark.parametrize("store_conf", SPEC_001.values(), ids=SPEC_001.keys())
 def test_spec_001s_configurations_are_understood(store_conf):
-    """Every key that spec 001 writes is known, and reaches the store of that type as it was given."""
+    """Every key that spec 001 writes is known, and reaches the store of that type as it was
+    given.
+    """
     conf = StoreConf.parse({**store_conf, "ledger": "ledger.db"})
     for part, found in (("segment_store", conf.segment), ("vector_store", conf.vector)):
         if part in store_conf:
             kind = store_conf[part]["type"]
-            assert found == StoreChoice("chromadb" if kind == "chroma" else kind, store_conf[part]["kwargs"])
+            assert found == StoreChoice(
+                "chromadb" if kind == "chroma" else kind, store_conf[part]["kwargs"]
+            )
     assert conf.ledger == "ledger.db"
 
 
 @pytest.mark.parametrize(
-    ("kind", "kwargs"), [("map", {"uri": "a.db"}), ("map", {}), ("memory", {}), ("sqlite", {"uri": "a.db"})]
+    ("kind", "kwargs"),
+    [("map", {"uri": "a.db"}), ("map", {}), ("memory", {}), ("sqlite", {"uri": "a.db"})],
 )
 def test_no_client_has_no_arguments(kind, kwargs):
-    """Of a store without a client `client_kwargs` may be given empty, as of every other one, and not otherwise."""
+    """Of a store without a client `client_kwargs` may be given empty, as of every other one, and
+    not otherwise.
+    """
     expected = StoreConf.parse({"segment_store": {"type": kind, "kwargs": kwargs}})
     for empty in ({}, None):
         given = {"type": kind, "kwargs": {**kwargs, "client_kwargs": empty}}
-        assert StoreConf.parse({"segment_store": given, "vector_store": given}).segment == expected.segment
+        assert (
+            StoreConf.parse({"segment_store": given, "vector_store": given}).segment
+            == expected.segment
+        )
     given["kwargs"]["client_kwargs"] = {"user": "u"}
     with pytest.raises(ConfigError, match="client_kwargs"):
         StoreConf.parse({"segment_store": given})
@@ -172,10 +205,19 @@ IN_A_FILE = {"type": "map", "kwargs": {"uri": "one.db"}}
     [(FOLDER, "vectors.lazyrag.db"), (FILE, "vectors.db.lazyrag.db")],
     ids=["folder", "file"],
 )
-@pytest.mark.parametrize("segment_store", [{}, {"segment_store": {"type": "map"}}], ids=["left out", "no uri"])
-def test_what_a_vector_store_on_the_disk_does_not_keep_lies_beside_it(segment_store, vector_store, beside, tmp_path):
-    """Nodes and ledger of a Document whose vectors lie in a folder of Chroma or a file of Milvus are in one file."""
-    vector_store = {**vector_store, "kwargs": {name: str(tmp_path / at) for name, at in vector_store["kwargs"].items()}}
+@pytest.mark.parametrize(
+    "segment_store", [{}, {"segment_store": {"type": "map"}}], ids=["left out", "no uri"]
+)
+def test_what_a_vector_store_on_the_disk_does_not_keep_lies_beside_it(
+    segment_store, vector_store, beside, tmp_path
+):
+    """Nodes and ledger of a Document whose vectors lie in a folder of Chroma or a file of Milvus
+    are in one file.
+    """
+    vector_store = {
+        **vector_store,
+        "kwargs": {name: str(tmp_path / at) for name, at in vector_store["kwargs"].items()},
+    }
     conf = StoreConf.parse({**segment_store, "vector_store": vector_store})
     assert conf.segment == StoreChoice("map", {"uri": str(tmp_path / beside)})
     assert conf.ledger is None  # with the segments
@@ -187,14 +229,20 @@ def test_the_same_folder_has_the_same_file_beside_it_however_it_is_written(tmp_p
     monkeypatch.chdir(tmp_path)
     ways = ["vectors", "vectors/", "./vectors", str(tmp_path / "vectors")]
     found = {
-        StoreConf.parse({"vector_store": {"type": "chromadb", "kwargs": {"dir": way}}}).segment.kwargs["uri"]
+        StoreConf.parse(
+            {"vector_store": {"type": "chromadb", "kwargs": {"dir": way}}}
+        ).segment.kwargs["uri"]
         for way in ways
     }
     assert found == {str(tmp_path / "vectors.lazyrag.db")}
 
 
-def test_nodes_on_a_server_and_vectors_on_the_disk_leave_the_ledger_beside_these(tmp_path, monkeypatch):
-    """The ledger is a file of this machine: beside the folder, in the vectors' file, or where store_conf says."""
+def test_nodes_on_a_server_and_vectors_on_the_disk_leave_the_ledger_beside_these(
+    tmp_path, monkeypatch
+):
+    """The ledger is a file of this machine: beside the folder, in the vectors' file, or where
+    store_conf says.
+    """
     monkeypatch.chdir(tmp_path)
     assert StoreConf.parse({"segment_store": CLUSTER, "vector_store": FOLDER}).ledger == str(
         tmp_path / "vectors.lazyrag.db"
@@ -216,8 +264,13 @@ def test_nodes_on_a_server_and_vectors_on_the_disk_leave_the_ledger_beside_these
     ids=["chroma", "milvus", "opensearch", "both", "nodes in memory"],
 )
 def test_a_server_needs_a_file_for_the_ledger(store_conf):
-    """Without one the error names the server and the two ways to give it; with one the configuration is right."""
-    with pytest.raises(ConfigError, match=r"at http://h:\d+.* Give store_conf\['ledger'\].* type 'map' with a 'uri'"):
+    """Without one the error names the server and the two ways to give it; with one the
+    configuration is right.
+    """
+    with pytest.raises(
+        ConfigError,
+        match=r"at http://h:\d+.* Give store_conf\['ledger'\].* type 'map' with a 'uri'",
+    ):
         StoreConf.parse(store_conf)
     assert StoreConf.parse({**store_conf, "ledger": "ledger.db"}).ledger == "ledger.db"
 
@@ -225,7 +278,11 @@ def test_a_server_needs_a_file_for_the_ledger(store_conf):
 def test_a_map_file_of_nodes_holds_the_ledger_of_vectors_on_a_server():
     """The second of the two ways."""
     conf = StoreConf.parse({"segment_store": IN_A_FILE, "vector_store": CHROMA})
-    assert (conf.segment.kwargs["uri"], conf.vector.type, conf.ledger) == ("one.db", "chromadb", None)
+    assert (conf.segment.kwargs["uri"], conf.vector.type, conf.ledger) == (
+        "one.db",
+        "chromadb",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,18 +303,23 @@ def test_a_document_on_a_server_needs_a_name(store_conf, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("store_conf", [None, {"segment_store": IN_A_FILE}, {"vector_store": FOLDER}])
+@pytest.mark.parametrize(
+    "store_conf", [None, {"segment_store": IN_A_FILE}, {"vector_store": FOLDER}]
+)
 def test_a_document_that_lies_on_this_machine_needs_no_name(store_conf):
     """A file, a folder and the memory are not shared with strangers."""
     StoreConf.parse(store_conf).check_use(None, embeds=True)
 
 
 def test_embeddings_need_a_vector_store_beside_opensearch(tmp_path, monkeypatch):
-    """Vectors are not put where nobody said: the error names the choices. Each of them, and no embed, is fine."""
+    """Vectors are not put where nobody said: the error names the choices. Each of them, and no
+    embed, is fine.
+    """
     monkeypatch.chdir(tmp_path)
     conf = {"segment_store": CLUSTER, "ledger": "ledger.db"}
     with pytest.raises(
-        ConfigError, match=r"'opensearch' and no vector store\. Name one: 'chromadb', 'milvus', or 'map'"
+        ConfigError,
+        match=r"'opensearch' and no vector store\. Name one: 'chromadb', 'milvus', or 'map'",
     ):
         Document(embed=len, name="tea", store_conf=conf)
     assert list(tmp_path.iterdir()) == []
@@ -267,16 +329,41 @@ def test_embeddings_need_a_vector_store_beside_opensearch(tmp_path, monkeypatch)
 
 
 WRONG_ARGUMENTS = [
-    ("vector_store", "chromadb", {"dir": "d", "index_kwargs": {"hnsw": {"spce": "l2"}}}, "Did you mean 'space'"),
-    ("vector_store", "chromadb", {"dir": "d", "index_kwargs": {"space": "round"}}, "cosine, ip, l2"),
-    ("vector_store", "chromadb", {"dir": "d", "client_kwargs": {"ssl": True}}, "'ssl'. Known: database, settings"),
+    (
+        "vector_store",
+        "chromadb",
+        {"dir": "d", "index_kwargs": {"hnsw": {"spce": "l2"}}},
+        "Did you mean 'space'",
+    ),
+    (
+        "vector_store",
+        "chromadb",
+        {"dir": "d", "index_kwargs": {"space": "round"}},
+        "cosine, ip, l2",
+    ),
+    (
+        "vector_store",
+        "chromadb",
+        {"dir": "d", "client_kwargs": {"ssl": True}},
+        "'ssl'. Known: database, settings",
+    ),
     ("vector_store", "chromadb", {"dir": "d", "exact_rows": -1}, "exact_rows"),
     ("vector_store", "chromadb", {"dir": "d", "timeout_s": 0}, "timeout_s"),
     ("vector_store", "milvus", {"uri": "vectors"}, "vectors"),
     ("vector_store", "milvus", {"uri": "v.db", "db_name": "my-base"}, "letters, digits and '_'"),
     ("vector_store", "milvus", {"uri": "v.db", "client_kwargs": {"timeout": 0}}, "> 0"),
-    ("vector_store", "milvus", {"uri": "v.db", "index_kwargs": {"index_typ": "HNSW"}}, "Did you mean 'index_type'"),
-    ("vector_store", "milvus", {"uri": "v.db", "index_kwargs": [{"index_type": "HNSW"}]}, "needs an 'embed_key'"),
+    (
+        "vector_store",
+        "milvus",
+        {"uri": "v.db", "index_kwargs": {"index_typ": "HNSW"}},
+        "Did you mean 'index_type'",
+    ),
+    (
+        "vector_store",
+        "milvus",
+        {"uri": "v.db", "index_kwargs": [{"index_type": "HNSW"}]},
+        "needs an 'embed_key'",
+    ),
     ("segment_store", "opensearch", {"uris": [], "client_kwargs": {}}, "must be an address"),
     (
         "segment_store",
@@ -294,20 +381,32 @@ WRONG_ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("part", "kind", "kwargs", "said"), WRONG_ARGUMENTS, ids=repr)
-def test_a_stores_own_arguments_are_checked_before_anything_is_opened(part, kind, kwargs, said, tmp_path, monkeypatch):
-    """What a store does not take is refused by the Document's constructor, also without its package."""
+def test_a_stores_own_arguments_are_checked_before_anything_is_opened(
+    part, kind, kwargs, said, tmp_path, monkeypatch
+):
+    """What a store does not take is refused by the Document's constructor, also without its
+    package.
+    """
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
-        Document(name="tea", store_conf={part: {"type": kind, "kwargs": kwargs}, "ledger": "ledger.db"})
+        Document(
+            name="tea", store_conf={part: {"type": kind, "kwargs": kwargs}, "ledger": "ledger.db"}
+        )
     assert said in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
 IN_ONE_FILE = [
     {"segment_store": {"type": "map", "kwargs": {"uri": "one.db"}}},
-    {"segment_store": {"type": "map", "kwargs": {"uri": "one.db"}}, "vector_store": {"type": "map"}},
+    {
+        "segment_store": {"type": "map", "kwargs": {"uri": "one.db"}},
+        "vector_store": {"type": "map"},
+    },
     {"vector_store": {"type": "map", "kwargs": {"uri": "one.db"}}},
-    {part: {"type": "map", "kwargs": {"uri": "one.db"}} for part in ("segment_store", "vector_store")},
+    {
+        part: {"type": "map", "kwargs": {"uri": "one.db"}}
+        for part in ("segment_store", "vector_store")
+    },
 ]
 
 
@@ -359,14 +458,23 @@ REFUSED = [
     ({"vectorstore": {}}, ["'vectorstore'", "Did you mean 'vector_store'?", "segment_store"]),
     ({"segment": {}}, ["'segment'", "Known: ledger, segment_store, vector_store"]),
     ({5: {}}, ["5", "Known: ledger"]),
-    ({"segment_store": {"typ": "map"}}, ["store_conf['segment_store']", "'typ'", "Did you mean 'type'?"]),
+    (
+        {"segment_store": {"typ": "map"}},
+        ["store_conf['segment_store']", "'typ'", "Did you mean 'type'?"],
+    ),
     ({"segment_store": {"type": "map", "uri": "x"}}, ["'uri'", "Known: kwargs, type"]),
     (
         {"segment_store": {"type": "mpa"}},
         ["'mpa'", "Known: map, memory, opensearch, postgresql, sqlite", "Did you mean 'map'?"],
     ),
-    ({"segment_store": {"type": "milvus"}}, ["'milvus'", "Known: map, memory, opensearch, postgresql, sqlite"]),
-    ({"segment_store": {"type": "chroma"}}, ["'chroma'", "Known: map, memory, opensearch, postgresql, sqlite"]),
+    (
+        {"segment_store": {"type": "milvus"}},
+        ["'milvus'", "Known: map, memory, opensearch, postgresql, sqlite"],
+    ),
+    (
+        {"segment_store": {"type": "chroma"}},
+        ["'chroma'", "Known: map, memory, opensearch, postgresql, sqlite"],
+    ),
     ({"vector_store": {"type": "opensearch"}}, ["'opensearch'", "chromadb", "milvus"]),
     ({"vector_store": {"type": "chromdb"}}, ["'chromdb'", "Did you mean 'chromadb'?"]),
     ({"vector_store": {"type": None}}, ["None", "map"]),
@@ -380,15 +488,33 @@ REFUSED = [
         ["'dbname'", "Did you mean 'db_name'?"],
     ),
     ({"segment_store": {"type": "opensearch", "kwargs": {"client_kwargs": {}}}}, ["lacks 'uris'"]),
-    ({"segment_store": {"type": "opensearch", "kwargs": {"uris": "h:9200"}}}, ["lacks 'client_kwargs'"]),
-    ({"segment_store": {"type": "opensearch", "kwargs": {"uri": "h:9200"}}}, ["'uri'", "Did you mean 'uris'?"]),
-    ({"vector_store": {"type": "chromadb"}, "ledger": "ledger.db"}, ["store in memory", "chromadb a 'dir'"]),
     (
-        {"vector_store": {"type": "chromadb"}, "segment_store": {"type": "map", "kwargs": {"uri": "x"}}},
+        {"segment_store": {"type": "opensearch", "kwargs": {"uris": "h:9200"}}},
+        ["lacks 'client_kwargs'"],
+    ),
+    (
+        {"segment_store": {"type": "opensearch", "kwargs": {"uri": "h:9200"}}},
+        ["'uri'", "Did you mean 'uris'?"],
+    ),
+    (
+        {"vector_store": {"type": "chromadb"}, "ledger": "ledger.db"},
         ["store in memory", "chromadb a 'dir'"],
     ),
-    ({"vector_store": {"type": "chromadb", "kwargs": {"uri": "h", "dir": "d"}}}, ["'uri'", "'dir'", "for memory"]),
-    ({"segment_store": "map"}, ["store_conf['segment_store'] must be a mapping", "type, kwargs", "'map'"]),
+    (
+        {
+            "vector_store": {"type": "chromadb"},
+            "segment_store": {"type": "map", "kwargs": {"uri": "x"}},
+        },
+        ["store in memory", "chromadb a 'dir'"],
+    ),
+    (
+        {"vector_store": {"type": "chromadb", "kwargs": {"uri": "h", "dir": "d"}}},
+        ["'uri'", "'dir'", "for memory"],
+    ),
+    (
+        {"segment_store": "map"},
+        ["store_conf['segment_store'] must be a mapping", "type, kwargs", "'map'"],
+    ),
     ({"segment_store": None}, ["store_conf['segment_store'] must be", "None"]),
     ({"segment_store": {"type": "map", "kwargs": ["uri"]}}, ["kwargs", "mapping"]),
     ({"segment_store": {"type": "map", "kwargs": "uri"}}, ["kwargs", "mapping"]),
@@ -403,7 +529,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("store_conf", "said"), REFUSED, ids=[repr(one) for one, _ in REFUSED])
 def test_a_wrong_configuration_is_refused(store_conf, said):
-    """Unknown keys, types and arguments, missing and wrong ones: the error says where, what and what is allowed."""
+    """Unknown keys, types and arguments, missing and wrong ones: the error says where, what and
+    what is allowed.
+    """
     with pytest.raises(ConfigError) as caught:
         StoreConf.parse(store_conf)
     assert [part for part in said if part not in str(caught.value)] == []
@@ -412,7 +540,12 @@ def test_a_wrong_configuration_is_refused(store_conf, said):
 def test_a_wrong_second_part_is_found_behind_a_right_first_one():
     """Both parts are checked before anything is opened."""
     with pytest.raises(ConfigError, match="Did you mean 'chromadb'"):
-        StoreConf.parse({"segment_store": {"type": "map", "kwargs": {"uri": "x"}}, "vector_store": {"type": "chromdb"}})
+        StoreConf.parse(
+            {
+                "segment_store": {"type": "map", "kwargs": {"uri": "x"}},
+                "vector_store": {"type": "chromdb"},
+            }
+        )
 
 
 def test_a_third_partys_store_gets_its_own_arguments():
@@ -424,7 +557,9 @@ def test_a_third_partys_store_gets_its_own_arguments():
             super().__init__()
             self.where, self.more = where, more
 
-    conf = StoreConf.parse({"vector_store": {"type": "mine", "kwargs": {"where": "here", "speed": 2}}})
+    conf = StoreConf.parse(
+        {"vector_store": {"type": "mine", "kwargs": {"where": "here", "speed": 2}}}
+    )
     stores = conf.open()
     assert isinstance(stores.segments, MapSegmentStore)
     assert isinstance(stores.vectors, Mine)
@@ -480,7 +615,10 @@ def recording():
 @pytest.mark.parametrize(
     ("kwargs", "said"),
     [
-        ({"where": "x", "db_name": "y"}, ["'db_name'", "Known: dbname, timeout_s, where", "Did you mean 'dbname'?"]),
+        (
+            {"where": "x", "db_name": "y"},
+            ["'db_name'", "Known: dbname, timeout_s, where", "Did you mean 'dbname'?"],
+        ),
         ({"where": "x", "self": 1}, ["'self'"]),
         ({"were": "x"}, ["'were'", "Did you mean 'where'?"]),
         ({"where": "x", 5: 1}, ["5", "mapping of keyword arguments"]),
@@ -490,15 +628,23 @@ def recording():
     ids=repr,
 )
 def test_a_keyword_that_a_third_partys_store_does_not_take_is_refused(recording, kwargs, said):
-    """Its constructor's keywords are the known ones: an unknown or missing one is an error before a store is made."""
+    """Its constructor's keywords are the known ones: an unknown or missing one is an error before a
+    store is made.
+    """
     with pytest.raises(ConfigError) as caught:
         Document(store_conf={"segment_store": {"type": "recording", "kwargs": kwargs}})
-    assert [part for part in ("store_conf['segment_store']['kwargs']", *said) if part not in str(caught.value)] == []
+    assert [
+        part
+        for part in ("store_conf['segment_store']['kwargs']", *said)
+        if part not in str(caught.value)
+    ] == []
     assert recording.told == []
 
 
 def test_a_misspelt_keyword_is_found_where_any_is_taken():
-    """A constructor that takes any keyword does not get one that looks like a slip of its own names."""
+    """A constructor that takes any keyword does not get one that looks like a slip of its own
+    names.
+    """
 
     @vector_stores.register("mine")
     class Mine(MapVectorStore):
@@ -518,7 +664,9 @@ def test_the_keywords_that_a_third_partys_store_takes_are_accepted(recording):
 
 @pytest.mark.parametrize("closing_fails", [False, True])
 def test_no_store_stays_open_if_the_other_one_fails(recording, monkeypatch, closing_fails):
-    """A vector store that cannot be opened closes the segment store again, and its own error is the one to see."""
+    """A vector store that cannot be opened closes the segment store again, and its own error is the
+    one to see.
+    """
 
     @vector_stores.register("unreachable")
     class Unreachable(MapVectorStore):
@@ -546,7 +694,9 @@ def test_no_store_stays_open_if_the_other_one_fails(recording, monkeypatch, clos
 
 
 def test_a_store_that_does_not_open_leaves_no_ledger(tmp_path):
-    """Where a server does not answer, or a package is missing, no file is made that would look like a Document's."""
+    """Where a server does not answer, or a package is missing, no file is made that would look like
+    a Document's.
+    """
 
     @vector_stores.register("unreachable")
     class Unreachable(MapVectorStore):

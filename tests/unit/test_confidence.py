@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from lazyrag.generation.generator import agreement, likelihood
 
 LOGPROBS = st.lists(st.floats(max_value=0.0, allow_nan=False), min_size=1, max_size=30)
-WORDS = st.lists(st.sampled_from(["tea", "green", "80", "水", "温", "不", "frost", "is", "not"]), max_size=8)
+WORDS = st.lists(
+    st.sampled_from(["tea", "green", "80", "水", "温", "不", "frost", "is", "not"]), max_size=8
+)
 ANSWERS = st.one_of(st.text(max_size=30), WORDS.map(" ".join))
 
 
@@ -130,7 +132,17 @@ class TestAgreement:
 
 
 @pytest.mark.parametrize(
-    "marker", ["[^1]", "[1 and 2]", "[1†source]", "〔1〕", "[1至3]", "【资料1】", "[Source 1: tea.txt]", "[1][2]"]
+    "marker",
+    [
+        "[^1]",
+        "[1 and 2]",
+        "[1†source]",
+        "〔1〕",
+        "[1至3]",
+        "【资料1】",
+        "[Source 1: tea.txt]",
+        "[1][2]",
+    ],
 )
 def test_no_style_of_citing_makes_answers_differ(marker):
     """Every marker that is read as one does not count."""

@@ -9,7 +9,10 @@ import pytest
 from lazyrag import Citation, Hit, RAGContext, RetrievalResult
 from lazyrag.errors import ConfigError
 
-HITS = [Hit("u1", "green tea", 0.9, "tea.txt", "d1", 1), Hit("u2", "black tea", 0.5, "tea.txt", "d1", 2)]
+HITS = [
+    Hit("u1", "green tea", 0.9, "tea.txt", "d1", 1),
+    Hit("u2", "black tea", 0.5, "tea.txt", "d1", 2),
+]
 
 
 @pytest.mark.parametrize(
@@ -20,7 +23,9 @@ HITS = [Hit("u1", "green tea", 0.9, "tea.txt", "d1", 1), Hit("u2", "black tea", 
     ],
 )
 def test_fields_are_spec_003s_in_its_order(cls, names):
-    """Code written for spec 003 can make them by position and read them by name; fields of ours come after them."""
+    """Code written for spec 003 can make them by position and read them by name; fields of ours
+    come after them.
+    """
     fields = dataclasses.fields(cls)
     assert [field.name for field in fields][: len(names)] == names
     assert all(field.default == "" for field in fields[len(names) :])
@@ -48,7 +53,9 @@ def test_citations_count_from_one(index):
 
 
 def test_a_context_holds_its_sources_as_one_result():
-    """Spec 003 iterates over the sources; spec 002 reads their columns: both on the one object, not copied."""
+    """Spec 003 iterates over the sources; spec 002 reads their columns: both on the one object, not
+    copied.
+    """
     sources = RetrievalResult.from_hits(HITS)
     context = RAGContext("which tea?", "[1] green tea\n[2] black tea", sources, 12)
     assert context.sources is sources

@@ -39,11 +39,15 @@ def found(docs, group):
 
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_a_transform_that_reads_what_stands_above_its_parents(folder, tmp_path, where):
-    """A change further up that only the root's text shows, is seen by a transform on nodes of a lower group."""
+    """A change further up that only the root's text shows, is seen by a transform on nodes of a
+    lower group.
+    """
     root = folder({"a.txt": "head\nbody one", "b.txt": "zzz\nyyy"})
     with Document(root, store_conf=stored(tmp_path) if where == "file" else None) as docs:
         docs.create_node_group("head", transform=lambda text: text.splitlines()[0])
-        docs.create_node_group("whole", transform=lambda node: node.parent.text, parent="head", trans_node=True)
+        docs.create_node_group(
+            "whole", transform=lambda node: node.parent.text, parent="head", trans_node=True
+        )
         assert [node.text for node in docs.get_nodes("whole")] == ["head\nbody one", "zzz\nyyy"]
         (root / "a.txt").write_text("head\nbody two", encoding="utf-8")
         docs.sync()
@@ -52,14 +56,21 @@ def test_a_transform_that_reads_what_stands_above_its_parents(folder, tmp_path, 
 
 
 def test_spans_of_nodes_whose_parents_have_moved(folder):
-    """A node that is taken over where only the text before its parent has changed, stands where its text does."""
+    """A node that is taken over where only the text before its parent has changed, stands where its
+    text does.
+    """
     root = folder({"a.txt": "P one. P two.\n\nQ one. Q two."})
     with Document(root) as docs:
         docs.create_node_group(
-            "paragraph", transform=lambda text: [part for part in text.split("\n\n") if part.strip()]
+            "paragraph",
+            transform=lambda text: [part for part in text.split("\n\n") if part.strip()],
         )
         docs.create_node_group(
-            "sentence", transform="SentenceSplitter", parent="paragraph", chunk_size=3, chunk_overlap=0
+            "sentence",
+            transform="SentenceSplitter",
+            parent="paragraph",
+            chunk_size=3,
+            chunk_overlap=0,
         )
         docs.get_nodes("sentence")
         (root / "a.txt").write_text("P one. P two.\n\n\n\n\nQ one. Q two.", encoding="utf-8")
@@ -72,7 +83,9 @@ def test_spans_of_nodes_whose_parents_have_moved(folder):
 
 
 def test_a_definition_that_comes_back(folder, tmp_path):
-    """A group redefined, and again as it was, has everything that came in meanwhile, in nodes and in both indexes."""
+    """A group redefined, and again as it was, has everything that came in meanwhile, in nodes and
+    in both indexes.
+    """
     root = folder({"a.txt": "green tea leaves"})
     with Document(root, embed=embed, store_conf=stored(tmp_path)) as docs:
         for transform in (str.split, str.upper, str.split):
@@ -108,23 +121,33 @@ class Life:
 
     def opened(self, name):
         """A Document on a store, by the present definitions."""
-        docs = Document(self.root, embed=embed, store_conf=stored(self.location, name), doc_fields=self.fields)
+        docs = Document(
+            self.root, embed=embed, store_conf=stored(self.location, name), doc_fields=self.fields
+        )
         docs.create_node_group("part", transform=self.definitions[self.choice])
-        docs.create_node_group("letter", transform=lambda text: sorted(set(text))[:2], parent="part")
+        docs.create_node_group(
+            "letter", transform=lambda text: sorted(set(text))[:2], parent="part"
+        )
         return docs
 
     def edit(self, turn):
         """A file is written."""
-        (self.root / f"{self.chance.randrange(4)}.txt").write_text(f"tea {turn}\nmilk", encoding="utf-8")
+        (self.root / f"{self.chance.randrange(4)}.txt").write_text(
+            f"tea {turn}\nmilk", encoding="utf-8"
+        )
 
     def delete(self, _turn):
         """A file goes."""
-        for path in self.chance.sample(sorted(self.root.iterdir()), min(1, len(list(self.root.iterdir())))):
+        for path in self.chance.sample(
+            sorted(self.root.iterdir()), min(1, len(list(self.root.iterdir())))
+        ):
             path.unlink()
 
     def move(self, _turn):
         """A file goes elsewhere."""
-        for path in self.chance.sample(sorted(self.root.iterdir()), min(1, len(list(self.root.iterdir())))):
+        for path in self.chance.sample(
+            sorted(self.root.iterdir()), min(1, len(list(self.root.iterdir())))
+        ):
             path.replace(self.root / f"{self.chance.randrange(4, 8)}.txt")
 
     def redefine(self, _turn):
@@ -149,7 +172,15 @@ def test_random_work_gives_what_a_fresh_document_has(tmp_path, seed):
     """Edits, additions, deletions, moves, redefinitions, other fields and restarts in any order."""
     life = Life(tmp_path, seed)
     for turn in range(14):
-        happens = [life.edit, life.edit, life.delete, life.move, life.redefine, life.restart, life.change_fields]
+        happens = [
+            life.edit,
+            life.edit,
+            life.delete,
+            life.move,
+            life.redefine,
+            life.restart,
+            life.change_fields,
+        ]
         life.chance.choice(happens)(turn)
         life.docs.sync(max_deleted=1)
         if any(life.root.iterdir()):
@@ -163,7 +194,9 @@ def test_random_work_gives_what_a_fresh_document_has(tmp_path, seed):
 
 
 def test_a_file_that_is_another_while_it_is_loaded(folder):
-    """What was read in between is not kept, though the file is as it was again, with the same times."""
+    """What was read in between is not kept, though the file is as it was again, with the same
+    times.
+    """
     root = folder({"a.flux": "version A"})
     path = root / "a.flux"
     before = path.stat()
@@ -186,7 +219,11 @@ def test_a_file_that_is_another_while_it_is_loaded(folder):
 
     with Document(root) as docs:
         register_loader(".flux", replace=True)(
-            type("Renewing", (Flux,), {"load": lambda self, path: (restore(), Flux.load(self, path))[1]})
+            type(
+                "Renewing",
+                (Flux,),
+                {"load": lambda self, path: (restore(), Flux.load(self, path))[1]},
+            )
         )
         docs.get_nodes()
         docs.sync()
@@ -239,7 +276,9 @@ def test_a_file_under_the_name_of_a_text(folder):
         docs.add_texts({"c.txt": "a text"})
         (root / "c.txt").write_text("a file", encoding="utf-8")
         report = docs.sync()
-        assert report.skipped == (("c.txt", "its name is that of a document that was added singly"),)
+        assert report.skipped == (
+            ("c.txt", "its name is that of a document that was added singly"),
+        )
         assert [node.text for node in docs.get_nodes() if node.path == "c.txt"] == ["a text"]
 
 
@@ -254,10 +293,14 @@ def test_a_store_inside_of_the_dataset(folder):
 
 
 def test_an_import_is_all_or_nothing(folder, tmp_path, monkeypatch):
-    """One that stops in the middle shows nothing, and can be done again; array fields can be filtered by after it."""
+    """One that stops in the middle shows nothing, and can be done again; array fields can be
+    filtered by after it.
+    """
     fields = {"tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)}
     with Document(embed=embed, doc_fields=fields) as docs:
-        docs.add_texts({f"{number}": f"tea {number}" for number in range(5)}, {"3": {"tags": ["x"]}})
+        docs.add_texts(
+            {f"{number}": f"tea {number}" for number in range(5)}, {"3": {"tags": ["x"]}}
+        )
         found(docs, "FineChunk")
         docs.export(tmp_path / "out")
         told = content(docs)
@@ -288,7 +331,9 @@ def test_an_import_is_all_or_nothing(folder, tmp_path, monkeypatch):
 
 
 def test_a_transform_that_asks_for_what_nobody_has_built(folder):
-    """Where several threads build, it gets an error that says what to do, instead of waiting for ever."""
+    """Where several threads build, it gets an error that says what to do, instead of waiting for
+    ever.
+    """
     root = folder({f"{number}.txt": f"text {number}" for number in range(8)})
     started = threading.Barrier(1)
 
@@ -339,7 +384,9 @@ def test_closing_twice_and_while_another_thread_builds(folder, tmp_path):
 
 
 def test_rows_of_deleted_documents_go(tmp_path):
-    """A hundred documents that came and went leave no row, and a reader that saw them sees them go."""
+    """A hundred documents that came and went leave no row, and a reader that saw them sees them
+    go.
+    """
     with Document(store_conf=stored(tmp_path)) as docs:
         docs.add_texts({"stays": "tea"})
         docs.get_nodes()
@@ -350,7 +397,9 @@ def test_rows_of_deleted_documents_go(tmp_path):
                 docs.delete_files([f"{number}"])
             docs.reader.indexer.options = type(docs.reader.indexer.options)(grace_s=0.0)
             docs.sync()
-            assert [row.identity for row in docs.reader.indexer.ledger.documents.all().values()] == ["stays"]
+            assert [
+                row.identity for row in docs.reader.indexer.ledger.documents.all().values()
+            ] == ["stays"]
             assert [node.path for node in reader.get_nodes()] == ["stays"]
 
 

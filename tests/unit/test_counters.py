@@ -1,4 +1,6 @@
-"""What a change costs: which loaders, transforms and embed callables are called for it, and which are not."""
+"""What a change costs: which loaders, transforms and embed callables are called for it, and which
+are not.
+"""
 
 from __future__ import annotations
 
@@ -109,12 +111,16 @@ class World:
 
     def noting(self, group, returned):
         """A transform that notes its calls, and returns an expression of its text."""
-        return self.transform(f"    import counting\n    counting.note({group!r}, text)\n    return {returned}\n")
+        return self.transform(
+            f"    import counting\n    counting.note({group!r}, text)\n    return {returned}\n"
+        )
 
     def open(self, store="store.db", transforms=None, **arguments):
         """A Document of three groups: lines, words beneath them, and a whole beside them."""
         conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(self.root / store)}}}
-        docs = Document(self.dataset, store_conf=conf, workers=1, **{"embed": self.embed, **arguments})
+        docs = Document(
+            self.dataset, store_conf=conf, workers=1, **{"embed": self.embed, **arguments}
+        )
         made = {
             "line": self.noting("line", "text.splitlines()"),
             "word": self.noting("word", "text.split()"),
@@ -172,7 +178,9 @@ def test_the_first_time_everything_is_called_once(world):
 
 @pytest.mark.slow
 def test_restarts_call_nothing(world):
-    """Over ten restarts nothing is loaded, transformed or embedded, and counts and dump stay what they were."""
+    """Over ten restarts nothing is loaded, transformed or embedded, and counts and dump stay what
+    they were.
+    """
     with world.open() as docs:
         world.brought(docs)
         dump = list(docs.dump())
@@ -188,7 +196,10 @@ def test_restarts_call_nothing(world):
 def row_counts(path):
     """How many rows each table of a store file has."""
     with closing(sqlite3.connect(path)) as connection:
-        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = [
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
         counted = {name: connection.execute(f'SELECT count(*) FROM "{name}"') for name in tables}  # noqa: S608  our own tables
         return {name: rows.fetchone()[0] for name, rows in counted.items()}
 
@@ -231,7 +242,9 @@ def test_another_process_calls_nothing(world):
 
 
 def test_editing_a_leaf_transform(world):
-    """No loader and no other transform is called, and nothing is embedded; the group holds what the edit gives."""
+    """No loader and no other transform is called, and nothing is embedded; the group holds what the
+    edit gives.
+    """
     with world.open() as docs:
         world.brought(docs)
     edited = {"word": world.noting("word", "text.upper().split()")}
@@ -262,7 +275,9 @@ def test_editing_an_embedded_leaf_embeds_changed_texts_only(world):
 
 
 def test_editing_a_transform_without_a_cache_of_embeddings(world):
-    """Unchanged texts of a changed file keep their vectors even where the file of embeddings was deleted."""
+    """Unchanged texts of a changed file keep their vectors even where the file of embeddings was
+    deleted.
+    """
     with world.open() as docs:
         world.brought(docs)
     for path in world.root.glob("store.db.embeddings*"):
@@ -274,7 +289,9 @@ def test_editing_a_transform_without_a_cache_of_embeddings(world):
 
 
 def test_editing_a_transform_in_the_middle(world):
-    """It is called, and what stands beneath it; what stands beside it is not, and nothing is loaded."""
+    """It is called, and what stands beneath it; what stands beside it is not, and nothing is
+    loaded.
+    """
     with world.open() as docs:
         world.brought(docs)
     edited = {"line": world.noting("line", "text.replace('milk', 'cream').splitlines()")}
@@ -295,14 +312,19 @@ BODY = "    import counting\n    counting.note('line', text)\n    return text.sp
         ("", BODY),
         ("# A comment above it.\n\n\n", BODY.replace("return", "# Why: because.\n    return")),
         ("", '    """What it does."""\n' + BODY),
-        ("import os\n\n\n", BODY.replace("return text.splitlines()", "return (\n        text.splitlines()\n    )")),
+        (
+            "import os\n\n\n",
+            BODY.replace("return text.splitlines()", "return (\n        text.splitlines()\n    )"),
+        ),
         ("", BODY.replace("'", '"')),
         ("", BODY.replace("\n    ", "\n\n    ")),
     ],
     ids=["as it was", "comments", "docstring", "layout", "quotes", "empty lines"],
 )
 def test_layout_rebuilds_nothing(world, lead, body):
-    """Comments, docstrings and layout of a transform are no edit of it, in a new program and in a notebook's cell."""
+    """Comments, docstrings and layout of a transform are no edit of it, in a new program and in a
+    notebook's cell.
+    """
     before = {"line": world.transform(BODY)}
     with world.open(transforms=before) as docs:
         world.brought(docs)
@@ -325,7 +347,9 @@ def test_an_edited_constant_is_an_edit(world):
 
 
 def test_editing_metadata(world):
-    """What is said of a file costs no transform of texts and no embedding, and filters see it at once."""
+    """What is said of a file costs no transform of texts and no embedding, and filters see it at
+    once.
+    """
     with world.open(file_metadata={"a.txt": {"shelf": "low"}}) as docs:
         world.brought(docs)
     fields = {"shelf": DocField(DataType.VARCHAR, max_size=20)}
@@ -337,7 +361,9 @@ def test_editing_metadata(world):
         assert (calls.transforms, calls.embeds) == ([], [])
         assert set(calls.loads) <= {"a.txt", "b.txt"}
         assert docs.last_report.updated == ("a.txt", "b.txt")
-        assert [node.path for node in docs.get_nodes("word", filters={"shelf": "high"})] == ["a.txt"] * 4
+        assert [node.path for node in docs.get_nodes("word", filters={"shelf": "high"})] == [
+            "a.txt"
+        ] * 4
         hits = Retriever(docs, "line", topk=9)(QUESTION, filters={"shelf": "low"})
         assert {hit.path for hit in hits} == {"b.txt"}
         assert hits[0].global_metadata["shelf"] == "low"
@@ -345,7 +371,9 @@ def test_editing_metadata(world):
 
 
 def test_a_transform_that_sees_metadata_is_called_when_that_changes(world):
-    """A function that is given nodes may have looked at what is said of their file: it is called for that file."""
+    """A function that is given nodes may have looked at what is said of their file: it is called
+    for that file.
+    """
 
     def define(docs):
         def shelved(node):
@@ -370,7 +398,9 @@ def test_a_transform_that_sees_metadata_is_called_when_that_changes(world):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("target", ["z.txt", "deep/a.txt", "deeper/still/other.txt"])
 def test_a_move_costs_nothing(world, target):
-    """A file that lies elsewhere is neither loaded nor transformed nor embedded, and its nodes lie there too."""
+    """A file that lies elsewhere is neither loaded nor transformed nor embedded, and its nodes lie
+    there too.
+    """
     with world.open() as docs:
         world.brought(docs)
     path = world.dataset / target
@@ -386,7 +416,9 @@ def test_a_move_costs_nothing(world, target):
 
 
 def test_a_moved_folder_costs_nothing(world):
-    """Another root of the same files is no change at all: a document is known by its path in the dataset."""
+    """Another root of the same files is no change at all: a document is known by its path in the
+    dataset.
+    """
     with world.open() as docs:
         world.brought(docs)
         dump = list(docs.dump())
@@ -449,7 +481,9 @@ def test_an_edited_file_costs_its_own_calls(world):
 
 
 def test_other_bytes_and_the_same_text(world):
-    """A file that is saved again in another encoding is read; its text is as it was, so nothing follows."""
+    """A file that is saved again in another encoding is read; its text is as it was, so nothing
+    follows.
+    """
     with world.open() as docs:
         world.brought(docs)
     world.write("a.txt", b"\xef\xbb\xbf" + FILES["a.txt"].encode())
@@ -523,7 +557,9 @@ def test_the_code_of_an_embed_callable_does(world, monkeypatch):
 
 
 def test_the_identity_of_an_embed_callable_does(world, monkeypatch):
-    """The same code that says it is another model embeds everything anew; one that says so again, nothing."""
+    """The same code that says it is another model embeds everything anew; one that says so again,
+    nothing.
+    """
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
     with world.open() as docs:
         world.brought(docs)

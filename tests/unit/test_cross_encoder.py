@@ -1,4 +1,6 @@
-"""Cross-encoders in a folder. None is among the shared models: these are tiny, and each score is computed by hand."""
+"""Cross-encoders in a folder. None is among the shared models: these are tiny, and each score is
+computed by hand.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from tests.tiny_models import (
 )
 
 QUERY = "green tea"
-DOCUMENTS = ["tea", "a cup of green tea tea", "late frost", "", "early harvest of green tea a b c d e f"]
+DOCUMENTS = [
+    "tea",
+    "a cup of green tea tea",
+    "late frost",
+    "",
+    "early harvest of green tea a b c d e f",
+]
 
 _words = st.lists(st.sampled_from([*WORDS, "unheard"]), max_size=40)
 
@@ -39,11 +47,15 @@ def sigmoid(logit: float) -> float:
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> OnnxCrossEncoder:
     """A model that adds up the weights of shared words, and reads 64 tokens."""
-    return OnnxCrossEncoder(write_cross_encoder(tmp_path_factory.mktemp("models") / "tiny"), activation="identity")
+    return OnnxCrossEncoder(
+        write_cross_encoder(tmp_path_factory.mktemp("models") / "tiny"), activation="identity"
+    )
 
 
 def test_scores_are_the_models(tiny):
-    """Each as computed by hand, best first, ties by index; padding, which weighs 1000 in this model, counts nowhere."""
+    """Each as computed by hand, best first, ties by index; padding, which weighs 1000 in this
+    model, counts nowhere.
+    """
     expected = sorted(
         ((index, shared_weight(QUERY, document)) for index, document in enumerate(DOCUMENTS)),
         key=lambda pair: (-pair[1], pair[0]),
@@ -65,7 +77,9 @@ def test_scores_are_probabilities_by_default(tmp_path):
     """The sigmoid of the one logit, as sentence-transformers has it; large ones do not overflow."""
     model = OnnxCrossEncoder(write_cross_encoder(tmp_path / "m"))
     found = dict(model(QUERY, DOCUMENTS))
-    assert found == pytest.approx({at: sigmoid(shared_weight(QUERY, text)) for at, text in enumerate(DOCUMENTS)})
+    assert found == pytest.approx(
+        {at: sigmoid(shared_weight(QUERY, text)) for at, text in enumerate(DOCUMENTS)}
+    )
     many = "harvest " * 40
     [(_, score)] = model("harvest", [many])
     assert score == pytest.approx(1.0)
@@ -74,9 +88,21 @@ def test_scores_are_probabilities_by_default(tmp_path):
 @pytest.mark.parametrize(
     ("file", "described", "activation"),
     [
-        ("config.json", {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, None),
-        ("config.json", {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, None),
-        ("config_sentence_transformers.json", {"activation_fn": "torch.nn.modules.linear.Identity"}, None),
+        (
+            "config.json",
+            {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
+            None,
+        ),
+        (
+            "config.json",
+            {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+            None,
+        ),
+        (
+            "config_sentence_transformers.json",
+            {"activation_fn": "torch.nn.modules.linear.Identity"},
+            None,
+        ),
         ("config_sentence_transformers.json", {"activation_fn": "torch.nn.Sigmoid"}, "identity"),
     ],
 )
@@ -90,23 +116,35 @@ def test_the_activation_is_the_models_own(tmp_path, file, described, activation)
 
 def test_an_unknown_activation_is_refused(tmp_path):
     """Named by the folder or by the user; softmax of one label would be 1 for all."""
-    folder = write_cross_encoder(tmp_path / "m", config={"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}})
-    with pytest.raises(ConfigError, match=r"unknown activation 'torch\.nn\.Tanh'.*activation='identity'"):
+    folder = write_cross_encoder(
+        tmp_path / "m", config={"sentence_transformers": {"activation_fn": "torch.nn.Tanh"}}
+    )
+    with pytest.raises(
+        ConfigError, match=r"unknown activation 'torch\.nn\.Tanh'.*activation='identity'"
+    ):
         OnnxCrossEncoder(folder)
     for wrong in ("tanh", "softmax"):
-        with pytest.raises(ConfigError, match=f"activation for 1 labels '{wrong}'. Known: identity, sigmoid"):
+        with pytest.raises(
+            ConfigError, match=f"activation for 1 labels '{wrong}'. Known: identity, sigmoid"
+        ):
             OnnxCrossEncoder(folder, activation=wrong)
 
 
 def test_of_several_labels_one_is_chosen(tmp_path):
-    """By its number, with its probability among all of them; without a choice the error lists them."""
-    folder = write_cross_encoder(tmp_path / "m", labels=3, config={"id2label": {"0": "yes", "1": "no", "2": "other"}})
+    """By its number, with its probability among all of them; without a choice the error lists
+    them.
+    """
+    folder = write_cross_encoder(
+        tmp_path / "m", labels=3, config={"id2label": {"0": "yes", "1": "no", "2": "other"}}
+    )
     with pytest.raises(ConfigError, match=r"3 labels: .*'yes'.*Pass label="):
         OnnxCrossEncoder(folder)
     logits = shared_weight(QUERY, "tea") * np.array([1.0, -1.0, -2.0])
     [(_, score)] = OnnxCrossEncoder(folder, label=1)(QUERY, ["tea"])
     assert score == pytest.approx(np.exp(logits[1]) / np.exp(logits).sum())
-    assert OnnxCrossEncoder(folder, label=2, activation="identity")(QUERY, ["tea"]) == [(0, logits[2])]
+    assert OnnxCrossEncoder(folder, label=2, activation="identity")(QUERY, ["tea"]) == [
+        (0, logits[2])
+    ]
     with pytest.raises(ConfigError, match="label"):
         OnnxCrossEncoder(folder, label=3)
 
@@ -125,7 +163,9 @@ def test_documents_do_not_sway_each_other(tiny, query, documents):
 
 @given(_words)
 def test_of_a_long_document_the_best_window_counts(tiny, words):
-    """59 tokens at a time beside a query of 2; the last window begins earlier, so that it is full too."""
+    """59 tokens at a time beside a query of 2; the last window begins earlier, so that it is full
+    too.
+    """
     words = words * 5
     room = 64 - 3 - 2
     starts = [min(start, max(0, len(words) - room)) for start in range(0, max(1, len(words)), room)]
@@ -137,7 +177,9 @@ def test_of_a_long_document_the_best_window_counts(tiny, words):
 def test_what_stands_behind_the_limit_counts(tiny):
     """A long document's end is read as well as its beginning."""
     end = "a " * 200 + QUERY
-    assert dict(tiny(QUERY, [end, QUERY + " a" * 200, QUERY])) == dict.fromkeys(range(3), shared_weight(QUERY, QUERY))
+    assert dict(tiny(QUERY, [end, QUERY + " a" * 200, QUERY])) == dict.fromkeys(
+        range(3), shared_weight(QUERY, QUERY)
+    )
 
 
 def test_a_query_is_never_cut(tiny):
@@ -171,9 +213,13 @@ def test_what_cannot_be_ranked_is_refused(tiny, query, documents, top_n, message
 
 
 def test_pairs_that_sway_each_other_are_scored_one_by_one(tmp_path):
-    """A graph that quantises by the largest number of a batch: by default neighbours change nothing."""
+    """A graph that quantises by the largest number of a batch: by default neighbours change
+    nothing.
+    """
     folder = write_cross_encoder(tmp_path / "m", quantised=True)
-    alone, together = (OnnxCrossEncoder(folder, activation="identity", batch_size=size) for size in (None, 8))
+    alone, together = (
+        OnnxCrossEncoder(folder, activation="identity", batch_size=size) for size in (None, 8)
+    )
     scores = dict(alone(QUERY, DOCUMENTS))
     assert scores == {at: alone(QUERY, [text])[0][1] for at, text in enumerate(DOCUMENTS)}
     assert dict(together(QUERY, DOCUMENTS)) != scores
@@ -182,9 +228,13 @@ def test_pairs_that_sway_each_other_are_scored_one_by_one(tmp_path):
 
 def test_a_failing_model_is_a_retrieval_error(tmp_path):
     """As the Protocol says; the cause is kept."""
-    model = OnnxCrossEncoder(write_cross_encoder(tmp_path / "m", weights=WEIGHTS[: VOCABULARY["harvest"]]))
+    model = OnnxCrossEncoder(
+        write_cross_encoder(tmp_path / "m", weights=WEIGHTS[: VOCABULARY["harvest"]])
+    )
     assert len(model(QUERY, ["tea"])) == 1
-    with pytest.raises(RetrievalError, match=r"OnnxCrossEncoder\('m', max_tokens=64\) failed") as caught:
+    with pytest.raises(
+        RetrievalError, match=r"OnnxCrossEncoder\('m', max_tokens=64\) failed"
+    ) as caught:
         model(QUERY, ["harvest"])
     assert caught.value.__cause__ is not None
 
@@ -201,10 +251,14 @@ def test_an_embedding_model_is_no_cross_encoder(tmp_path):
 
 
 def test_types_are_told_where_the_tokenizer_tells_them(tmp_path):
-    """Some do not, as their own list of inputs says; this model then takes all for the query, and gives 0."""
+    """Some do not, as their own list of inputs says; this model then takes all for the query, and
+    gives 0.
+    """
     folder = write_cross_encoder(tmp_path / "m")
     model = OnnxCrossEncoder(folder, activation="identity")
-    write_json(folder / "tokenizer_config.json", {"model_input_names": ["input_ids", "attention_mask"]})
+    write_json(
+        folder / "tokenizer_config.json", {"model_input_names": ["input_ids", "attention_mask"]}
+    )
     other = OnnxCrossEncoder(folder, activation="identity")
     assert model(QUERY, ["tea"]) == [(0, shared_weight(QUERY, "tea"))]
     assert other(QUERY, ["tea"]) == [(0, 0.0)]
@@ -219,7 +273,10 @@ def test_an_identity_tells_models_and_settings_apart(tmp_path):
     assert identity.startswith("onnx:tiny:")
     assert OnnxCrossEncoder(tmp_path / "there" / "tiny", label=0, batch_size=3).identity == identity
     others = [{"label": 1}, {"label": 0, "activation": "identity"}, {"label": 0, "max_tokens": 32}]
-    assert len({identity, *(OnnxCrossEncoder(folder, **settings).identity for settings in others)}) == 4
+    assert (
+        len({identity, *(OnnxCrossEncoder(folder, **settings).identity for settings in others)})
+        == 4
+    )
 
 
 def test_several_threads_may_share_a_model(tiny):

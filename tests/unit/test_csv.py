@@ -15,7 +15,12 @@ from lazyrag.loaders import load_file
 from lazyrag.loaders.records import CsvLoader
 from tests.shared import shared
 
-TEA = [["tea", "origin", "price"], ["Sencha", "Uji", "12"], ["老丛红茶", "武夷山", "160"], ["Assam", "", "8"]]
+TEA = [
+    ["tea", "origin", "price"],
+    ["Sencha", "Uji", "12"],
+    ["老丛红茶", "武夷山", "160"],
+    ["Assam", "", "8"],
+]
 
 
 @pytest.fixture
@@ -40,11 +45,16 @@ def written(rows: list[list[str]], **dialect) -> str:
 def rows_of(loaded) -> list[tuple[str, str]]:
     """The label and text of each row's place."""
     assert {location.kind for location in loaded.locations} <= {"row"}
-    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
+    return [
+        (location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
+    ]
 
 
 def test_rows_become_lines_with_headers(load):
-    """Each row is a line of headers and values, filled cells only, with the row's number in a spreadsheet."""
+    """Each row is a line of headers and values, filled cells only, with the row's number in a
+    spreadsheet.
+    """
     loaded = load(written(TEA))
     assert loaded.text == (
         "tea: Sencha; origin: Uji; price: 12\ntea: 老丛红茶; origin: 武夷山; price: 160\ntea: Assam; price: 8"
@@ -100,15 +110,29 @@ def test_excels_first_line_names_the_delimiter(load):
         ("a,b\n1,2,3\n4\n", ["a: 1; b: 2; 3", "a: 4"]),
         ("Our teas,\n,\ntea,price\nSencha,12\n", ["Our teas", "tea: Sencha; price: 12"]),
     ],
-    ids=["numbers", "years as names", "years as values", "no name", "equal", "one column", "alone", "ragged", "title"],
+    ids=[
+        "numbers",
+        "years as names",
+        "years as values",
+        "no name",
+        "equal",
+        "one column",
+        "alone",
+        "ragged",
+        "title",
+    ],
 )
 def test_the_header_is_recognised(load, table, lines):
-    """A first row of names is taken for the header; where it is data, it is a row like others. Nothing is lost."""
+    """A first row of names is taken for the header; where it is data, it is a row like others.
+    Nothing is lost.
+    """
     assert load(table).text.split("\n") == lines
 
 
 def test_what_was_found_out_can_be_said(load):
-    """The delimiter and whether there is a header can be given, and go before what the table looks like."""
+    """The delimiter and whether there is a header can be given, and go before what the table looks
+    like.
+    """
     table = "name;of\nall;teas\n"
     assert load(table, header=False).text == "name; of\nall; teas"
     assert load(table, delimiter=",").text == "name;of\nall;teas"
@@ -116,15 +140,23 @@ def test_what_was_found_out_can_be_said(load):
 
 
 def test_selected_columns(load):
-    """Columns can be selected, in an order of one's own; one that is not there is an error that names the others."""
-    assert load(written(TEA), fields=["price", "tea"]).text.split("\n")[0] == "price: 12; tea: Sencha"
+    """Columns can be selected, in an order of one's own; one that is not there is an error that
+    names the others.
+    """
+    assert (
+        load(written(TEA), fields=["price", "tea"]).text.split("\n")[0] == "price: 12; tea: Sencha"
+    )
     assert load("1,2\n3,4\n", fields=["2"]).text == "2: 4"
-    with pytest.raises(LoadError, match=r"No.* field 'prize'\. Known: origin, price, tea\. Did you mean 'price'\?"):
+    with pytest.raises(
+        LoadError, match=r"No.* field 'prize'\. Known: origin, price, tea\. Did you mean 'price'\?"
+    ):
         load(written(TEA), fields=["prize"])
 
 
 def test_a_template(load):
-    """A template has values in the place of braces; doubled braces stay; a row that fills none of it is left out."""
+    """A template has values in the place of braces; doubled braces stay; a row that fills none of
+    it is left out.
+    """
     table = written([*TEA, ["", "nowhere", ""]])
     loaded = load(table, template="{{{tea}}} costs {price} ({origin})", fields=[])
     assert loaded.text.split("\n")[2:] == ["{Assam} costs 8 ()", "{} costs  (nowhere)"]
@@ -156,7 +188,9 @@ def test_unknown_arguments_are_refused():
 
 
 def test_a_subclass_serves_a_document(folder):
-    """A subclass with arguments of its own can be registered, and hits say which row they are of."""
+    """A subclass with arguments of its own can be registered, and hits say which row they are
+    of.
+    """
 
     @register_loader(".prices")
     class Prices(CsvLoader):
@@ -176,7 +210,10 @@ def test_a_subclass_serves_a_document(folder):
 @pytest.mark.parametrize(
     ("name", "first"),
     [
-        ("semicolon-delimited.csv", ("2", "Lorem, ipsum: consectetur; dolor sit: adipiscing; amet: elit")),
+        (
+            "semicolon-delimited.csv",
+            ("2", "Lorem, ipsum: consectetur; dolor sit: adipiscing; amet: elit"),
+        ),
         ("stanley-cups-utf-16.csv", ("1", "Stanley Cups")),
         ("test_mskanji.csv", ("2", "名前: 佐藤太郎; 年齢: 30; 住所: 東京")),
     ],
@@ -205,20 +242,30 @@ def test_long_white_space_takes_no_long(load):
 
 
 _CELL = st.text(
-    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]) | st.sampled_from("\n,;|\t\"'茶é🍵"), max_size=8
+    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]) | st.sampled_from("\n,;|\t\"'茶é🍵"),
+    max_size=8,
 )
 
 
 @given(
-    rows=st.lists(st.lists(_CELL, min_size=3, max_size=3), min_size=1, max_size=6), delimiter=st.sampled_from(",;|\t")
+    rows=st.lists(st.lists(_CELL, min_size=3, max_size=3), min_size=1, max_size=6),
+    delimiter=st.sampled_from(",;|\t"),
 )
 def test_no_filled_cell_is_lost(tmp_path_factory, rows, delimiter):
-    """Whatever a table holds, each row's text is its filled cells in order, as the standard library reads them."""
+    """Whatever a table holds, each row's text is its filled cells in order, as the standard library
+    reads them.
+    """
     path = tmp_path_factory.mktemp("csv") / "table.csv"
     path.write_bytes(("\ufeff" + written(rows, delimiter=delimiter)).encode())
     expected = [
-        "; ".join(" ".join(part.strip() for part in cell.split("\n") if part.strip()) for cell in row if cell.strip())
-        for row in csv.reader(io.StringIO(written(rows, delimiter=delimiter), newline=""), delimiter=delimiter)
+        "; ".join(
+            " ".join(part.strip() for part in cell.split("\n") if part.strip())
+            for cell in row
+            if cell.strip()
+        )
+        for row in csv.reader(
+            io.StringIO(written(rows, delimiter=delimiter), newline=""), delimiter=delimiter
+        )
     ]
     loaded = CsvLoader(delimiter, header=False).load(path)
     assert [text for _, text in rows_of(loaded)] == [line for line in expected if line]
@@ -233,7 +280,10 @@ def test_any_bytes_load_or_fail_with_load_error(tmp_path_factory, data):
         loaded = CsvLoader().load(path)
     except LoadError:
         return
-    assert "\n".join(loaded.text[location.start : location.end] for location in loaded.locations) == loaded.text
+    assert (
+        "\n".join(loaded.text[location.start : location.end] for location in loaded.locations)
+        == loaded.text
+    )
 
 
 def test_fields_beside_a_template_are_refused():

@@ -1,4 +1,6 @@
-"""A damaged part of a file costs that part: the rest is read, and what is missing is noted and in the report."""
+"""A damaged part of a file costs that part: the rest is read, and what is missing is noted and in
+the report.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +62,17 @@ def _opendocument() -> bytes:
 
 
 def _edited(data: bytes, part: str, how: str) -> bytes:
-    """A package with a part that is cut off, does not match its checksum, is no XML, or is missing."""
+    """A package with a part that is cut off, does not match its checksum, is no XML, or is
+    missing.
+    """
     source, target = zipfile.ZipFile(io.BytesIO(data)), io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as file:
         for name in source.namelist():
             content = source.read(name)
             if name == part:
-                content = {"cut": content[: len(content) // 2], "other": b"no markup"}.get(how, content)
+                content = {"cut": content[: len(content) // 2], "other": b"no markup"}.get(
+                    how, content
+                )
             if name != part or how != "missing":
                 file.writestr(name, content)
     made = target.getvalue()
@@ -112,7 +118,9 @@ def test_the_report_counts_what_is_missing(tmp_path):
     (tmp_path / "a.epub").write_bytes(_edited(_book(), "c1.xhtml", "checksum"))
     (tmp_path / "b.jsonl").write_text('{"a": 1}\n{"a": \n{"a": 3}\n', encoding="utf-8")
     (tmp_path / "c.zip").write_bytes(
-        packed({"a.txt": "tea", "b.raw": b"\0\1\2", "in.epub": _edited(_book(), "c1.xhtml", "missing")})
+        packed(
+            {"a.txt": "tea", "b.raw": b"\0\1\2", "in.epub": _edited(_book(), "c1.xhtml", "missing")}
+        )
     )
     docs = Document(tmp_path)
     report = docs.sync()
@@ -138,12 +146,16 @@ def test_a_sheet_that_breaks_off_keeps_its_rows(tmp_path):
 
 
 def test_if_nothing_can_be_read_the_file_fails(tmp_path):
-    """A file of which every part is damaged is a failure that says why, not a document without text."""
+    """A file of which every part is damaged is a failure that says why, not a document without
+    text.
+    """
     data = _book()
     for part in ("c0.xhtml", "c1.xhtml", "c2.xhtml"):
         data = _edited(data, part, "missing")
     (tmp_path / "a.epub").write_bytes(data)
-    with pytest.raises(LoadError, match=r"Nothing of the file can be read: chapter 1 \(c0.xhtml\) left out"):
+    with pytest.raises(
+        LoadError, match=r"Nothing of the file can be read: chapter 1 \(c0.xhtml\) left out"
+    ):
         load_file(tmp_path / "a.epub")
 
 
@@ -151,7 +163,9 @@ def test_a_bomb_in_a_part_still_ends_the_file(tmp_path):
     """A part that exceeds a limit is no damage."""
     path = tmp_path / "a.epub"
     book = zipfile.ZipFile(io.BytesIO(epub("<p>w</p>", count=2)))
-    path.write_bytes(zipped({name: book.read(name) for name in book.namelist()} | {"c1.xhtml": bytes(8 << 20)}))
+    path.write_bytes(
+        zipped({name: book.read(name) for name in book.namelist()} | {"c1.xhtml": bytes(8 << 20)})
+    )
     with pytest.raises(LoadError, match="packed like a zip bomb"):
         load_file(path)
 

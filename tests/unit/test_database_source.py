@@ -14,7 +14,11 @@ from lazyrag.errors import ConfigError, LoadError, UnknownKeywordError
 from lazyrag.sources import DatabaseSource, FailedItem
 from lazyrag.sources.base import RecordForm, plain
 
-ROWS = [(1, "Sencha", 12.5, "绿茶\n来自宇治"), (2, "Assam", 9, None), (3, "O'Neill; DROP TABLE teas", 7, "x")]
+ROWS = [
+    (1, "Sencha", 12.5, "绿茶\n来自宇治"),
+    (2, "Assam", 9, None),
+    (3, "O'Neill; DROP TABLE teas", 7, "x"),
+]
 
 
 @pytest.fixture
@@ -23,7 +27,9 @@ def path(tmp_path):
     path = tmp_path / "teas.db"
     connection = sqlite3.connect(path)
     with connection:
-        connection.execute("CREATE TABLE teas (id INTEGER, name TEXT, price REAL, notes TEXT, picture BLOB)")
+        connection.execute(
+            "CREATE TABLE teas (id INTEGER, name TEXT, price REAL, notes TEXT, picture BLOB)"
+        )
         connection.executemany("INSERT INTO teas VALUES (?, ?, ?, ?, x'00ff')", ROWS)
     connection.close()
     return path
@@ -50,17 +56,30 @@ def test_templates_fields_and_metadata(connect):
         connect, query, identity=["id", "name"], template="{name} costs {price}", metadata=["price"]
     )
     first = next(source.load())
-    assert (first.identity, first.text, first.metadata) == ('["1", "Sencha"]', "Sencha costs 12.5", {"price": 12.5})
-    assert next(DatabaseSource(connect, query, identity="id", fields=["name"]).load()).text == "name: Sencha"
+    assert (first.identity, first.text, first.metadata) == (
+        '["1", "Sencha"]',
+        "Sencha costs 12.5",
+        {"price": 12.5},
+    )
+    assert (
+        next(DatabaseSource(connect, query, identity="id", fields=["name"]).load()).text
+        == "name: Sencha"
+    )
 
 
 @pytest.mark.parametrize("wanted", ["Sencha", "O'Neill; DROP TABLE teas", "' OR 1=1 --"])
 def test_parameters_are_bound(connect, wanted):
     """A value is compared as it is, whatever it looks like."""
     source = DatabaseSource(
-        connect, "SELECT * FROM teas WHERE name = :name", identity="id", parameters={"name": wanted}, fields=["name"]
+        connect,
+        "SELECT * FROM teas WHERE name = :name",
+        identity="id",
+        parameters={"name": wanted},
+        fields=["name"],
     )
-    assert [item.text for item in source.load()] == [f"name: {row[1]}" for row in ROWS if row[1] == wanted]
+    assert [item.text for item in source.load()] == [
+        f"name: {row[1]}" for row in ROWS if row[1] == wanted
+    ]
 
 
 def test_parameters_by_position(path):
@@ -73,7 +92,13 @@ def test_parameters_by_position(path):
 
 
 @pytest.mark.parametrize(
-    "query", ["DELETE FROM teas RETURNING id", "DELETE FROM teas", "DROP TABLE teas", "PRAGMA user_version=7"]
+    "query",
+    [
+        "DELETE FROM teas RETURNING id",
+        "DELETE FROM teas",
+        "DROP TABLE teas",
+        "PRAGMA user_version=7",
+    ],
 )
 def test_nothing_is_written(connect, path, query):
     """A statement that writes is an error, and changes nothing."""
@@ -108,7 +133,10 @@ def test_a_transaction_is_rolled_back_where_nothing_is_read_only():
         def close(self):
             told.append("close")
 
-    assert len(list(DatabaseSource(Connection, "SELECT 5 % 3 AS id", identity="id", batch=7).items())) == 1
+    assert (
+        len(list(DatabaseSource(Connection, "SELECT 5 % 3 AS id", identity="id", batch=7).items()))
+        == 1
+    )
     assert told == [("SELECT 5 % 3 AS id",), 7, 7, "rollback", "close"]
 
 
@@ -119,10 +147,14 @@ def test_rows_are_streamed(tmp_path):
     connection = sqlite3.connect(path)
     with connection:
         many = "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n LIMIT 200)"
-        connection.execute(f"CREATE TABLE t AS {many} SELECT id, printf('%.*c', 100000, 'x') AS text FROM n")  # noqa: S608
+        connection.execute(
+            f"CREATE TABLE t AS {many} SELECT id, printf('%.*c', 100000, 'x') AS text FROM n"  # noqa: S608
+        )
     connection.close()
     for connect in (f"sqlite:///{path}", lambda: sqlite3.connect(path)):
-        source = DatabaseSource(connect, "SELECT * FROM t", identity="id", fields=["text"], batch=10)
+        source = DatabaseSource(
+            connect, "SELECT * FROM t", identity="id", fields=["text"], batch=10
+        )
         tracemalloc.start()
         assert sum(len(item.content) for item in source.items()) == 200 * (100_000 + len("text: "))
         assert tracemalloc.get_traced_memory()[1] < 8_000_000
@@ -131,7 +163,9 @@ def test_rows_are_streamed(tmp_path):
 
 def test_a_folder_follows_a_table(path, tmp_path):
     """An edited row is updated, a deleted one removed, the others are left as they are."""
-    source = DatabaseSource(f"sqlite:///{path}", "SELECT * FROM teas", identity="id", metadata=["price"])
+    source = DatabaseSource(
+        f"sqlite:///{path}", "SELECT * FROM teas", identity="id", metadata=["price"]
+    )
     source.fetch(tmp_path / "in")
     connection = sqlite3.connect(path)
     with connection:
@@ -217,7 +251,9 @@ def test_passwords_are_not_shown(tmp_path):
 def test_values_are_checked(values):
     """Before anything is asked."""
     with pytest.raises(ConfigError):
-        DatabaseSource(**{"connect": "sqlite://", "query": "SELECT 1 AS id", "identity": "id", **values})
+        DatabaseSource(
+            **{"connect": "sqlite://", "query": "SELECT 1 AS id", "identity": "id", **values}
+        )
 
 
 def test_an_open_connection_is_refused():
@@ -256,7 +292,12 @@ def test_values_as_databases_give_them():
     assert item.content.decode() == (
         "id: 1.50\nday: 2026-04-01\nat: 2026-04-01T07:30:00+00:00\ntags: a, b\ndeep.x[0]: 1\ndeep.x[1].y: true"
     )
-    assert item.metadata == {"id": 1.5, "day": "2026-04-01", "at": "2026-04-01T07:30:00+00:00", "tags": ["a", "b"]}
+    assert item.metadata == {
+        "id": 1.5,
+        "day": "2026-04-01",
+        "at": "2026-04-01T07:30:00+00:00",
+        "tags": ["a", "b"],
+    }
     assert plain(decimal.Decimal("Infinity")) is None
 
 

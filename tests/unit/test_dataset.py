@@ -51,11 +51,17 @@ def test_an_empty_folder(tmp_path):
 
 
 def test_a_relative_path_and_a_later_change_of_folder(folder, tmp_path, monkeypatch):
-    """A relative path means the folder it meant when the Document was made, wherever the program goes afterwards."""
+    """A relative path means the folder it meant when the Document was made, wherever the program
+    goes afterwards.
+    """
     root = folder({"a.txt": "a"})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(root.parent)
-    whole, single, listed = Document("dataset"), Document("dataset/a.txt"), Document(doc_files=["dataset/a.txt"])
+    whole, single, listed = (
+        Document("dataset"),
+        Document("dataset/a.txt"),
+        Document(doc_files=["dataset/a.txt"]),
+    )
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert texts(whole) == texts(single) == texts(listed) == ["a"]
 
@@ -69,7 +75,9 @@ def test_the_home_folder_is_expanded(folder, monkeypatch):
 
 @pytest.mark.parametrize("given", ["missing", "a.txt/b", "sub\0"])
 def test_a_missing_path(folder, given):
-    """A path that is not there is refused at once, with what was given, where it was looked for and what to give."""
+    """A path that is not there is refused at once, with what was given, where it was looked for and
+    what to give.
+    """
     root = folder({"a.txt": "a"})
     with pytest.raises(ConfigError) as caught:
         Document(root / given)
@@ -77,8 +85,12 @@ def test_a_missing_path(folder, given):
 
 
 def test_a_missing_path_is_a_file_not_found_error(tmp_path):
-    """The error for a missing path can be caught as FileNotFoundError, as ValueError and as ours."""
-    with pytest.raises(DatasetPathError, match=r"dataset_path '.*nope' does not exist.*Pass an existing") as caught:
+    """The error for a missing path can be caught as FileNotFoundError, as ValueError and as
+    ours.
+    """
+    with pytest.raises(
+        DatasetPathError, match=r"dataset_path '.*nope' does not exist.*Pass an existing"
+    ) as caught:
         Document(tmp_path / "nope")
     assert isinstance(caught.value, FileNotFoundError)
     assert isinstance(caught.value, ValueError)
@@ -103,7 +115,11 @@ def test_doc_files_as_a_list(folder):
     """Single files are identified by their names, wherever they lie, and come in order of those."""
     root = folder({"z/a.txt": "1", "y/b.md": "2", "c.txt": "3"})
     docs = Document(doc_files=[root / "c.txt", str(root / "y" / "b.md"), root / "z" / "a.txt"])
-    assert {node.path: node.text for node in docs.get_nodes()} == {"a.txt": "1", "b.md": "2", "c.txt": "3"}
+    assert {node.path: node.text for node in docs.get_nodes()} == {
+        "a.txt": "1",
+        "b.md": "2",
+        "c.txt": "3",
+    }
     assert paths(docs) == ["a.txt", "b.md", "c.txt"]
 
 
@@ -111,7 +127,10 @@ def test_doc_files_as_a_mapping(folder):
     """A mapping identifies files by ids of one's own; several files of one name are fine then."""
     root = folder({"z/a.txt": "1", "y/a.txt": "2"})
     docs = Document(doc_files={"second": root / "y" / "a.txt", "first": root / "z" / "a.txt"})
-    assert [(node.path, node.text) for node in docs.get_nodes()] == [("first", "1"), ("second", "2")]
+    assert [(node.path, node.text) for node in docs.get_nodes()] == [
+        ("first", "1"),
+        ("second", "2"),
+    ]
     assert {node.global_metadata["file_name"] for node in docs.get_nodes("FineChunk")} == {"a.txt"}
 
 
@@ -121,7 +140,9 @@ def test_an_id_is_the_identity(folder):
     before = Document(doc_files={"id": root / "old" / "a.txt"}).get_nodes("FineChunk")
     after = Document(doc_files={"id": root / "new" / "b.txt"}).get_nodes("FineChunk")
     assert [node.uid for node in before] == [node.uid for node in after]
-    assert before[0].uid != Document(doc_files=[root / "new" / "b.txt"]).get_nodes("FineChunk")[0].uid
+    assert (
+        before[0].uid != Document(doc_files=[root / "new" / "b.txt"]).get_nodes("FineChunk")[0].uid
+    )
 
 
 def test_no_doc_files():
@@ -143,7 +164,9 @@ def test_one_path_as_doc_files_is_refused(given):
         Document(doc_files=given)
 
 
-@pytest.mark.parametrize("given", [5, [5], {"a": 5}, [None], {"a": None}, 1.5, [["a.txt"]], b"a.txt"])
+@pytest.mark.parametrize(
+    "given", [5, [5], {"a": 5}, [None], {"a": None}, 1.5, [["a.txt"]], b"a.txt"]
+)
 def test_doc_files_of_the_wrong_type(given):
     """What is no list or mapping of paths is refused with what was given."""
     with pytest.raises(ConfigError, match="doc_files"):
@@ -173,11 +196,16 @@ def test_both_kinds_of_files(folder):
 
 
 def test_metadata_as_a_mapping(folder):
-    """A mapping from relative path to metadata gives each file its own; files without any have none."""
+    """A mapping from relative path to metadata gives each file its own; files without any have
+    none.
+    """
     docs = Document(
         folder({"a.txt": "a", "sub/b.txt": "b", "c.txt": "c"}),
         doc_fields=AUTHOR,
-        file_metadata={"a.txt": {"author": "Li", "year": 2001}, "sub/b.txt": {"author": "Wang", "note": "free"}},
+        file_metadata={
+            "a.txt": {"author": "Li", "year": 2001},
+            "sub/b.txt": {"author": "Wang", "note": "free"},
+        },
     )
     assert {node.path: node.metadata.get("author") for node in docs.get_nodes()} == {
         "a.txt": "Li",
@@ -185,13 +213,19 @@ def test_metadata_as_a_mapping(folder):
         "sub/b.txt": "Wang",
     }
     assert docs.get_nodes()[2].metadata["note"] == "free"
-    assert [node.path for node in docs.get_nodes("FineChunk", filters={"author": ["Wang"]})] == ["sub/b.txt"]
+    assert [node.path for node in docs.get_nodes("FineChunk", filters={"author": ["Wang"]})] == [
+        "sub/b.txt"
+    ]
 
 
 def test_metadata_by_id(folder):
     """For files with ids of one's own the mapping goes by id."""
     root = folder({"a.txt": "a"})
-    docs = Document(doc_files={"one": root / "a.txt"}, doc_fields=AUTHOR, file_metadata={"one": {"author": "Li"}})
+    docs = Document(
+        doc_files={"one": root / "a.txt"},
+        doc_fields=AUTHOR,
+        file_metadata={"one": {"author": "Li"}},
+    )
     assert docs.get_nodes()[0].metadata["author"] == "Li"
 
 
@@ -239,7 +273,9 @@ def _only_bad_fails(docs: Document, words: str) -> None:
 )
 @pytest.mark.parametrize("kind", ["mapping", "function"])
 def test_bad_metadata_fails_that_file_only(folder, said, words, kind):
-    """Metadata that is none, names built-in fields, breaks a field's declaration or is no JSON fails that file only."""
+    """Metadata that is none, names built-in fields, breaks a field's declaration or is no JSON
+    fails that file only.
+    """
     root = folder({"good.txt": "a", "bad.txt": "b"})
     told = {"good.txt": {"author": "Li"}, "bad.txt": said}
     metadata = told if kind == "mapping" else lambda path: told[path.name]
@@ -247,7 +283,9 @@ def test_bad_metadata_fails_that_file_only(folder, said, words, kind):
 
 
 def test_a_metadata_function_that_raises_fails_that_file_only(folder):
-    """A function that raises for one file fails that file, with type and words of what it raised."""
+    """A function that raises for one file fails that file, with type and words of what it
+    raised.
+    """
 
     def describe(path):
         return {"good.txt": None}[path.name]
@@ -270,7 +308,9 @@ def test_a_metadata_function_that_always_raises(folder):
 
 def test_metadata_for_a_file_that_is_not_there(folder):
     """A name in the mapping that no file has is reported with the nearest one; all files are in."""
-    docs = Document(folder({"guide.txt": "a"}), doc_fields=AUTHOR, file_metadata={"giude.txt": {"author": "Li"}})
+    docs = Document(
+        folder({"guide.txt": "a"}), doc_fields=AUTHOR, file_metadata={"giude.txt": {"author": "Li"}}
+    )
     with pytest.warns(IngestionWarning, match=r"giude\.txt.*Did you mean 'guide\.txt'\?"):
         assert paths(docs) == ["guide.txt"]
     [failure] = docs.last_report.failed
@@ -297,11 +337,14 @@ def test_what_a_loader_finds_feeds_fields_and_is_overruled(folder):
 
     fields = {"author": DocField(DataType.VARCHAR, default_value="nobody")}
     docs = Document(
-        folder({"a.own": "", "b.own": "", "c.own": ""}), doc_fields=fields, file_metadata={"a.own": {"author": "user"}}
+        folder({"a.own": "", "b.own": "", "c.own": ""}),
+        doc_fields=fields,
+        file_metadata={"a.own": {"author": "user"}},
     )
     assert [node.metadata["author"] for node in docs.get_nodes()] == ["user", "loader", "nobody"]
     assert [
-        [node.path for node in docs.get_nodes(filters={"author": one})] for one in ("user", "loader", "nobody")
+        [node.path for node in docs.get_nodes(filters={"author": one})]
+        for one in ("user", "loader", "nobody")
     ] == [
         ["a.own"],
         ["b.own"],
@@ -310,7 +353,9 @@ def test_what_a_loader_finds_feeds_fields_and_is_overruled(folder):
 
 
 def test_a_loader_s_value_that_breaks_its_field_is_left_out(folder):
-    """A loader's value that is longer than the field allows is left out with a warning; the file is in."""
+    """A loader's value that is longer than the field allows is left out with a warning; the file is
+    in.
+    """
 
     @register_loader(".own")
     class Own:
@@ -326,9 +371,18 @@ def test_a_loader_s_value_that_breaks_its_field_is_left_out(folder):
 
 
 def test_defaults_fill_missing_values(folder):
-    """A field with a default has it where a file says nothing or None; one without is missing there."""
-    fields = {"author": DocField(DataType.VARCHAR, default_value=" "), "year": DocField(DataType.INT32)}
-    docs = Document(folder({"a.txt": "a", "b.txt": "b"}), doc_fields=fields, file_metadata={"a.txt": {"author": None}})
+    """A field with a default has it where a file says nothing or None; one without is missing
+    there.
+    """
+    fields = {
+        "author": DocField(DataType.VARCHAR, default_value=" "),
+        "year": DocField(DataType.INT32),
+    }
+    docs = Document(
+        folder({"a.txt": "a", "b.txt": "b"}),
+        doc_fields=fields,
+        file_metadata={"a.txt": {"author": None}},
+    )
     assert [node.metadata["author"] for node in docs.get_nodes()] == [" ", " "]
     assert all("year" not in node.metadata for node in docs.get_nodes())
     assert len(docs.get_nodes(filters={"author": " "})) == 2
@@ -338,7 +392,9 @@ def test_list_fields(folder):
     """A list that a field of type ARRAY holds can be filtered by each of its elements."""
     fields = {"tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)}
     told = {"a.txt": {"tags": ["tea", "green"]}, "b.txt": {"tags": ["coffee"]}}
-    docs = Document(folder({"a.txt": "a", "b.txt": "b", "c.txt": "c"}), doc_fields=fields, file_metadata=told)
+    docs = Document(
+        folder({"a.txt": "a", "b.txt": "b", "c.txt": "c"}), doc_fields=fields, file_metadata=told
+    )
     assert [node.path for node in docs.get_nodes(filters={"tags": ["green", "red"]})] == ["a.txt"]
     assert list(docs.get_nodes()[0].metadata["tags"]) == ["tea", "green"]
 
@@ -356,11 +412,17 @@ def test_metadata_cannot_be_changed_from_outside(folder):
     assert list(docs.get_nodes()[0].metadata["tags"]) == ["tea"]
 
 
-@pytest.mark.parametrize("identity", ["https://x.cn/a", "a//b", "./a", "a/", "C:\\a", "茶 1", "a/../b"])
+@pytest.mark.parametrize(
+    "identity", ["https://x.cn/a", "a//b", "./a", "a/", "C:\\a", "茶 1", "a/../b"]
+)
 def test_metadata_by_an_id_that_is_no_path(folder, identity):
-    """An id of the user's own is taken as it is: what is said of it reaches its file, whatever a path would become."""
+    """An id of the user's own is taken as it is: what is said of it reaches its file, whatever a
+    path would become.
+    """
     path = folder({"a.txt": "a"}) / "a.txt"
-    docs = Document(doc_files={identity: path}, doc_fields=AUTHOR, file_metadata={identity: {"author": "Li"}})
+    docs = Document(
+        doc_files={identity: path}, doc_fields=AUTHOR, file_metadata={identity: {"author": "Li"}}
+    )
     assert paths(docs) == [identity]
     assert [node.path for node in docs.get_nodes(filters={"author": "Li"})] == [identity]
 
@@ -368,7 +430,9 @@ def test_metadata_by_an_id_that_is_no_path(folder, identity):
 @pytest.mark.parametrize("name", ["sub/b.txt", "./sub/b.txt", "sub//b.txt", Path("sub") / "b.txt"])
 def test_metadata_by_any_spelling_of_a_path(folder, name):
     """A path relative to the dataset may be spelled in its usual ways."""
-    docs = Document(folder({"sub/b.txt": "b"}), doc_fields=AUTHOR, file_metadata={name: {"author": "Li"}})
+    docs = Document(
+        folder({"sub/b.txt": "b"}), doc_fields=AUTHOR, file_metadata={name: {"author": "Li"}}
+    )
     assert [node.path for node in docs.get_nodes(filters={"author": "Li"})] == ["sub/b.txt"]
 
 

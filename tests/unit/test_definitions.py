@@ -1,4 +1,6 @@
-"""Whether what is live is what the present definitions would give: across processes, and within one."""
+"""Whether what is live is what the present definitions would give: across processes, and within
+one.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ def live(name, fingerprint):
 
 @pytest.mark.slow
 def test_processes_agree(edited, tmp_path):
-    """Two interpreters give every group the same fingerprint, whatever their hashes of texts and addresses are."""
+    """Two interpreters give every group the same fingerprint, whatever their hashes of texts and
+    addresses are.
+    """
     before, _ = edited
     assert set(before) >= {LAZY_ROOT_NAME, "line", "word", "chunk", "asked", "set", "FineChunk"}
     assert fingerprints(tmp_path, PROGRAM) == [before]
@@ -120,7 +124,9 @@ def test_processes_agree(edited, tmp_path):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("edit", EDITS)
 def test_what_an_edit_changes(edited, edit):
-    """Fingerprints change for the edited group and those below it; for none where only layout or comments did."""
+    """Fingerprints change for the edited group and those below it; for none where only layout or
+    comments did.
+    """
     before, after = edited
     assert {name for name in before if before[name] != after[edit][name]} == EDITS[edit][2]
 
@@ -128,7 +134,11 @@ def test_what_an_edit_changes(edited, edit):
 def test_other_fields_change_all(graph):
     """Nodes carry the values of fields, so that other fields are other groups, from the root on."""
     plain, other = definitions(graph), definitions(graph, {"year": DocField(DataType.INT32)})
-    changed = {name for name, told in plain.all_fingerprints().items() if told != other.all_fingerprints()[name]}
+    changed = {
+        name
+        for name, told in plain.all_fingerprints().items()
+        if told != other.all_fingerprints()[name]
+    }
     assert changed == {LAZY_ROOT_NAME, *graph}
 
 
@@ -137,7 +147,9 @@ def test_the_order_of_fields_does_not_matter():
     one, other = DocField(DataType.INT32), DocField(DataType.VARCHAR, max_size=9)
     first, second = make_schema({"a": one, "b": other}), make_schema({"b": other, "a": one})
     assert schema_digest(first) == schema_digest(second)
-    assert schema_digest(first) != schema_digest(make_schema({"a": one, "b": DocField(DataType.VARCHAR, max_size=8)}))
+    assert schema_digest(first) != schema_digest(
+        make_schema({"a": one, "b": DocField(DataType.VARCHAR, max_size=8)})
+    )
     assert schema_digest(first) != schema_digest(
         make_schema({"a": DocField(DataType.INT32, default_value=1), "b": other})
     )
@@ -167,7 +179,11 @@ def test_collections_differ(graph):
 def test_what_is_current(graph):
     """A live group is current while its definition, and those above it, are what it was made by."""
     told = definitions(graph)
-    tree = Tree(groups={name: live(name, told.fingerprint(name)) for name in (LAZY_ROOT_NAME, "line", "word")})
+    tree = Tree(
+        groups={
+            name: live(name, told.fingerprint(name)) for name in (LAZY_ROOT_NAME, "line", "word")
+        }
+    )
     assert set(told.current(tree)) == {LAZY_ROOT_NAME, "line", "word"}
     graph.define(group("word", lambda text: text.split(","), parent="line"), replace=True)
     assert set(told.current(tree)) == {LAZY_ROOT_NAME, "line"}
@@ -176,7 +192,9 @@ def test_what_is_current(graph):
 
 
 def test_what_is_not_defined(graph):
-    """A live group that this program does not define is not current; its fingerprint cannot be asked."""
+    """A live group that this program does not define is not current; its fingerprint cannot be
+    asked.
+    """
     told = definitions(graph)
     assert not told.is_defined("other")
     assert not told.is_current(live("other", "f"))
@@ -209,7 +227,9 @@ def asking(client):
 
 
 def test_what_no_fingerprint_sees_counts_in_one_process(graph):
-    """Another client under the same code is another definition here and now; it is not stored anywhere."""
+    """Another client under the same code is another definition here and now; it is not stored
+    anywhere.
+    """
     first, second = group("asked", asking(iter("a"))), group("asked", asking(iter("b")))
     assert first.fingerprint.value == second.fingerprint.value
     graph.define(first, replace=False)
@@ -234,7 +254,9 @@ def test_what_fingerprints_see_all_of(graph):
 
 
 def test_another_process_takes_what_is_stored_for_its_own(graph):
-    """Revisions begin anew with each process: only fingerprints decide about what another one made."""
+    """Revisions begin anew with each process: only fingerprints decide about what another one
+    made.
+    """
     graph.define(group("asked", asking(iter("a"))), replace=False)
     graph.define(group("asked", asking(iter("b"))), replace=True)
     later = definitions(graph)
@@ -287,12 +309,20 @@ class Model:
 
 
 def test_which_model_embeds():
-    """What it says of itself counts before all; then its name, its code and the settings that it holds."""
+    """What it says of itself counts before all; then its name, its code and the settings that it
+    holds.
+    """
     assert embed_identity(vector, "m-1") == embed_identity(other_vector, "m-1") == "m-1"
     assert embed_identity(vector, "") != embed_identity(other_vector, "")
-    assert embed_identity(Model("a"), "") == embed_identity(Model("a"), "") != embed_identity(Model("b"), "")
+    assert (
+        embed_identity(Model("a"), "")
+        == embed_identity(Model("a"), "")
+        != embed_identity(Model("b"), "")
+    )
     assert embed_identity(Model("a").__call__, "") != embed_identity(Model("b").__call__, "")
-    assert embed_identity(functools.partial(vector, "x"), "") != embed_identity(functools.partial(vector, "y"), "")
+    assert embed_identity(functools.partial(vector, "x"), "") != embed_identity(
+        functools.partial(vector, "y"), ""
+    )
     assert embed_identity(len, "") == embed_identity(len, "") != embed_identity(max, "")
 
 

@@ -32,16 +32,26 @@ def _oracle(vectors: np.ndarray, query: np.ndarray, metric: str) -> np.ndarray:
     return np.divide(products, lengths, out=np.zeros(len(vectors)), where=lengths > 0)
 
 
-def _check(index: DenseIndex, held: dict[str, np.ndarray], query: np.ndarray, topk: int) -> list[tuple[str, float]]:
+def _check(
+    index: DenseIndex, held: dict[str, np.ndarray], query: np.ndarray, topk: int
+) -> list[tuple[str, float]]:
     """The topk best rows by the oracle, with its scores, best first, ties by key."""
     found = index.state.search(query, topk)
     keys = sorted(held)
     assert len(found) == min(topk, len(held))
     if not held:
         return found
-    expected = dict(zip(keys, _oracle(np.stack([held[key] for key in keys]), query, index.state.metric), strict=True))
+    expected = dict(
+        zip(
+            keys,
+            _oracle(np.stack([held[key] for key in keys]), query, index.state.metric),
+            strict=True,
+        )
+    )
     tolerance = 1e-9 * (1 + max(map(abs, expected.values())))
-    assert dict(found) == pytest.approx({key: expected[key] for key, _ in found}, rel=1e-9, abs=tolerance)
+    assert dict(found) == pytest.approx(
+        {key: expected[key] for key, _ in found}, rel=1e-9, abs=tolerance
+    )
     assert found == sorted(found, key=lambda item: (-item[1], item[0]))
     last_key, last = found[-1]
     inside = {key for key, _ in found}
@@ -66,7 +76,9 @@ _changes = st.lists(
 @EVERY_METRIC
 @given(_changes, _vectors, st.integers(1, 12))
 def test_scores_equal_float64_after_any_changes(metric, changes, query, topk):
-    """Adding, replacing and deleting in any order leaves what float64 arithmetic on the live vectors says."""
+    """Adding, replacing and deleting in any order leaves what float64 arithmetic on the live
+    vectors says.
+    """
     index, held = DenseIndex(3, metric), {}
     for kind, change in changes:
         if kind == "add":
@@ -88,7 +100,9 @@ def _clustered(rows: int, dimension: int, seed: int) -> np.ndarray:
     """Vectors in tight clusters, so that many scores differ in the last digits of float32 only."""
     rng = np.random.default_rng(seed)
     centres = rng.standard_normal((8, dimension))
-    return (centres[rng.integers(0, 8, rows)] + 1e-6 * rng.standard_normal((rows, dimension))).astype(np.float32)
+    return (
+        centres[rng.integers(0, 8, rows)] + 1e-6 * rng.standard_normal((rows, dimension))
+    ).astype(np.float32)
 
 
 @pytest.mark.sample(3)
@@ -110,7 +124,9 @@ def test_close_vectors_are_told_apart(metric, topk):
 
 @EVERY_METRIC
 def test_equal_vectors_tie_wherever_they_lie(metric):
-    """Copies of a vector anywhere in the matrix have one score, and at the boundary the smaller keys are in."""
+    """Copies of a vector anywhere in the matrix have one score, and at the boundary the smaller
+    keys are in.
+    """
     rng = np.random.default_rng(2)
     vectors = rng.standard_normal((1000, 37)).astype(np.float32)
     copies = rng.choice(1000, 40, replace=False)
@@ -148,13 +164,20 @@ def test_scores_by_hand():
 
 @EVERY_METRIC
 def test_vectors_without_length_are_ranked_like_others(metric):
-    """A zero vector has cosine 0 to everything, and so has everything to a zero query; nothing is nan."""
+    """A zero vector has cosine 0 to everything, and so has everything to a zero query; nothing is
+    nan.
+    """
     index = DenseIndex(2, metric)
     held = {"a": [0, 0], "b": [1, 0], "c": [-1, 0], "d": [0, 0]}
     index.add(list(held), np.array(list(held.values()), np.float32))
     for query in ([1, 0], [0, 0]):
         for topk in (1, 2, 4):
-            _check(index, {key: np.array(one, np.float32) for key, one in held.items()}, np.array(query), topk)
+            _check(
+                index,
+                {key: np.array(one, np.float32) for key, one in held.items()},
+                np.array(query),
+                topk,
+            )
 
 
 def test_a_cosine_stays_in_its_range():
@@ -196,7 +219,9 @@ def test_all_finite_numbers_are_ranked_right(metric, scale):
     ids=repr,
 )
 def test_a_filter_narrows_and_changes_no_score(metric, wanted, kept):
-    """The filtered ranking is the whole one without the rows that do not match, whether few or many are left."""
+    """The filtered ranking is the whole one without the rows that do not match, whether few or many
+    are left.
+    """
     vectors = np.random.default_rng(4).standard_normal((600, 8)).astype(np.float32)
     keys = [f"{number:03d}" for number in range(600)]
     files = [{"year": None}] + [{"year": 2000 + number} for number in range(10)]
@@ -213,7 +238,9 @@ def test_a_filter_narrows_and_changes_no_score(metric, wanted, kept):
 
 
 def test_get_gives_what_was_added():
-    """In the order asked for, bit by bit, with its fields; unknown and deleted keys are left out."""
+    """In the order asked for, bit by bit, with its fields; unknown and deleted keys are left
+    out.
+    """
     vectors = np.random.default_rng(6).standard_normal((5, 3)).astype(np.float32)
     fields = [{"n": number} for number in range(5)]
     index = DenseIndex(3)
@@ -314,7 +341,9 @@ def test_results_are_the_same_before_and_after_dead_rows_are_cleared_away(metric
 @EVERY_METRIC
 @pytest.mark.parametrize("cuts", [[], [1, 100, 350], [0, 0, 399]], ids=str)
 def test_answers_do_not_depend_on_the_blocks(metric, cuts):
-    """However rows are dealt to blocks, dead or left out in joining, opened or not: the same hits, bit for bit."""
+    """However rows are dealt to blocks, dead or left out in joining, opened or not: the same hits,
+    bit for bit.
+    """
     rng = np.random.default_rng(21)
     vectors = _clustered(400, 16, 3)
     vectors[50] = vectors[300]
@@ -323,7 +352,9 @@ def test_answers_do_not_depend_on_the_blocks(metric, cuts):
     fields = [files[number % 3] for number in range(400)]
     alive = rng.random(400) < 0.8
     kept = np.flatnonzero(alive)
-    fresh = DenseBlock.of_rows([keys[at] for at in kept], vectors[kept], [fields[at] for at in kept])
+    fresh = DenseBlock.of_rows(
+        [keys[at] for at in kept], vectors[kept], [fields[at] for at in kept]
+    )
     expected = DenseState([fresh], [None], 16, metric)
 
     bounds = [0, *cuts, 400]
@@ -340,7 +371,9 @@ def test_answers_do_not_depend_on_the_blocks(metric, cuts):
         for query in (vectors[17], vectors[50], -vectors[8]):
             for topk in (1, 9, 400):
                 for wanted in (None, Condition("year", "eq", 2001), Condition("year", "eq", 1999)):
-                    assert state.search(query, topk, filter=wanted) == expected.search(query, topk, filter=wanted)
+                    assert state.search(query, topk, filter=wanted) == expected.search(
+                        query, topk, filter=wanted
+                    )
         assert state.matching(Condition("year", "ge", 2000)) != []
         assert sorted(state.matching(Condition("year", "eq", 2002))) == sorted(
             expected.matching(Condition("year", "eq", 2002))
@@ -348,14 +381,28 @@ def test_answers_do_not_depend_on_the_blocks(metric, cuts):
 
 
 def test_pages_give_every_live_row_once_in_key_order():
-    """Over blocks whose keys alternate, some of them dead, a key dead in one block and alive in another; any limit."""
+    """Over blocks whose keys alternate, some of them dead, a key dead in one block and alive in
+    another; any limit.
+    """
     vectors = np.arange(12, dtype=np.float32)[:, None]
-    first = DenseBlock.of_rows([f"k{number}" for number in (8, 2, 4, 0, 6)], vectors[:5], [{"n": 1}] * 5)
-    second = DenseBlock.of_rows([f"k{number}" for number in (1, 2, 9, 3)], vectors[5:9], [{"n": 2}] * 4)
-    # k2 was replaced, k8 and k9 deleted; rows lie in the order of their keys: k0 k2 k4 k6 k8 and k1 k2 k3 k9
+    first = DenseBlock.of_rows(
+        [f"k{number}" for number in (8, 2, 4, 0, 6)], vectors[:5], [{"n": 1}] * 5
+    )
+    second = DenseBlock.of_rows(
+        [f"k{number}" for number in (1, 2, 9, 3)], vectors[5:9], [{"n": 2}] * 4
+    )
+    # k2 was replaced, k8 and k9 deleted; rows lie in the order of their keys: k0 k2 k4 k6 k8 and k1
+    # k2 k3 k9
     masks = [np.array([True, False, True, True, False]), np.array([True, True, True, False])]
     state = DenseState([first, second], masks, 1, "ip")
-    expected = [("k0", 3.0, 1), ("k1", 5.0, 2), ("k2", 6.0, 2), ("k3", 8.0, 2), ("k4", 2.0, 1), ("k6", 4.0, 1)]
+    expected = [
+        ("k0", 3.0, 1),
+        ("k1", 5.0, 2),
+        ("k2", 6.0, 2),
+        ("k3", 8.0, 2),
+        ("k4", 2.0, 1),
+        ("k6", 4.0, 1),
+    ]
     for limit in (1, 2, 5, 6, 100):
         seen = []
         while page := state.page(seen[-1][0] if seen else "", limit):
@@ -374,14 +421,17 @@ def test_an_opened_block_is_searched_where_it_lies(tmp_path):
     opened = DenseBlock.from_arrays(arrays)
     assert opened.matrix is arrays["matrix"]
     state = DenseState([opened], [None], 8, "cosine")
-    assert state.search(vectors[7], 3) == DenseState([block], [None], 8, "cosine").search(vectors[7], 3)
+    assert state.search(vectors[7], 3) == DenseState([block], [None], 8, "cosine").search(
+        vectors[7], 3
+    )
     [(_, vector, _)] = state.get(["007"])
     vector[:] = 0
     assert np.array_equal(state.get(["007"])[0][1], vectors[7])
 
 
 @pytest.mark.parametrize(
-    "change", [("matrix", lambda one: one[:1]), ("norms", lambda one: one[:1]), ("matrix", np.ravel)]
+    "change",
+    [("matrix", lambda one: one[:1]), ("norms", lambda one: one[:1]), ("matrix", np.ravel)],
 )
 def test_a_block_whose_arrays_do_not_go_together_is_refused(change):
     """As many vectors and norms as keys; a missing array is named."""
@@ -395,7 +445,9 @@ def test_a_block_whose_arrays_do_not_go_together_is_refused(change):
 
 @pytest.mark.slow
 def test_small_blocks_are_joined():
-    """Rows that come one by one, some replaced, are soon in few blocks, and half of what lies there lives."""
+    """Rows that come one by one, some replaced, are soon in few blocks, and half of what lies there
+    lives.
+    """
     index = DenseIndex(2)
     for number in range(600):
         index.add([f"{number % 400:03d}"], np.array([[number, 1]], np.float32))
@@ -491,4 +543,9 @@ def test_get_gives_each_key_its_own_vector_while_rows_are_cleared_away():
 
     seen = _read_while(write, lambda: index.state.get(keep))
     assert len(seen) > 5
-    assert [(key, float(vector[0])) for rows in seen for key, vector, _ in rows if key != f"a{int(vector[0])}"] == []
+    assert [
+        (key, float(vector[0]))
+        for rows in seen
+        for key, vector, _ in rows
+        if key != f"a{int(vector[0])}"
+    ] == []

@@ -31,7 +31,9 @@ TEXTS = {"a": "tea", "b": "tea pot", "c": "tea pot and two cups"}
 
 @pytest.fixture(scope="module", autouse=True)
 def distances():
-    """Similarities of which a smaller score is better: by text, and by vector. They are gone after the module."""
+    """Similarities of which a smaller score is better: by text, and by vector. They are gone after
+    the module.
+    """
     with similarities.isolated():
 
         @register_similarity(descend=False, replace=True)
@@ -77,14 +79,18 @@ class TestNegativeScores:
         ]
 
     def test_a_ranking_that_reaches_the_bound(self):
-        """The best is the bound itself, the others below it: the order is kept as well; equal ones at it stay 0."""
+        """The best is the bound itself, the others below it: the order is kept as well; equal ones
+        at it stay 0.
+        """
         assert normalised([("a", 0.0), ("b", -2.0)], "max") == [("a", 1.0), ("b", 0.0)]
         assert normalised([("a", 0.0), ("b", 0.0)], "max") == [("a", 0.0), ("b", 0.0)]
         assert normalised([("a", 0.5), ("b", -2.0)], "max") == [("a", 1.0), ("b", 0.0)]
 
     def test_in_a_weighted_sum(self):
         """A retriever whose cosines are all negative keeps its weight."""
-        fused = weighted([[("b", -0.2), ("a", -0.9)], [("a", 1.0), ("b", 0.9)]], weights=[3, 1], normalise="max")
+        fused = weighted(
+            [[("b", -0.2), ("a", -0.9)], [("a", 1.0), ("b", 0.9)]], weights=[3, 1], normalise="max"
+        )
         assert [uid for uid, _ in fused] == ["b", "a"]
 
 
@@ -103,26 +109,38 @@ class TestSmallerIsBetter:
     def test_a_lowest_of_zero_is_refused(self, docs, keywords):
         """Turned round, all distances are below 0; the message says what to take instead."""
         for method in ("weighted", "comb_mnz", "comb_max"):
-            with pytest.raises(ConfigError, match=r"Smaller scores of retriever 2.*normalise='min_max'"):
-                HybridRetriever(Retriever(docs, "FineChunk"), by_length(docs), fusion_method=method, **keywords)
+            with pytest.raises(
+                ConfigError, match=r"Smaller scores of retriever 2.*normalise='min_max'"
+            ):
+                HybridRetriever(
+                    Retriever(docs, "FineChunk"), by_length(docs), fusion_method=method, **keywords
+                )
 
     def test_over_says_so(self, docs):
-        """The default of `over` divides by the best score, so a distance needs another one, which works."""
+        """The default of `over` divides by the best score, so a distance needs another one, which
+        works.
+        """
         with pytest.raises(ConfigError, match="normalise='min_max'"):
             HybridRetriever.over(docs, "FineChunk", similarity="length_apart")
-        hybrid = HybridRetriever.over(docs, "FineChunk", similarity="length_apart", normalise="min_max", weights=[0, 1])
+        hybrid = HybridRetriever.over(
+            docs, "FineChunk", similarity="length_apart", normalise="min_max", weights=[0, 1]
+        )
         assert paths(hybrid("tea")) == ["a", "b", "c"]
 
     def test_a_bound_below_the_largest_distance(self, docs):
         """With the measure's own bound, negated, theoretical takes distances."""
-        hybrid = HybridRetriever(by_length(docs), fusion_method="weighted", normalise="theoretical", lowest=-100)
+        hybrid = HybridRetriever(
+            by_length(docs), fusion_method="weighted", normalise="theoretical", lowest=-100
+        )
         assert paths(hybrid("tea")) == ["a", "b", "c"]
         assert [round(node.score, 2) for node in hybrid("tea")] == [1.0, 0.96, 0.83]
 
     def test_several_queries(self, docs):
         """`MultiQueryRetriever` refuses the same."""
         with pytest.raises(ConfigError, match="Smaller scores"):
-            MultiQueryRetriever(by_length(docs), lambda _: [], fusion_method="weighted", normalise="max")
+            MultiQueryRetriever(
+                by_length(docs), lambda _: [], fusion_method="weighted", normalise="max"
+            )
 
 
 class TestWrappers:
@@ -157,7 +175,9 @@ class TestSteps:
     """What a chain's steps do to its direction."""
 
     def test_what_gives_scores_of_its_own(self, docs):
-        """Behind a reranker by a model, and behind a step that says so, a higher score is better."""
+        """Behind a reranker by a model, and behind a step that says so, a higher score is
+        better.
+        """
 
         class Ten:
             """Scores by itself."""
@@ -174,7 +194,9 @@ class TestSteps:
         assert paths(HybridRetriever(chain, fusion_method="weighted")("tea")) == ["c", "b", "a"]
 
     def test_a_step_that_does_not_say(self, docs):
-        """A function behind distances may have left them or not: no guess; behind other scores it does not matter."""
+        """A function behind distances may have left them or not: no guess; behind other scores it
+        does not matter.
+        """
 
         def same(nodes, query):
             return nodes
@@ -198,10 +220,16 @@ class TestSteps:
         """A callable says it by an attribute."""
 
         def near(query, filters=None, topk=None):
-            return [DocNode(text="near", uid="1", score=1.0), DocNode(text="far", uid="2", score=9.0)]
+            return [
+                DocNode(text="near", uid="1", score=1.0),
+                DocNode(text="far", uid="2", score=9.0),
+            ]
 
         near.descends = False
-        assert [node.text for node in HybridRetriever(near, fusion_method="weighted")("tea")] == ["near", "far"]
+        assert [node.text for node in HybridRetriever(near, fusion_method="weighted")("tea")] == [
+            "near",
+            "far",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -212,12 +240,16 @@ class TestSteps:
         lambda: ScoreThreshold(3),
         lambda: Reranker("BM25Reranker", weight=0.5),
         lambda: Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted"),
-        lambda: Reranker("FusionReranker", rerankers=["KeywordFilter"], fusion="weighted", incoming=False),
+        lambda: Reranker(
+            "FusionReranker", rerankers=["KeywordFilter"], fusion="weighted", incoming=False
+        ),
         lambda: Reranker("FusionReranker", rerankers=[Reranker("BM25Reranker", weight=0.5)]),
     ],
 )
 def test_a_step_that_wants_higher_scores_is_refused_behind_distances(docs, step):
-    """A chain that would turn the order round in silence is not made; behind what gives scores of its own it is."""
+    """A chain that would turn the order round in silence is not made; behind what gives scores of
+    its own it is.
+    """
     with pytest.raises(ConfigError, match="expects a higher score to be better"):
         RetrievalChain(by_length(docs), Windows(0, 0), step())
     RetrievalChain(by_length(docs), Reranker("BM25Reranker"), step())
@@ -230,7 +262,9 @@ def test_a_step_that_wants_higher_scores_is_refused_behind_distances(docs, step)
         lambda: MMR(lam=1, descend=False),
         lambda: MMR(lam=1, descend=False, embed_key="default"),
         lambda: ScoreThreshold(99, descend=False),
-        lambda: Reranker("FusionReranker", rerankers=[Reranker("KeywordFilter", exclude_keys=["x"])]),
+        lambda: Reranker(
+            "FusionReranker", rerankers=[Reranker("KeywordFilter", exclude_keys=["x"])]
+        ),
     ],
 )
 def test_a_step_that_is_told_keeps_the_order_of_distances(docs, step):

@@ -56,8 +56,12 @@ def inside(folder, length: int):
 
 
 def test_files_are_found_in_all_folders_sorted_by_path(folder):
-    """Files of all depths come sorted by their relative path with forward slashes, each with where it lies."""
-    root = folder({"b.txt": "", "a/z.txt": "", "a/b/c.md": "", "a.txt": "", "中文/文 件.txt": "", "A.txt": ""})
+    """Files of all depths come sorted by their relative path with forward slashes, each with where
+    it lies.
+    """
+    root = folder(
+        {"b.txt": "", "a/z.txt": "", "a/b/c.md": "", "a.txt": "", "中文/文 件.txt": "", "A.txt": ""}
+    )
     listing = find_files(root)
     names = [file.identity for file in listing.found]
     assert names == ["A.txt", "a.txt", "a/b/c.md", "a/z.txt", "b.txt", "中文/文 件.txt"]
@@ -73,13 +77,19 @@ def test_an_empty_folder(tmp_path):
 
 
 def test_a_file_comes_with_its_signature(folder):
-    """Size, time of last modification and inode are those of the file, or of what a link leads to."""
+    """Size, time of last modification and inode are those of the file, or of what a link leads
+    to.
+    """
     root = folder({"a.txt": "tea", "sub/b.txt": ""})
     (root / "link.txt").symlink_to(root / "a.txt")
     os.utime(root / "a.txt", ns=(1, 1_234_567_890_123_456_789))
     signatures = {file.identity: file.signature for file in find_files(root).found}
     inode = (root / "a.txt").stat().st_ino
-    assert signatures["a.txt"] == signatures["link.txt"] == Signature(3, 1_234_567_890_123_456_789, inode)
+    assert (
+        signatures["a.txt"]
+        == signatures["link.txt"]
+        == Signature(3, 1_234_567_890_123_456_789, inode)
+    )
     assert signatures["sub/b.txt"] == signature_of(root / "sub" / "b.txt") != signatures["a.txt"]
     assert signature_of(root / "c.txt") is None
 
@@ -100,7 +110,9 @@ def test_values_with_defaults():
 
 @pytest.mark.parametrize("name", ["missing", "a.txt"])
 def test_a_folder_that_cannot_be_listed(folder, name):
-    """A dataset that is gone, or no folder, is an error that names it, not a dataset without files."""
+    """A dataset that is gone, or no folder, is an error that names it, not a dataset without
+    files.
+    """
     root = folder({"a.txt": "tea"})
     with pytest.raises(DatasetPathError, match=name):
         find_files(root / name)
@@ -108,7 +120,9 @@ def test_a_folder_that_cannot_be_listed(folder, name):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="another system, another longest path")
 def test_a_folder_beneath_that_cannot_be_listed(folder):
-    """It is named, apart from being skipped, since its files may still be there; the others are found."""
+    """It is named, apart from being skipped, since its files may still be there; the others are
+    found.
+    """
     root = folder({"a.txt": "tea", "z/b.txt": "tea"})
     with inside(root, LONGEST_PATH) as deep:
         Path("unseen.txt").write_text("tea", encoding="utf-8")
@@ -120,7 +134,9 @@ def test_a_folder_beneath_that_cannot_be_listed(folder):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="another system, another longest path")
 def test_a_file_that_cannot_be_looked_at(folder):
-    """It is found all the same, without a signature; a link that cannot be followed may lead to one and is named."""
+    """It is found all the same, without a signature; a link that cannot be followed may lead to one
+    and is named.
+    """
     root = folder({"a.txt": "tea"})
     with inside(root, LONGEST_PATH - 2) as deep:
         Path("unseen.txt").write_text("tea", encoding="utf-8")
@@ -132,14 +148,20 @@ def test_a_file_that_cannot_be_looked_at(folder):
         (f"{deep}/unseen.txt", True),
     ]
     assert listing.unreadable == tuple(f"{deep}/{number}" for number in range(8))
-    assert listing.skipped == tuple((one, "cannot be looked at: File name too long") for one in listing.unreadable)
+    assert listing.skipped == tuple(
+        (one, "cannot be looked at: File name too long") for one in listing.unreadable
+    )
     with pytest.raises(OSError, match="too long"):
         hash_file(listing.found[1].path)
 
 
 def test_hidden_files_and_folders_are_passed_over(folder):
-    """Files and folders whose names begin with a dot are passed over; a hidden folder is named once."""
-    root = folder({".hidden.txt": "", ".git/config": "", ".git/a/b": "", "a/.DS_Store": "", "a/seen.txt": ""})
+    """Files and folders whose names begin with a dot are passed over; a hidden folder is named
+    once.
+    """
+    root = folder(
+        {".hidden.txt": "", ".git/config": "", ".git/a/b": "", "a/.DS_Store": "", "a/seen.txt": ""}
+    )
     assert identities(root) == ["a/seen.txt"]
     assert skipped(root) == {".hidden.txt": "hidden", ".git": "hidden", "a/.DS_Store": "hidden"}
 
@@ -164,11 +186,19 @@ def test_lock_files_of_office_programs_are_passed_over(folder):
 def test_what_is_passed_over_is_sorted(folder):
     """It comes in order of the path, whatever order the folders are read in."""
     root = folder({"~$z.docx": "", "z/.y": "", ".x": "", "a/~$w.docx": "", "a/b/.v": ""})
-    assert [name for name, _ in find_files(root).skipped] == [".x", "a/b/.v", "a/~$w.docx", "z/.y", "~$z.docx"]
+    assert [name for name, _ in find_files(root).skipped] == [
+        ".x",
+        "a/b/.v",
+        "a/~$w.docx",
+        "z/.y",
+        "~$z.docx",
+    ]
 
 
 def test_links(folder, tmp_path):
-    """Links to files inside are followed; others, to folders or to nowhere, are passed over with their reason."""
+    """Links to files inside are followed; others, to folders or to nowhere, are passed over with
+    their reason.
+    """
     root = folder({"a.txt": "text", "sub/b.txt": "text"})
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -183,7 +213,11 @@ def test_links(folder, tmp_path):
     (root / "up").symlink_to(root)
     (root / "nowhere.txt").symlink_to(outside / "missing.txt")
     assert identities(root) == ["a.txt", "inside.txt", "sub/b.txt"]
-    others = {"nowhere.txt": "link that leads nowhere", "to_folder": "link to a folder", "up": "link to a folder"}
+    others = {
+        "nowhere.txt": "link that leads nowhere",
+        "to_folder": "link to a folder",
+        "up": "link to a folder",
+    }
     leading_out = ["alike.txt", "chain.txt", "to_file.txt"]
     out = "link to a file outside of the dataset; pass follow_links=True to read it"
     assert skipped(root) == others | dict.fromkeys(leading_out, out)
@@ -194,7 +228,9 @@ def test_links(folder, tmp_path):
 
 
 def test_a_document_follows_links_if_it_is_told_to(folder, tmp_path):
-    """Without follow_links a link out of the folder is reported as skipped, also where the folder is a link."""
+    """Without follow_links a link out of the folder is reported as skipped, also where the folder
+    is a link.
+    """
     root = folder({"a.txt": "text"})
     (tmp_path / "outside.txt").write_text("private", encoding="utf-8")
     (root / "out.txt").symlink_to(tmp_path / "outside.txt")
@@ -202,7 +238,10 @@ def test_a_document_follows_links_if_it_is_told_to(folder, tmp_path):
     (tmp_path / "link").symlink_to(root)
     docs = Document(tmp_path / "link")
     report = docs.sync()
-    assert (report.added, [name for name, _ in report.skipped]) == (("a.txt", "in.txt"), ["out.txt"])
+    assert (report.added, [name for name, _ in report.skipped]) == (
+        ("a.txt", "in.txt"),
+        ["out.txt"],
+    )
     assert Document(root, follow_links=True).sync().added == ("a.txt", "in.txt", "out.txt")
 
 
@@ -230,7 +269,9 @@ def test_what_is_no_regular_file_is_passed_over(folder):
     assert identities(root) == ["a.txt"]
     (root / "zero.txt").symlink_to("/dev/zero")
     (root / "link.txt").symlink_to(root / "pipe.txt")
-    assert skipped(root) == dict.fromkeys(["pipe.txt", "zero.txt", "link.txt"], "not a regular file")
+    assert skipped(root) == dict.fromkeys(
+        ["pipe.txt", "zero.txt", "link.txt"], "not a regular file"
+    )
 
 
 def test_a_folder_that_is_a_link_itself(folder, tmp_path):
@@ -241,7 +282,9 @@ def test_a_folder_that_is_a_link_itself(folder, tmp_path):
 
 
 def test_names_that_are_no_utf8(folder):
-    """A file name that is no valid UTF-8, as old archives bring them, is found and can be loaded."""
+    """A file name that is no valid UTF-8, as old archives bring them, is found and can be
+    loaded.
+    """
     root = folder({"a.txt": "text"})
     with open(os.fsencode(root) + b"/caf\xe9.txt", "wb") as file:  # noqa: PTH123  pathlib takes no bytes
         file.write(b"coffee")
@@ -254,7 +297,11 @@ def test_a_hash_is_that_of_the_whole_content(folder, size):
     """It is BLAKE2b over all bytes, whatever the size."""
     content = bytes(range(251)) * (size // 251 + 1)
     path = folder({"a.bin": content[:size]}) / "a.bin"
-    assert hash_file(path) == hash_file(str(path)) == hashlib.blake2b(content[:size], digest_size=16).hexdigest()
+    assert (
+        hash_file(path)
+        == hash_file(str(path))
+        == hashlib.blake2b(content[:size], digest_size=16).hexdigest()
+    )
 
 
 def test_what_cannot_be_hashed(folder):
@@ -271,7 +318,9 @@ def test_what_cannot_be_hashed(folder):
 
 @pytest.mark.skipif(not hasattr(os, "O_NOATIME"), reason="the system has no reading without access")
 def test_hashing_does_not_count_as_access(folder):
-    """The day of last access, which is metadata, is that of the last reader, not of the last look for changes."""
+    """The day of last access, which is metadata, is that of the last reader, not of the last look
+    for changes.
+    """
     path = folder({"a.txt": "tea"}) / "a.txt"
     os.utime(path, ns=(10**18, 10**18))
     hash_file(path)
@@ -307,9 +356,15 @@ def test_reading_does_not_count_as_access(folder):
 def test_nodes_of_all_groups_know_their_file_s_metadata(folder):
     """The built-in fields stand in every node's global metadata and can be filtered by."""
     docs = Document(folder({"a.txt": "one", "b.md": "three"}))
-    assert {node.path: node.global_metadata["file_size"] for node in docs.get_nodes("FineChunk")} == {
+    assert {
+        node.path: node.global_metadata["file_size"] for node in docs.get_nodes("FineChunk")
+    } == {
         "a.txt": 3,
         "b.md": 5,
     }
-    assert [node.path for node in docs.get_nodes("FineChunk", filters={"file_type": ".md"})] == ["b.md"]
-    assert [node.path for node in docs.get_nodes(filters={"file_name": ["a.txt", "x"]})] == ["a.txt"]
+    assert [node.path for node in docs.get_nodes("FineChunk", filters={"file_type": ".md"})] == [
+        "b.md"
+    ]
+    assert [node.path for node in docs.get_nodes(filters={"file_name": ["a.txt", "x"]})] == [
+        "a.txt"
+    ]

@@ -1,4 +1,6 @@
-"""What people see of a result: one line in a terminal, HTML that opens the quoted text in a notebook."""
+"""What people see of a result: one line in a terminal, HTML that opens the quoted text in a
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from lazyrag.data.result import Answer, Citation, GenerationResult, Hit, RAGCont
 HOSTILE = "<script>alert(1)</script> & 'water'"
 
 
-def make_answer(text: str = "80 degrees [1].", snippet: str = "Water of 80 degrees", source: str = "tea.md") -> Answer:
+def make_answer(
+    text: str = "80 degrees [1].", snippet: str = "Water of 80 degrees", source: str = "tea.md"
+) -> Answer:
     """An answer with one citation."""
     hit = Hit("n", snippet, 0.9, source, metadata={"location": "page 3"})
     context = RAGContext("How hot?", f"[1] {snippet}", RetrievalResult.from_hits([hit]), 9)
@@ -24,7 +28,10 @@ def make_documents() -> Document:
     docs = Document(doc_fields={"topic": DocField(DataType.VARCHAR)})
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     docs.create_node_group("word", transform=lambda text: text.split(), parent="line")
-    docs.add_texts({"tea": f"Green tea {HOSTILE}\nBlack tea", "<b>bold</b>": "coffee"}, {"tea": {"topic": "tea"}})
+    docs.add_texts(
+        {"tea": f"Green tea {HOSTILE}\nBlack tea", "<b>bold</b>": "coffee"},
+        {"tea": {"topic": "tea"}},
+    )
     return docs
 
 
@@ -55,7 +62,15 @@ def test_reprs_are_one_line_of_at_most_200_characters() -> None:
     retriever = Retriever(docs, "line", similarity="bm25", topk=2)
     explanation = retriever.explain("tea")
     report = docs.sync()
-    many = [answer, answer.context, answer.context.sources, answer.context.sources[0], docs, retriever, explanation]
+    many = [
+        answer,
+        answer.context,
+        answer.context.sources,
+        answer.context.sources[0],
+        docs,
+        retriever,
+        explanation,
+    ]
     for one in [*many, report, *retriever("tea")]:
         assert re.fullmatch(r".{10,200}", repr(one)), repr(one)
     assert repr(retriever) == "Retriever('line', similarity='bm25', topk=2)"
@@ -69,7 +84,14 @@ def test_notebooks_show_escaped_html() -> None:
     retriever = Retriever(docs, "line", similarity="bm25", topk=2)
     answer = make_answer(HOSTILE, HOSTILE, HOSTILE)
     nodes = retriever("tea")
-    shown = [answer, answer.context.sources, docs, docs.restricted({"topic": "tea"}), docs.last_report, *nodes]
+    shown = [
+        answer,
+        answer.context.sources,
+        docs,
+        docs.restricted({"topic": "tea"}),
+        docs.last_report,
+        *nodes,
+    ]
     for one in [*shown, retriever.explain(HOSTILE)]:
         tags = Tags(one._repr_html_()).tags
         assert tags
@@ -79,7 +101,9 @@ def test_notebooks_show_escaped_html() -> None:
 def test_a_citation_opens_the_quoted_text() -> None:
     """Folded under its number, file and location."""
     html = make_answer()._repr_html_()
-    folded = re.search(r"<details><summary>(.*?)</summary><blockquote[^>]*>(.*?)</blockquote></details>", html)
+    folded = re.search(
+        r"<details><summary>(.*?)</summary><blockquote[^>]*>(.*?)</blockquote></details>", html
+    )
     assert folded is not None
     assert folded.groups() == ("[1] tea.md, page 3", "Water of 80 degrees")
 

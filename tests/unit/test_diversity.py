@@ -19,7 +19,9 @@ VECTORS = np.array([[1, 0, 0], [2, 0.02, 0], [0, 3, 0], [0, 0, 1]])
 
 
 def by_the_formula(ranking, similarity, lam, topk):
-    """MMR as the paper writes it, one candidate after the other, with what `mmr` says of ties and negative cosines."""
+    """MMR as the paper writes it, one candidate after the other, with what `mmr` says of ties and
+    negative cosines.
+    """
     relevance = dict(min_max(ranking))
     position = {uid: number for number, (uid, _) in enumerate(ranking)}
     chosen = []
@@ -27,7 +29,8 @@ def by_the_formula(ranking, similarity, lam, topk):
         left = [uid for uid in sorted(position) if uid not in dict(chosen)]
         scores = [
             lam * relevance[uid]
-            - (1 - lam) * max([0.0, *(similarity(position[uid], position[one]) for one, _ in chosen)])
+            - (1 - lam)
+            * max([0.0, *(similarity(position[uid], position[one]) for one, _ in chosen)])
             for uid in left
         ]
         best = max(range(len(left)), key=lambda at: (scores[at], -at))
@@ -52,7 +55,9 @@ def test_what_says_the_same_comes_later():
 
 
 def test_scores_are_those_of_the_formula():
-    """Relevance is brought to 0..1 by min-max: a has 1, c 0.5, d 0; b's cosine with a is nearly 1."""
+    """Relevance is brought to 0..1 by min-max: a has 1, c 0.5, d 0; b's cosine with a is nearly
+    1.
+    """
     chosen = mmr(RANKING, VECTORS, lam=0.5)
     cosine = 2 / math.hypot(2, 0.02)
     expected = [0.5, 0.25, 0.0, 0.5 * (0.79 / 0.8) - 0.5 * cosine]
@@ -60,17 +65,23 @@ def test_scores_are_those_of_the_formula():
 
 
 @pytest.mark.parametrize(
-    ("normalise", "lowest", "first"), [("none", None, 0.45), ("max", None, 0.5), ("theoretical", -1.0, 0.5)]
+    ("normalise", "lowest", "first"),
+    [("none", None, 0.45), ("max", None, 0.5), ("theoretical", -1.0, 0.5)],
 )
 def test_scores_may_be_taken_otherwise(normalise, lowest, first):
     """Cosines as they are, or by the measure's bounds."""
-    assert mmr(RANKING, VECTORS, normalise=normalise, lowest=lowest)[0] == ("a", pytest.approx(first))
+    assert mmr(RANKING, VECTORS, normalise=normalise, lowest=lowest)[0] == (
+        "a",
+        pytest.approx(first),
+    )
 
 
 _tables = st.integers(0, 7).flatmap(
     lambda count: st.tuples(
         st.permutations("abcdefg"[:count]),
-        st.lists(st.integers(-3, 3), min_size=count, max_size=count).map(lambda scores: sorted(scores, reverse=True)),
+        st.lists(st.integers(-3, 3), min_size=count, max_size=count).map(
+            lambda scores: sorted(scores, reverse=True)
+        ),
         hnp.arrays(np.float64, (count, 3), elements=st.integers(-2, 2)),
     )
 )
@@ -78,14 +89,16 @@ _tables = st.integers(0, 7).flatmap(
 
 @given(_tables, st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), st.integers(1, 8))
 def test_it_is_the_formula(table, lam, topk):
-    """On small numbers, where ties are many: the same scores in the same places. It is a ranking: best first, ties by
-    uid, each candidate once.
+    """On small numbers, where ties are many: the same scores in the same places. It is a ranking:
+    best first, ties by uid, each candidate once.
     """
     uids, scores, vectors = table
     ranking = list(zip(uids, map(float, scores), strict=True))
     chosen = mmr(ranking, vectors, lam=lam, topk=topk)
     expected = by_the_formula(ranking, cosine_of(vectors), lam, topk)
-    assert [score for _, score in chosen] == pytest.approx([score for _, score in expected], abs=1e-12)
+    assert [score for _, score in chosen] == pytest.approx(
+        [score for _, score in expected], abs=1e-12
+    )
     assert chosen == sorted(chosen, key=lambda item: (-item[1], item[0]))
     assert len({uid for uid, _ in chosen}) == min(topk, len(ranking))
 
@@ -97,14 +110,19 @@ def test_by_similarities_it_is_exactly_the_formula(table, lam):
     ranking = list(zip(uids, map(float, scores), strict=True))
     similarities = np.clip(vectors @ vectors.T, 0, 4) / 4
     chosen = mmr_of_similarities(ranking, similarities, lam=lam)
-    assert chosen == by_the_formula(ranking, lambda one, other: similarities[one, other], lam, len(ranking))
+    assert chosen == by_the_formula(
+        ranking, lambda one, other: similarities[one, other], lam, len(ranking)
+    )
 
 
 @pytest.mark.slow
 def test_the_first_ones_are_those_of_a_longer_answer():
     """A smaller topk cuts the list and changes nothing else."""
     rng = np.random.default_rng(7)
-    ranking = [(f"n{number:03}", float(score)) for number, score in enumerate(sorted(rng.random(60), reverse=True))]
+    ranking = [
+        (f"n{number:03}", float(score))
+        for number, score in enumerate(sorted(rng.random(60), reverse=True))
+    ]
     vectors = rng.standard_normal((60, 32)).astype(np.float32)
     every = mmr(ranking, vectors, lam=0.6)
     expected = by_the_formula(ranking, cosine_of(vectors.astype(np.float64)), 0.6, 60)
@@ -114,7 +132,9 @@ def test_the_first_ones_are_those_of_a_longer_answer():
 
 
 def test_the_order_of_candidates_does_not_count():
-    """Shuffled candidates with their rows give the same answer, although two have the same vector and score."""
+    """Shuffled candidates with their rows give the same answer, although two have the same vector
+    and score.
+    """
     ranking = [("b", 2.0), ("a", 2.0), ("c", 1.0), ("d", 0.5)]
     vectors = np.array([[1.0, 0.1], [1.0, 0.1], [0.3, 1.0], [0.2, -1.0]])
     expected = mmr(ranking, vectors)
@@ -134,7 +154,9 @@ def test_a_row_of_zeros_is_like_nothing():
 
 
 def test_sizes_do_not_count():
-    """Vectors of any length, also such whose squares leave a float's range, count by their direction."""
+    """Vectors of any length, also such whose squares leave a float's range, count by their
+    direction.
+    """
     small, large = mmr(RANKING, VECTORS * 1e-200), mmr(RANKING, VECTORS * 1e200)
     assert [uid for uid, _ in small] == [uid for uid, _ in large] == ["a", "c", "d", "b"]
 

@@ -36,7 +36,9 @@ def embed(text):
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_document_is_not_copied(docs, duplicate):
-    """Two objects would write the same open stores; the error names what serves instead, also of what holds one."""
+    """Two objects would write the same open stores; the error names what serves instead, also of
+    what holds one.
+    """
     for one in (docs, docs.restricted({"file_name": "a.txt"}), [docs]):
         if one is not docs and duplicate is copy.copy and isinstance(one, list):
             continue  # a shallow copy of a list holds the same Document
@@ -52,7 +54,11 @@ def test_a_document_is_not_copied(docs, duplicate):
         ({"server": 70_000}, ConfigError, "server must be an integer from 0 to 65535"),
         ({"launcher": object()}, ConfigError, "launcher must be None, an integer"),
         ({"launcher": 0}, ConfigError, "launcher must be an integer >= 1"),
-        ({"launcher": 2, "embed": lambda text: [1.0]}, ConfigError, "<lambda>, which other processes cannot import"),
+        (
+            {"launcher": 2, "embed": lambda text: [1.0]},
+            ConfigError,
+            "<lambda>, which other processes cannot import",
+        ),
         ({"embed": "bge-large"}, ConfigError, "embed of key 'default'"),
         ({"embed": {}}, ConfigError, "embed must be a callable"),
         ({"embed": {"a": embed, "b": 5}}, ConfigError, "embed of key 'b'"),
@@ -68,17 +74,37 @@ def test_a_document_is_not_copied(docs, duplicate):
             ConfigError,
             "'publish year'",
         ),
-        ({"doc_fields": {"year": DataType.INT32}}, ConfigError, r"doc_fields\['year'\] must be a DocField"),
+        (
+            {"doc_fields": {"year": DataType.INT32}},
+            ConfigError,
+            r"doc_fields\['year'\] must be a DocField",
+        ),
         ({"doc_fields": {"year": int}}, ConfigError, r"doc_fields\['year'\] must be a DocField"),
-        ({"doc_fields": {5: DocField(DataType.INT32)}}, ConfigError, "names of doc_fields must be .* 5"),
+        (
+            {"doc_fields": {5: DocField(DataType.INT32)}},
+            ConfigError,
+            "names of doc_fields must be .* 5",
+        ),
         ({"doc_fields": ["author"]}, ConfigError, "doc_fields"),
         ({"doc_fields": "author"}, ConfigError, "doc_fields"),
         ({"doc_fields": 5}, ConfigError, "doc_fields"),
         ({"store_conf": "map"}, ConfigError, "store_conf must be a mapping"),
-        ({"store_conf": {"segment": {}}}, ConfigError, "key 'segment'.*Did you mean 'segment_store'"),
+        (
+            {"store_conf": {"segment": {}}},
+            ConfigError,
+            "key 'segment'.*Did you mean 'segment_store'",
+        ),
         ({"store_conf": {"vector_store": {"type": "milvs"}}}, ConfigError, "Did you mean 'milvus'"),
-        ({"store_conf": {"vector_store": {"type": "milvus", "kwargs": {"uri": "x"}}}}, ConfigError, "uri"),
-        ({"datset_path": "x"}, ConfigError, "no argument 'datset_path'.*Did you mean 'dataset_path'"),
+        (
+            {"store_conf": {"vector_store": {"type": "milvus", "kwargs": {"uri": "x"}}}},
+            ConfigError,
+            "uri",
+        ),
+        (
+            {"datset_path": "x"},
+            ConfigError,
+            "no argument 'datset_path'.*Did you mean 'dataset_path'",
+        ),
         ({"embeds": embed}, ConfigError, "no argument 'embeds'.*Did you mean 'embed'"),
     ],
 )
@@ -92,11 +118,23 @@ def test_wrong_arguments(arguments, error, words):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"manager": False, "launcher": None, "embed": None, "store_conf": None, "doc_fields": None, "name": None},
+        {
+            "manager": False,
+            "launcher": None,
+            "embed": None,
+            "store_conf": None,
+            "doc_fields": None,
+            "name": None,
+        },
         {"embed": embed},
         {"embed": {"short": embed, "long": embed}},
         {"store_conf": {}},
-        {"store_conf": {"segment_store": {"type": "map"}, "vector_store": {"type": "map", "kwargs": {}}}},
+        {
+            "store_conf": {
+                "segment_store": {"type": "map"},
+                "vector_store": {"type": "map", "kwargs": {}},
+            }
+        },
         {"doc_fields": {"作者": DocField(DataType.VARCHAR), "year": DocField(DataType.INT32)}},
         {"name": "my documents / 我的"},
     ],
@@ -105,7 +143,9 @@ def test_wrong_arguments(arguments, error, words):
 def test_right_arguments(folder, arguments):
     """Every argument in each of its forms makes a Document that answers."""
     docs = Document(folder(FILES), **arguments)
-    assert [hit.path for hit in Retriever(docs, "FineChunk", similarity="bm25")("coffee")] == ["b/c.txt"]
+    assert [hit.path for hit in Retriever(docs, "FineChunk", similarity="bm25")("coffee")] == [
+        "b/c.txt"
+    ]
 
 
 def test_arguments_by_position(folder):
@@ -117,7 +157,9 @@ def test_arguments_by_position(folder):
 
 
 def test_nothing_is_read_before_it_is_needed(folder):
-    """Making a Document, groups and a Retriever reads no file; there is no report before the first use."""
+    """Making a Document, groups and a Retriever reads no file; there is no report before the first
+    use.
+    """
     root = folder(FILES)
     docs = Document(root)
     docs.create_node_group("line", transform=str.splitlines)
@@ -135,21 +177,29 @@ def test_names(folder):
 
 
 def test_documents_with_equal_relative_names(folder, tmp_path):
-    """Two Documents whose files have equal names do not mix: each has its own text, asked alone or together."""
+    """Two Documents whose files have equal names do not mix: each has its own text, asked alone or
+    together.
+    """
     first = Document(folder({"a.txt": "green tea leaves"}))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.txt").write_text("green tea cups", encoding="utf-8")
     second = Document(tmp_path / "other")
     assert first.get_nodes()[0].uid == second.get_nodes()[0].uid
     for docs, text in ((first, "green tea leaves"), (second, "green tea cups")):
-        assert [hit.text for hit in Retriever(docs, "FineChunk", similarity="bm25")("tea")] == [text]
+        assert [hit.text for hit in Retriever(docs, "FineChunk", similarity="bm25")("tea")] == [
+            text
+        ]
     both = Retriever([first, second], "FineChunk", similarity="bm25")("tea")
     assert sorted(hit.text for hit in both) == ["green tea cups", "green tea leaves"]
     assert sorted(hit.parent.text for hit in both) == ["green tea cups", "green tea leaves"]
     nodes = [first.get_nodes()[0], second.get_nodes()[0]]
     assert nodes[0] != nodes[1]
     assert len({*nodes, *nodes}) == 2
-    assert nodes[0] == first.get_nodes()[0] == both[[hit.text for hit in both].index("green tea leaves")].parent
+    assert (
+        nodes[0]
+        == first.get_nodes()[0]
+        == both[[hit.text for hit in both].index("green tea leaves")].parent
+    )
 
 
 def test_two_documents_over_one_folder(folder):
@@ -163,12 +213,16 @@ def test_two_documents_over_one_folder(folder):
 
 
 def test_root_nodes_hold_whole_files(docs):
-    """The root group has one node for each file, with its whole text; both spellings of its name mean it."""
+    """The root group has one node for each file, with its whole text; both spellings of its name
+    mean it.
+    """
     nodes = docs.get_nodes()
     assert [(node.path, node.text) for node in nodes] == sorted(FILES.items())
     assert docs.get_nodes("lazyllm_root") == docs.get_nodes("lazyllm-root") == nodes
     assert {node.group for node in nodes} == {"lazyllm_root"}
-    assert all(node.parent is None and node.root == node and node.document_id == node.uid for node in nodes)
+    assert all(
+        node.parent is None and node.root == node and node.document_id == node.uid for node in nodes
+    )
 
 
 def test_nodes_come_in_order_of_path_then_number(docs):
@@ -180,11 +234,13 @@ def test_nodes_come_in_order_of_path_then_number(docs):
 
 
 def test_numbers_count_from_1_in_each_document_and_group(docs):
-    """A node's number is its ordinal among its group's nodes in its document, through all parents."""
+    """A node's number is its ordinal among its group's nodes in its document, through all
+    parents.
+    """
     sentences = [(node.path, node.number) for node in docs.get_nodes("sentence")]
-    assert sentences == [("a.txt", n) for n in (1, 2, 3)] + [("b/c.txt", n) for n in (1, 2, 3, 4, 5)] + [
-        ("d.md", n) for n in (1, 2)
-    ]
+    assert sentences == [("a.txt", n) for n in (1, 2, 3)] + [
+        ("b/c.txt", n) for n in (1, 2, 3, 4, 5)
+    ] + [("d.md", n) for n in (1, 2)]
     assert [node.number for node in docs.get_nodes()] == [1, 1, 1]
 
 
@@ -224,7 +280,9 @@ def test_many_children(folder):
 
 
 def test_a_parent_without_children(folder):
-    """A node that a transform makes nothing of has no children in that group, and the group none from it."""
+    """A node that a transform makes nothing of has no children in that group, and the group none
+    from it.
+    """
     docs = Document(folder({"a.txt": "keep", "b.txt": "drop"}))
     docs.create_node_group("kept", transform=lambda text: text if text == "keep" else None)
     assert [node.text for node in docs.get_nodes("kept")] == ["keep"]
@@ -232,7 +290,9 @@ def test_a_parent_without_children(folder):
 
 
 def test_get_nodes_by_uid(docs):
-    """Only the nodes with the given uids come, in the group's order whatever order they are given in."""
+    """Only the nodes with the given uids come, in the group's order whatever order they are given
+    in.
+    """
     nodes = docs.get_nodes("word")
     wanted = [nodes[5].uid, nodes[2].uid]
     assert docs.get_nodes("word", uids=wanted) == [nodes[2], nodes[5]]
@@ -244,8 +304,13 @@ def test_get_nodes_by_uid(docs):
 def test_get_nodes_by_document(docs):
     """Only the nodes of the given documents come."""
     tea = docs.get_nodes()[1]
-    assert [node.text for node in docs.get_nodes("line", document_ids=[tea.uid])] == FILES["b/c.txt"].split("\n")
-    assert {node.path for node in docs.get_nodes("word", document_ids={node.uid for node in docs.get_nodes()[:2]})} == {
+    assert [node.text for node in docs.get_nodes("line", document_ids=[tea.uid])] == FILES[
+        "b/c.txt"
+    ].split("\n")
+    assert {
+        node.path
+        for node in docs.get_nodes("word", document_ids={node.uid for node in docs.get_nodes()[:2]})
+    } == {
         "a.txt",
         "b/c.txt",
     }
@@ -267,19 +332,25 @@ def test_get_nodes_by_filters(docs):
     by_mapping = docs.get_nodes("word", filters={"file_type": [".md"]})
     assert {node.path for node in by_mapping} == {"d.md"}
     assert docs.get_nodes("word", filters=Condition("file_name", "eq", "d.md")) == by_mapping
-    assert len(docs.get_nodes("word", filters={})) == len(docs.get_nodes("word")) > len(by_mapping) > 0
+    assert (
+        len(docs.get_nodes("word", filters={})) == len(docs.get_nodes("word")) > len(by_mapping) > 0
+    )
 
 
 def test_get_nodes_by_several_arguments(docs):
     """Arguments together mean all of them; limit and offset count what is left."""
     tea = docs.get_nodes()[1].uid
-    chosen = docs.get_nodes("word", document_ids=[tea], numbers=[1, 3, 5, 7], filters={"file_name": "c.txt"})
+    chosen = docs.get_nodes(
+        "word", document_ids=[tea], numbers=[1, 3, 5, 7], filters={"file_name": "c.txt"}
+    )
     assert [node.text for node in chosen] == ["Green", "Black", "Coffee.", "Water."]
     again = docs.get_nodes("word", document_ids=[tea], numbers=[1, 3, 5, 7], limit=2, offset=1)
     assert [node.text for node in again] == ["Black", "Coffee."]
 
 
-@pytest.mark.parametrize(("limit", "offset"), [(None, 0), (2, 0), (0, 0), (3, 4), (100, 2), (None, 3), (5, 100)])
+@pytest.mark.parametrize(
+    ("limit", "offset"), [(None, 0), (2, 0), (0, 0), (3, 4), (100, 2), (None, 3), (5, 100)]
+)
 def test_limit_and_offset(docs, limit, offset):
     """Pages of nodes are slices of all of them."""
     every = docs.get_nodes("word")
@@ -300,7 +371,11 @@ def test_limit_and_offset(docs, limit, offset):
         ({"offset": 1.5}, ConfigError, "offset"),
         ({"filter": {}}, ConfigError, "Did you mean 'filters'"),
         ({"offset": -1}, ConfigError, "offset"),
-        ({"filters": {"author": "Li"}}, ConfigError, "Unknown filter field 'author'.*file_name.*doc_fields"),
+        (
+            {"filters": {"author": "Li"}},
+            ConfigError,
+            "Unknown filter field 'author'.*file_name.*doc_fields",
+        ),
         ({"filters": {"file_size": "big"}}, ConfigError, "Field 'file_size' is INT64"),
         ({"filters": "file_name"}, ConfigError, "filters must be"),
         ({"uids": "0123"}, ConfigError, "uids"),
@@ -315,7 +390,9 @@ def test_wrong_arguments_of_get_nodes(docs, arguments, error, words):
 
 
 def test_find_parent(docs):
-    """find_parent maps nodes to those above them in any group on their line, each once, in the nodes' order."""
+    """find_parent maps nodes to those above them in any group on their line, each once, in the
+    nodes' order.
+    """
     sentences = docs.get_nodes("sentence")
     assert docs.find_parent("line")(sentences) == docs.get_nodes("line")
     assert docs.find_parent("lazyllm-root")(sentences[::-1]) == docs.get_nodes()[::-1]
@@ -326,7 +403,9 @@ def test_find_parent(docs):
 
 
 def test_find_children(docs):
-    """find_children maps nodes to all those below them, also across groups in between, building what is not built."""
+    """find_children maps nodes to all those below them, also across groups in between, building
+    what is not built.
+    """
     roots = docs.get_nodes()
     assert [node.text for node in docs.find_children("sentence")([roots[1]])] == [
         "Green tea",
@@ -355,14 +434,22 @@ def test_find_keeps_the_group_itself(docs):
 
 
 def test_find_keeps_order_and_scores(docs):
-    """Each node that is found carries the score of the first node that led there, in the order of the nodes."""
+    """Each node that is found carries the score of the first node that led there, in the order of
+    the nodes.
+    """
     sentences = docs.get_nodes("sentence")
-    hits = [sentences[4].with_score(3.0), sentences[0].with_score(2.0), sentences[3].with_score(1.0)]
+    hits = [
+        sentences[4].with_score(3.0),
+        sentences[0].with_score(2.0),
+        sentences[3].with_score(1.0),
+    ]
     assert [(node.text, node.score) for node in docs.find_parent("line")(hits)] == [
         ("Green tea. Black tea.", 3.0),
         ("One is first. Two is second.", 2.0),
     ]
-    down = docs.find_children("sentence")([node.with_score(0.5) for node in docs.get_nodes("line")[2:3]])
+    down = docs.find_children("sentence")(
+        [node.with_score(0.5) for node in docs.get_nodes("line")[2:3]]
+    )
     assert [(node.text, node.score) for node in down] == [("Green tea", 0.5), ("Black tea.", 0.5)]
 
 
@@ -370,7 +457,12 @@ def test_find_takes_one_node_or_none(docs):
     """find takes a single node and an empty list, too."""
     sentence = docs.get_nodes("sentence")[0]
     assert docs.find_parent("line")(sentence) == [sentence.parent]
-    assert docs.find("line")([]) == docs.find_parent("line")([]) == docs.find_children("line")([]) == []
+    assert (
+        docs.find("line")([])
+        == docs.find_parent("line")([])
+        == docs.find_children("line")([])
+        == []
+    )
 
 
 def test_find_from_hits(docs):
@@ -385,14 +477,18 @@ def test_find_from_hits(docs):
 def test_find_in_the_wrong_direction(docs, method, kind, target):
     """find_parent and find_children refuse groups that are not above or below, and name find."""
     nodes = docs.get_nodes("line")
-    with pytest.raises(ConfigError, match=rf"'{target}' is not {kind} 'line'. Use find\('{target}'\)"):
+    with pytest.raises(
+        ConfigError, match=rf"'{target}' is not {kind} 'line'. Use find\('{target}'\)"
+    ):
         getattr(docs, method)(target)(nodes)
 
 
 @pytest.mark.parametrize("method", ["find", "find_parent", "find_children"])
 def test_find_names_unknown_groups_at_once(docs, method):
     """An unknown target is refused before there are nodes to map."""
-    with pytest.raises(NotRegisteredError, match=r"no node group 'sentance'.*Did you mean 'sentence'"):
+    with pytest.raises(
+        NotRegisteredError, match=r"no node group 'sentance'.*Did you mean 'sentence'"
+    ):
         getattr(docs, method)("sentance")
 
 
@@ -413,7 +509,11 @@ def test_nodes_of_another_document_are_not_followed(docs, tmp_path):
     other.create_node_group("line", transform=lambda text: text.split("\n"))
     docs.activate_group("sentence")
     foreign = other.get_nodes("line")
-    for way in (docs.find("sentence"), docs.find_parent("lazyllm_root"), docs.find_children("sentence")):
+    for way in (
+        docs.find("sentence"),
+        docs.find_parent("lazyllm_root"),
+        docs.find_children("sentence"),
+    ):
         with pytest.raises(ConfigError, match="belongs to another Document"):
             way(foreign)
 
@@ -478,11 +578,17 @@ def test_nodes_are_equal_when_their_uids_are(docs):
 
 
 def test_a_node_beneath_a_rebuilt_group_follows_it_or_says_it_is_stale(docs):
-    """After a group was redefined, a node that was made of one that is gone says so; so do its source and parents."""
+    """After a group was redefined, a node that was made of one that is gone says so; so do its
+    source and parents.
+    """
     old = docs.get_nodes("sentence")
     docs.create_node_group("line", transform=lambda text: text.split("\n")[:1], replace=True)
     docs.activate_group("line")
-    gone = [node for node in old if node.text in {"Three is third.", "Coffee", "Milk", "Water.", "Last line."}]
+    gone = [
+        node
+        for node in old
+        if node.text in {"Three is third.", "Coffee", "Milk", "Water.", "Last line."}
+    ]
     assert len(gone) == 5
     for node in gone:
         with pytest.raises(StaleNodeError, match="Retrieve the node again"):
@@ -514,7 +620,9 @@ def test_all_seven_arguments_of_the_specification_by_position(folder):
 
 
 def test_what_a_document_has(docs):
-    """groups, embed_keys and fields tell what may be asked of a Document, before anything is read."""
+    """groups, embed_keys and fields tell what may be asked of a Document, before anything is
+    read.
+    """
     built_in = ("CoarseChunk", "FineChunk", "MediumChunk")
     assert docs.groups == (*built_in, "image", "line", "sentence", "table", "word", "lazyllm_root")
     assert docs.embed_keys == ()
@@ -528,7 +636,9 @@ def test_what_a_document_has(docs):
 
 
 def test_a_limit_reads_no_more_than_it_needs(folder):
-    """The first node of a large group comes after one call of the transform for each file, and no second build."""
+    """The first node of a large group comes after one call of the transform for each file, and no
+    second build.
+    """
     calls = []
 
     def words(text):
@@ -553,7 +663,9 @@ def test_unknown_keywords_of_get_nodes(docs, wrong):
 
 
 def test_one_worker_embeds_one_text_at_a_time(tmp_path):
-    """With workers=1 and a store, no two threads call an embed function, which need not be thread-safe."""
+    """With workers=1 and a store, no two threads call an embed function, which need not be
+    thread-safe.
+    """
     threads = set()
 
     def slow(text):

@@ -27,22 +27,30 @@ def letters(text: str) -> list[float]:
 def documents(**settings: object) -> Document:
     """Five texts in two languages."""
     docs = Document(doc_fields={"kind": DocField(DataType.VARCHAR)}, **settings)  # type: ignore[arg-type]
-    docs.add_texts(TEXTS, {name: {"kind": "tea" if name != "coffee" else "other"} for name in TEXTS})
+    docs.add_texts(
+        TEXTS, {name: {"kind": "tea" if name != "coffee" else "other"} for name in TEXTS}
+    )
     return docs
 
 
-@pytest.mark.parametrize(("query", "path"), [("How is coffee made?", "coffee"), ("绿茶怎么存放？", "绿茶")])
+@pytest.mark.parametrize(
+    ("query", "path"), [("How is coffee made?", "coffee"), ("绿茶怎么存放？", "绿茶")]
+)
 def test_chinese_and_english_need_no_option(query: str, path: str) -> None:
     """Without a model it is keyword search."""
     assert documents().search(query)[0].path == path
 
 
 def test_it_is_hybrid_search_where_there_is_a_model() -> None:
-    """The same nodes and scores as `HybridRetriever.over`, and as a pipeline without settings retrieves."""
+    """The same nodes and scores as `HybridRetriever.over`, and as a pipeline without settings
+    retrieves.
+    """
     docs = documents(embed=letters)
     query = "fermented 发酵"
     found = [(node.uid, node.score) for node in docs.search(query, topk=3)]
-    assert found == [(node.uid, node.score) for node in HybridRetriever.over(docs, "MediumChunk", 3)(query)]
+    assert found == [
+        (node.uid, node.score) for node in HybridRetriever.over(docs, "MediumChunk", 3)(query)
+    ]
     hits = RAGPipeline.over(docs, "MediumChunk").sync.retrieve(query, 3)
     assert found == [(hit.id, hit.score) for hit in hits]
 
@@ -51,7 +59,9 @@ def test_where_topk_and_group() -> None:
     """A filter, a number of nodes and another group."""
     docs = documents()
     docs.create_node_group("word", transform=str.split)
-    assert {node.path for node in docs.search("tea fermented 发酵", where={"kind": ["tea"]})} == set(TEXTS) - {"coffee"}
+    assert {
+        node.path for node in docs.search("tea fermented 发酵", where={"kind": ["tea"]})
+    } == set(TEXTS) - {"coffee"}
     assert len(docs.search("tea", topk=1)) == 1
     assert docs.search("roasted", group="word")[0].text == "roasted."
     expected = Retriever(docs, "word", similarity="bm25_chinese")("tea")

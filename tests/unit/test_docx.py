@@ -95,13 +95,22 @@ def cell(inside: str, properties: str = "") -> str:
 
 
 def test_body_order_with_tables_between_paragraphs(word, load):
-    """Paragraphs and tables come in the order of the body, rows on lines with | between the cells."""
+    """Paragraphs and tables come in the order of the body, rows on lines with | between the
+    cells.
+    """
     word.paragraph("before")
     word.table([["tea", "price"], ["green", "10"]])
     word.paragraph("between")
     word.table([["red", "20"]])
     word.paragraph("after")
-    assert load(word).text.splitlines() == ["before", "tea | price", "green | 10", "between", "red | 20", "after"]
+    assert load(word).text.splitlines() == [
+        "before",
+        "tea | price",
+        "green | 10",
+        "between",
+        "red | 20",
+        "after",
+    ]
 
 
 def test_paragraphs_of_a_cell_are_folded_into_its_row(word, load):
@@ -120,7 +129,9 @@ def test_rows_without_text_are_left_out(word, load):
 
 
 def test_nested_tables(word, load):
-    """A table inside a cell is read inside that cell, each of its texts once, and adds no columns to the outer one."""
+    """A table inside a cell is read inside that cell, each of its texts once, and adds no columns
+    to the outer one.
+    """
     table = word.table([["outer a", "outer b"], ["outer c", "outer d"]])
     inner = table.cell(0, 1).add_table(2, 2)
     for number, one in enumerate(one for row in inner.rows for one in row.cells):
@@ -133,27 +144,49 @@ def test_nested_tables(word, load):
 
 
 def test_merged_cells_keep_their_columns(word, load):
-    """The text of cells merged across columns or rows stands in each column and row that they cover."""
+    """The text of cells merged across columns or rows stands in each column and row that they
+    cover.
+    """
     table = word.table([["a", "b", "c"], ["d", "e", "f"], ["g", "h", "i"]])
     table.cell(0, 0).merge(table.cell(0, 1)).text = "across"
     table.cell(1, 2).merge(table.cell(2, 2)).text = "down"
-    assert load(word).text.strip().splitlines() == ["across | across | c", "d | e | down", "g | h | down"]
+    assert load(word).text.strip().splitlines() == [
+        "across | across | c",
+        "d | e | down",
+        "g | h | down",
+    ]
 
 
 def test_content_controls(word, load):
-    """Text in content controls is read, around paragraphs, in paragraphs, around cells and around tables."""
-    control = "<w:sdt><w:sdtPr><w:alias w:val='unseen'/></w:sdtPr><w:sdtContent>{}</w:sdtContent></w:sdt>"
+    """Text in content controls is read, around paragraphs, in paragraphs, around cells and around
+    tables.
+    """
+    control = (
+        "<w:sdt><w:sdtPr><w:alias w:val='unseen'/></w:sdtPr><w:sdtContent>{}</w:sdtContent></w:sdt>"
+    )
     word.xml(control.format(paragraph("block")))
     word.xml(f"<w:p>{run('before ')}{control.format(run('inline'))}{run(' after')}</w:p>")
-    word.xml(f"<w:tbl><w:tr>{cell(paragraph('a'))}{control.format(cell(paragraph('b')))}</w:tr></w:tbl>")
-    word.xml(control.format(f"<w:tbl><w:tr>{cell(paragraph('c'))}{cell(paragraph('d'))}</w:tr></w:tbl>"))
+    word.xml(
+        f"<w:tbl><w:tr>{cell(paragraph('a'))}{control.format(cell(paragraph('b')))}</w:tr></w:tbl>"
+    )
+    word.xml(
+        control.format(f"<w:tbl><w:tr>{cell(paragraph('c'))}{cell(paragraph('d'))}</w:tr></w:tbl>")
+    )
     word.xml(control.format(control.format(paragraph("nested"))))
-    assert load(word).text.split("\n") == ["block", "before inline after", "a | b", "c | d", "nested"]
+    assert load(word).text.split("\n") == [
+        "block",
+        "before inline after",
+        "a | b",
+        "c | d",
+        "nested",
+    ]
 
 
 def test_content_controls_around_rows(word, load):
     """Rows inside a content control, as in a repeating section, stand on lines of their own."""
-    rows = "".join(f"<w:tr>{cell(paragraph(text + '1'))}{cell(paragraph(text + '2'))}</w:tr>" for text in "ab")
+    rows = "".join(
+        f"<w:tr>{cell(paragraph(text + '1'))}{cell(paragraph(text + '2'))}</w:tr>" for text in "ab"
+    )
     word.xml(f"<w:tbl><w:sdt><w:sdtContent>{rows}</w:sdtContent></w:sdt></w:tbl>")
     assert load(word).text == "a1 | a2\nb1 | b2"
 
@@ -167,7 +200,9 @@ def test_tags_around_text(word, load, wrapper):
 
 
 def test_hyperlinks_and_fields(word, load):
-    """The words of links and of fields are read where they stand; addresses and instructions are not."""
+    """The words of links and of fields are read where they stand; addresses and instructions are
+    not.
+    """
     field = "<w:r><w:fldChar w:fldCharType='{}'/></w:r>"
     word.xml(
         f"<w:p>{run('see ')}<w:hyperlink r:id='rId99' w:anchor='x'>{run('the ')}{run('guide')}</w:hyperlink>"
@@ -188,7 +223,9 @@ def test_tracked_changes(word, load):
         f"{run('tea')}</w:p>"
     )
     word.xml(f"<w:p><w:del {change}>{run('all of it')}</w:del></w:p>")
-    word.xml(f"<w:p><w:pPr><w:rPr><w:ins {change}/></w:rPr></w:pPr><w:ins {change}>{run('new line')}</w:ins></w:p>")
+    word.xml(
+        f"<w:p><w:pPr><w:rPr><w:ins {change}/></w:rPr></w:pPr><w:ins {change}>{run('new line')}</w:ins></w:p>"
+    )
     assert load(word).text.split("\n") == ["green fresh here tea", "", "new line"]
 
 
@@ -206,8 +243,12 @@ def text_box(inside: str) -> str:
 
 
 def test_text_boxes_are_read_once(word, load):
-    """A text box's paragraphs come behind the paragraph that holds it, once, although the file holds them twice."""
-    word.xml(f"<w:p>{run('before ')}{text_box(paragraph('in the box') + paragraph('second'))}{run('after')}</w:p>")
+    """A text box's paragraphs come behind the paragraph that holds it, once, although the file
+    holds them twice.
+    """
+    word.xml(
+        f"<w:p>{run('before ')}{text_box(paragraph('in the box') + paragraph('second'))}{run('after')}</w:p>"
+    )
     word.paragraph("next")
     assert load(word).text.split("\n") == ["before after", "in the box", "second", "next"]
 
@@ -224,12 +265,16 @@ def test_tables_in_text_boxes_and_text_boxes_in_tables(word, load):
     """Text boxes and tables that hold each other lose nothing and repeat nothing."""
     inner = f"<w:tbl><w:tr>{cell(paragraph('a'))}{cell(paragraph('b'))}</w:tr></w:tbl>"
     word.xml(f"<w:p>{text_box(inner + paragraph('c'))}</w:p>")
-    word.xml(f"<w:tbl><w:tr>{cell('<w:p>' + run('d') + text_box(paragraph('e')) + '</w:p>')}</w:tr></w:tbl>")
+    word.xml(
+        f"<w:tbl><w:tr>{cell('<w:p>' + run('d') + text_box(paragraph('e')) + '</w:p>')}</w:tr></w:tbl>"
+    )
     assert load(word).text.split() == ["a", "|", "b", "c", "d", "e"]
 
 
 def test_tabs_breaks_and_special_hyphens(word, load):
-    """Tabs, line breaks and hard hyphens become their characters; words around a page break stay apart."""
+    """Tabs, line breaks and hard hyphens become their characters; words around a page break stay
+    apart.
+    """
     one = word.paragraph("a")
     one.add_run("\tb")
     one.add_run().add_break()
@@ -247,7 +292,9 @@ def test_formulas(word, load):
 
 
 def test_words_split_over_runs_stay_whole(word, load):
-    """Word cuts words into runs anywhere; no space comes between them, and none of theirs is lost."""
+    """Word cuts words into runs anywhere; no space comes between them, and none of theirs is
+    lost.
+    """
     one = word.paragraph("gr")
     one.add_run("ee").bold = True
     one.add_run("n tea, ")
@@ -263,9 +310,13 @@ def define_list(word: Word, key: int, *levels: str, override: str = "") -> None:
         for depth, (form, text) in enumerate(level.split(" ", 1) for level in levels)
     )
     numbering = word.document.part.numbering_part.element
-    numbering.append(parse_xml(f"<w:abstractNum {NAMESPACES} w:abstractNumId='{key}'>{inside}</w:abstractNum>"))
     numbering.append(
-        parse_xml(f"<w:num {NAMESPACES} w:numId='{key}'><w:abstractNumId w:val='{key}'/>{override}</w:num>")
+        parse_xml(f"<w:abstractNum {NAMESPACES} w:abstractNumId='{key}'>{inside}</w:abstractNum>")
+    )
+    numbering.append(
+        parse_xml(
+            f"<w:num {NAMESPACES} w:numId='{key}'><w:abstractNumId w:val='{key}'/>{override}</w:num>"
+        )
     )
 
 
@@ -276,14 +327,27 @@ def item(text: str, depth: int, key: int) -> str:
 
 
 def test_lists_are_numbered_as_word_numbers_them(word, load):
-    """Levels are counted each for itself, begin anew below a new one above, and go on behind what is no item."""
+    """Levels are counted each for itself, begin anew below a new one above, and go on behind what
+    is no item.
+    """
     define_list(word, 90, "decimal %1.", "decimal %1.%2", "lowerLetter (%3)")
     for depth, text in ((0, "a"), (1, "b"), (1, "c"), (2, "d"), (0, "e"), (1, "f"), (0, "")):
         word.xml(item(text, depth, 90))
     word.paragraph("between")
     word.xml(item("g", 2, 90))
     word.xml(f"<w:tbl><w:tr>{cell(item('h', 0, 90))}{cell(item('i', 1, 90))}</w:tr></w:tbl>")
-    lines = ["1. a", "1.1 b", "1.2 c", "(a) d", "2. e", "2.1 f", "", "between", "(a) g", "3. h | 3.1 i"]
+    lines = [
+        "1. a",
+        "1.1 b",
+        "1.2 c",
+        "(a) d",
+        "2. e",
+        "2.1 f",
+        "",
+        "between",
+        "(a) g",
+        "3. h | 3.1 i",
+    ]
     assert load(word).text.split("\n") == lines
 
 
@@ -303,7 +367,9 @@ def test_lists_are_numbered_as_word_numbers_them(word, load):
     ],
 )
 def test_forms_of_numbers(word, load, form, marks):
-    """Numbers are written in the form of their list; bullets, which stand in fonts of symbols, as one mark."""
+    """Numbers are written in the form of their list; bullets, which stand in fonts of symbols, as
+    one mark.
+    """
     define_list(word, 90, form)
     for _ in marks:
         word.xml(item("x", 0, 90))
@@ -314,9 +380,14 @@ def test_a_list_that_begins_anew(word, load):
     """Two lists of one definition count on, unless the second says where it begins."""
     define_list(word, 90, "decimal %1.")
     numbering = word.document.part.numbering_part.element
-    for key, inside in ((91, ""), (92, "<w:lvlOverride w:ilvl='0'><w:startOverride w:val='5'/></w:lvlOverride>")):
+    for key, inside in (
+        (91, ""),
+        (92, "<w:lvlOverride w:ilvl='0'><w:startOverride w:val='5'/></w:lvlOverride>"),
+    ):
         numbering.append(
-            parse_xml(f"<w:num {NAMESPACES} w:numId='{key}'><w:abstractNumId w:val='90'/>{inside}</w:num>")
+            parse_xml(
+                f"<w:num {NAMESPACES} w:numId='{key}'><w:abstractNumId w:val='90'/>{inside}</w:num>"
+            )
         )
     for key in (90, 91, 92, 92):
         word.xml(item("x", 0, key))
@@ -324,7 +395,9 @@ def test_a_list_that_begins_anew(word, load):
 
 
 def test_numbers_of_styles(word, load):
-    """Styles of lists number their paragraphs; a number of 0 takes it off; headings keep their number in the label."""
+    """Styles of lists number their paragraphs; a number of 0 takes it off; headings keep their
+    number in the label.
+    """
     word.paragraph("a", "List Number")
     word.paragraph("b", "List Bullet")
     word.xml(
@@ -346,7 +419,12 @@ def test_numbers_of_styles(word, load):
 def test_large_numbers(number, letters, chinese):
     """Letters are doubled behind z; Chinese numbers have their tens up to 99."""
     assert (_letters(number), _chinese(number)) == (letters, chinese)
-    assert (_chinese(10), _chinese(20), _chinese(0), _roman(1994)) == ("十", "二十", "零", "mcmxciv")
+    assert (_chinese(10), _chinese(20), _chinese(0), _roman(1994)) == (
+        "十",
+        "二十",
+        "零",
+        "mcmxciv",
+    )
 
 
 def _formula(inside: str) -> str:
@@ -356,7 +434,9 @@ def _formula(inside: str) -> str:
 
 def _m(name: str, **parts: str) -> str:
     """A part of a formula, its own parts by name, letters in runs."""
-    inside = "".join(f"<m:{key}>{part if '<' in part else _r(part)}</m:{key}>" for key, part in parts.items())
+    inside = "".join(
+        f"<m:{key}>{part if '<' in part else _r(part)}</m:{key}>" for key, part in parts.items()
+    )
     return f"<m:{name}>{inside}</m:{name}>"
 
 
@@ -374,15 +454,28 @@ def _r(text: str) -> str:
         (_m("sSub", e="x", sub="i") + _m("sSubSup", e="y", sub="1", sup="2"), "x_iy_1^2"),
         (_m("rad", deg="", e="x+1") + _m("rad", deg="3", e="2"), "√(x+1)3√2"),
         (_m("nary", sub="i=1", sup="n", e="i"), "∫_(i=1)^n i"),
-        ('<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr>' + f"<m:e>{_r('k')}</m:e></m:nary>", "∑ k"),
-        ('<m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val=""/></m:dPr><m:e>' + _r("a") + "</m:e></m:d>", "[a"),
+        (
+            '<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr>' + f"<m:e>{_r('k')}</m:e></m:nary>",
+            "∑ k",
+        ),
+        (
+            '<m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val=""/></m:dPr><m:e>'
+            + _r("a")
+            + "</m:e></m:d>",
+            "[a",
+        ),
         (_m("func", fName="sin", e="x") + _m("limLow", e="lim", lim="x→0"), "sinxlim_(x→0)"),
-        ("<m:m><m:mr>" + f"<m:e>{_r('1')}</m:e><m:e>{_r('0')}</m:e>" + "</m:mr><m:mr/></m:m>", "1, 0; "),
+        (
+            "<m:m><m:mr>" + f"<m:e>{_r('1')}</m:e><m:e>{_r('0')}</m:e>" + "</m:mr><m:mr/></m:m>",
+            "1, 0; ",
+        ),
         (_m("f", num=_m("f", num="1", den="2"), den="3"), "(1/2)/3"),
     ],
 )
 def test_parts_of_formulas(word, load, inside, text):
-    """Fractions, powers, indices, roots, sums, brackets and matrices are written as one types them on a line."""
+    """Fractions, powers, indices, roots, sums, brackets and matrices are written as one types them
+    on a line.
+    """
     word.paragraph("before")
     word.xml(_formula(inside))
     assert load(word).text.split("\n")[1] == text
@@ -399,11 +492,14 @@ def test_a_real_formula():
 def with_part(word: Word, kind: str, inside: str) -> None:
     """Add a part that the document refers to."""
     name = {"footnotes": "footnote", "endnotes": "endnote"}[kind]
-    blob = (
-        f"<w:{kind} {NAMESPACES}><w:{name} w:id='0' w:type='separator'>{paragraph('---')}</w:{name}>{inside}</w:{kind}>"
+    separator = f"<w:{name} w:id='0' w:type='separator'>{paragraph('---')}</w:{name}>"
+    blob = f"<w:{kind} {NAMESPACES}>{separator}{inside}</w:{kind}>"
+    part = Part(
+        PackURI(f"/word/{kind}.xml"), "application/xml", blob.encode(), word.document.part.package
     )
-    part = Part(PackURI(f"/word/{kind}.xml"), "application/xml", blob.encode(), word.document.part.package)
-    word.document.part.relate_to(part, f"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}")
+    word.document.part.relate_to(
+        part, f"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}"
+    )
 
 
 def call(name: str, key: str) -> str:
@@ -412,7 +508,9 @@ def call(name: str, key: str) -> str:
 
 
 def test_footnotes_and_endnotes(word, load):
-    """Notes are numbered as they are called, in tables too, and follow the text as places of their own."""
+    """Notes are numbered as they are called, in tables too, and follow the text as places of their
+    own.
+    """
     itself = call("footnote", "2")
     with_part(
         word,
@@ -422,12 +520,24 @@ def test_footnotes_and_endnotes(word, load):
     )
     with_part(word, "endnotes", f"<w:endnote w:id='1'>{paragraph('see there')}</w:endnote>")
     word.document.add_heading("Tea", 1)
-    word.xml(f"<w:tbl><w:tr>{cell('<w:p>' + run('cell') + call('endnote', '1') + '</w:p>')}</w:tr></w:tbl>")
-    word.xml(f"<w:p>{run('leaves')}{call('footnote', '2')}{run(' are green')}{call('footnote', '9')}</w:p>")
+    word.xml(
+        f"<w:tbl><w:tr>{cell('<w:p>' + run('cell') + call('endnote', '1') + '</w:p>')}</w:tr></w:tbl>"
+    )
+    word.xml(
+        f"<w:p>{run('leaves')}{call('footnote', '2')}{run(' are green')}{call('footnote', '9')}</w:p>"
+    )
     loaded = load(word)
-    lines = ["Tea", "cell[1]", "leaves[2] are green[3]", "[1] see there", "[2] from China[4] and Japan"]
+    lines = [
+        "Tea",
+        "cell[1]",
+        "leaves[2] are green[3]",
+        "[1] see there",
+        "[2] from China[4] and Japan",
+    ]
     assert loaded.text.split("\n") == lines
-    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations] == [
+    assert [
+        (one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations
+    ] == [
         ("heading", "Tea", "Tea\ncell[1]\nleaves[2] are green[3]\n"),
         ("footnote", "1", lines[3]),
         ("footnote", "2", lines[4]),
@@ -436,18 +546,26 @@ def test_footnotes_and_endnotes(word, load):
 
 def test_comments_if_they_are_wanted(word, tmp_path):
     """Comments follow the text as places, each with who wrote it."""
-    word.document.add_comment(word.paragraph("body").runs, text="really?", author="Li", initials="L")
+    word.document.add_comment(
+        word.paragraph("body").runs, text="really?", author="Li", initials="L"
+    )
     word.document.save(tmp_path / "a.docx")
     loaded = DocxLoader(comments=True).load(tmp_path / "a.docx")
     assert loaded.text == "body\nComment by Li: really?"
     [location] = loaded.locations
-    assert (location.kind, location.label, loaded.text[location.start :]) == ("comment", "1", "Comment by Li: really?")
+    assert (location.kind, location.label, loaded.text[location.start :]) == (
+        "comment",
+        "1",
+        "Comment by Li: really?",
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.shared
 def test_headers_and_footers_if_they_are_wanted(word, tmp_path):
-    """Headers stand before the text and footers behind it, the same line of several sections once."""
+    """Headers stand before the text and footers behind it, the same line of several sections
+    once.
+    """
     word.paragraph("body")
     for text in ("header", "header", "other"):
         section = word.document.add_section() if text == "other" else word.document.sections[0]
@@ -455,7 +573,12 @@ def test_headers_and_footers_if_they_are_wanted(word, tmp_path):
         section.header.paragraphs[0].text = text
     word.document.sections[0].footer.paragraphs[0].text = "footer"
     word.document.save(tmp_path / "a.docx")
-    assert DocxLoader(headers=True).load(tmp_path / "a.docx").text.split() == ["header", "other", "body", "footer"]
+    assert DocxLoader(headers=True).load(tmp_path / "a.docx").text.split() == [
+        "header",
+        "other",
+        "body",
+        "footer",
+    ]
     assert load_file(shared("data", "docs", "docx-hdrftr.docx")).text == "Main document"
     around = DocxLoader(headers=True).load(shared("data", "docs", "docx-hdrftr.docx")).text
     assert "header" in around.partition("Main document")[0].lower()
@@ -473,11 +596,16 @@ def test_headers_footers_and_comments_are_left_out(word, load):
 def under(loaded) -> list[tuple[str, str]]:
     """Each place's label, and its text."""
     assert {location.kind for location in loaded.locations} == {"heading"}
-    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
+    return [
+        (location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
+    ]
 
 
 def test_headings_become_places(word, load):
-    """Title and headings make places that reach to the next one, labelled with the headings above."""
+    """Title and headings make places that reach to the next one, labelled with the headings
+    above.
+    """
     word.paragraph("before")
     word.document.add_heading("The book", 0)
     word.document.add_heading("Tea", 1)
@@ -498,7 +626,14 @@ def test_headings_become_places(word, load):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "level"),
-    [("标题 1", 1), ("标题 3", 3), ("标题2", 2), ("heading 4", 4), ("HEADING 1", 1), ("Heading 9", 9)],
+    [
+        ("标题 1", 1),
+        ("标题 3", 3),
+        ("标题2", 2),
+        ("heading 4", 4),
+        ("HEADING 1", 1),
+        ("Heading 9", 9),
+    ],
 )
 def test_heading_styles_by_name(word, load, name, level):
     """Styles named heading or 标题 and a digit make places of that level, whatever their id."""
@@ -507,16 +642,22 @@ def test_heading_styles_by_name(word, load, name, level):
     style.find(qn("w:name")).set(qn("w:val"), name)
     above = word.document.add_heading("above", level - 1) if level > 1 else None
     word.xml(f"<w:p><w:pPr><w:pStyle w:val='a5'/></w:pPr>{run('绿茶')}</w:p>")
-    assert [label for label, _ in under(load(word))][-1] == ("绿茶" if above is None else "above > 绿茶")
+    assert [label for label, _ in under(load(word))][-1] == (
+        "绿茶" if above is None else "above > 绿茶"
+    )
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("name", ["Headings", "Heading 1 Char", "小标题", "Subtitle", "标题 1 正文", "Normal"])
+@pytest.mark.parametrize(
+    "name", ["Headings", "Heading 1 Char", "小标题", "Subtitle", "标题 1 正文", "Normal"]
+)
 def test_other_styles_make_no_places(word, load, name):
     """A style whose name only resembles a heading's makes no place."""
     if name not in [style.name for style in word.document.styles]:
         word.document.styles.add_style(name, WD_STYLE_TYPE.PARAGRAPH)
-    styles = {style.name: style for style in word.document.styles if style.type == WD_STYLE_TYPE.PARAGRAPH}
+    styles = {
+        style.name: style for style in word.document.styles if style.type == WD_STYLE_TYPE.PARAGRAPH
+    }
     word.document.add_paragraph("text", styles.get(name, styles["Normal"]))
     assert load(word).locations == ()
 
@@ -548,10 +689,17 @@ def test_headings_in_content_controls_and_boxes(word, load):
 
 
 def test_properties_become_metadata(word, load):
-    """What the document's properties say is metadata, white space at the ends removed, dates in ISO 8601."""
+    """What the document's properties say is metadata, white space at the ends removed, dates in ISO
+    8601.
+    """
     word.paragraph("text")
     properties = word.document.core_properties
-    properties.title, properties.author, properties.subject, properties.keywords = " 绿茶 ", "Li Hua", "Tea", "a; b"
+    properties.title, properties.author, properties.subject, properties.keywords = (
+        " 绿茶 ",
+        "Li Hua",
+        "Tea",
+        "a; b",
+    )
     properties.created = properties.modified = dt.datetime(2024, 5, 1, 6, 7, 8, tzinfo=dt.UTC)
     assert dict(load(word).metadata) == {
         "title": "绿茶",
@@ -582,7 +730,9 @@ def _rewritten(word: Word, **changes: bytes | None) -> bytes:
 
 
 def test_a_document_without_properties_has_no_metadata(word, tmp_path):
-    """A document that says nothing of itself, as some programs write it, gets no title and no author made up."""
+    """A document that says nothing of itself, as some programs write it, gets no title and no
+    author made up.
+    """
     word.paragraph("text")
     rels = (
         b'<?xml version="1.0"?><Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
@@ -607,7 +757,9 @@ def test_a_document_without_words_is_reported(word, load):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("kept", [0.1, 0.3, 0.7, 0.99])
 def test_truncated_documents_are_reported(word, tmp_path, kept):
-    """A document that was cut off fails with a LoadError that names file and loader, and says what to do."""
+    """A document that was cut off fails with a LoadError that names file and loader, and says what
+    to do.
+    """
     for number in range(200):
         word.paragraph(f"paragraph {number}")
     data = _rewritten(word)
@@ -656,7 +808,9 @@ def test_external_entities_are_not_read(word, tmp_path):
 
 
 def test_a_hit_names_its_heading(word, folder):
-    """A node in a Word document says under which heading it stands, and the document's author can be filtered by."""
+    """A node in a Word document says under which heading it stands, and the document's author can
+    be filtered by.
+    """
     word.document.add_heading("茶", 1)
     word.document.add_heading("绿茶", 2)
     word.paragraph("绿茶是未经发酵的茶叶。")

@@ -8,7 +8,9 @@ from lazyrag.stores.protocol import VectorSchema, vector_stores
 
 
 def test_the_embed_key_reaches_the_store(folder) -> None:
-    """Each of two embed keys gets a collection whose schema names it; schemas compare without it."""
+    """Each of two embed keys gets a collection whose schema names it; schemas compare without
+    it.
+    """
     seen: list[VectorSchema] = []
 
     class Watching(MapVectorStore):
@@ -18,10 +20,15 @@ def test_the_embed_key_reaches_the_store(folder) -> None:
             seen.append(schema)
             super().create(collection, schema)
 
-    embed = {"vec1": lambda text: [1.0, float(len(text))], "vec2": lambda text: [2.0, float(len(text))]}
+    embed = {
+        "vec1": lambda text: [1.0, float(len(text))],
+        "vec2": lambda text: [2.0, float(len(text))],
+    }
     with vector_stores.isolated():
         vector_stores.register("watching", Watching)
-        docs = Document(folder({"a.txt": "tea"}), embed=embed, store_conf={"vector_store": {"type": "watching"}})
+        docs = Document(
+            folder({"a.txt": "tea"}), embed=embed, store_conf={"vector_store": {"type": "watching"}}
+        )
         Retriever(docs, "lazyllm_root", embed_keys=["vec1", "vec2"])("tea")
     assert sorted(schema.embed_key for schema in seen) == ["vec1", "vec2"]
     assert seen[0] == seen[1]

@@ -1,4 +1,6 @@
-"""The embedding cache and the embedder that uses it: what is kept, what is never mixed, what a crash cannot take."""
+"""The embedding cache and the embedder that uses it: what is kept, what is never mixed, what a
+crash cannot take.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def dense(*numbers) -> np.ndarray:
 
 def same(one, other) -> bool:
     """Whether two results hold the same vectors, bit for bit, of the same types."""
-    return one.keys() == other.keys() and all(_bits(one[text]) == _bits(other[text]) for text in one)
+    return one.keys() == other.keys() and all(
+        _bits(one[text]) == _bits(other[text]) for text in one
+    )
 
 
 def _bits(vector):
@@ -77,7 +81,8 @@ _float32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 _dense = st.lists(_float32, min_size=3, max_size=3).map(lambda numbers: dense(*numbers))
 _weights = _float32.filter(bool)
 _sparse = st.dictionaries(st.integers(0, 2**64 - 1), _weights, max_size=4)
-_texts = st.text(st.characters(), min_size=1, max_size=4)  # half surrogate pairs included, as files may hold them
+# half surrogate pairs included, as files may hold them
+_texts = st.text(st.characters(), min_size=1, max_size=4)
 
 
 @given(st.dictionaries(_texts, st.one_of(_dense, _sparse), max_size=6))
@@ -142,7 +147,9 @@ OTHER_SPACES = [
 
 @pytest.mark.parametrize("other", OTHER_SPACES, ids=str)
 def test_what_differs_in_one_part_of_the_key_is_a_miss(cache, other):
-    """Another model, input type, dimension or normalisation: its vectors lie beside, and neither sees the other's."""
+    """Another model, input type, dimension or normalisation: its vectors lie beside, and neither
+    sees the other's.
+    """
     cache.put_many(SPACE, {"tea": dense(1, 2)})
     assert cache.get_many(other, ["tea"]) == {}
     third = dense(*range(other.dimension or 2))
@@ -153,7 +160,20 @@ def test_what_differs_in_one_part_of_the_key_is_a_miss(cache, other):
 
 def test_texts_are_told_apart_to_the_last_character(cache):
     """Nothing is stripped, folded or composed."""
-    texts = ["tea", "Tea", "tea ", "te\u0301a", "t\u00e9a", "tea\0", "茶", "\ud800", "\udc00", "?", "\ufffd", ""]
+    texts = [
+        "tea",
+        "Tea",
+        "tea ",
+        "te\u0301a",
+        "t\u00e9a",
+        "tea\0",
+        "茶",
+        "\ud800",
+        "\udc00",
+        "?",
+        "\ufffd",
+        "",
+    ]
     cache.put_many(SPACE, {text: dense(position, 1) for position, text in enumerate(texts)})
     found = cache.get_many(SPACE, texts)
     assert [found[text][0] for text in texts] == list(range(len(texts)))
@@ -184,7 +204,9 @@ def test_what_is_no_vector_is_refused(cache, vector):
 
 
 def test_vectors_of_one_space_have_one_length(cache):
-    """Also where the dimension was not known before the first call: another length is another model, or a mistake."""
+    """Also where the dimension was not known before the first call: another length is another
+    model, or a mistake.
+    """
     space = VectorSpace("toy")
     with pytest.raises(ConfigError, match="Vectors of 2 and 3 numbers cannot be the same model's"):
         cache.put_many(space, {"tea": dense(1, 2), "coffee": dense(1, 2, 3)})
@@ -262,7 +284,10 @@ DAMAGES = {
     "empty": ("UPDATE vector SET numbers = ? WHERE id = 1", b""),
     "a text": ("UPDATE vector SET numbers = ? WHERE id = 1", "AACAPwAAAEA="),
     "one bit": ("UPDATE vector SET numbers = ? WHERE id = 1", _flipped(TEA)),
-    "nan": ("UPDATE vector SET numbers = ?, checksum = ? WHERE id = 1", *_nan_with_its_checksum("tea")),
+    "nan": (
+        "UPDATE vector SET numbers = ?, checksum = ? WHERE id = 1",
+        *_nan_with_its_checksum("tea"),
+    ),
     "another text's": (
         "UPDATE vector SET (numbers, checksum) = (SELECT numbers, checksum FROM vector WHERE id = 2) WHERE id = 1",
     ),
@@ -275,7 +300,9 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("dimension", [0, 2])
 def test_a_damaged_row_is_never_returned(path, cache, damage, dimension):
-    """It is deleted and counts as a miss, the rows beside it are as they were; then there is room for a whole one."""
+    """It is deleted and counts as a miss, the rows beside it are as they were; then there is room
+    for a whole one.
+    """
     space = VectorSpace("toy:length", "document", dimension)
     vectors = {"tea": dense(1, 2), "coffee": dense(3, 4)}
     cache.put_many(space, vectors)
@@ -325,10 +352,13 @@ def test_a_damaged_file_is_an_error_that_says_to_delete_it(path):
     with EmbeddingCache(path) as cache:
         cache.put_many(SPACE, {str(number): dense(number, 1) for number in range(500)})
     content = bytearray(path.read_bytes())
-    content[16384:] = b"\xaa" * (len(content) - 16384)  # all pages but the first, which has the tables' names
+    # all pages but the first, which has the tables' names
+    content[16384:] = b"\xaa" * (len(content) - 16384)
     path.write_bytes(content)
     with EmbeddingCache(path) as cache:
-        with pytest.raises(StoreError, match=r"damaged\. It holds nothing that cannot be computed again: delete it"):
+        with pytest.raises(
+            StoreError, match=r"damaged\. It holds nothing that cannot be computed again: delete it"
+        ):
             cache.get_many(SPACE, ["1"])
         with pytest.raises(StoreError, match="delete it"):
             cache.put_many(SPACE, {"1": dense(1, 2)})
@@ -343,7 +373,9 @@ def test_another_kind_of_database_is_refused(path):
     """Also a cache of a newer release, with what to do."""
     EmbeddingCache(path).close()
     raw(path, "PRAGMA user_version = 99")
-    with pytest.raises(StoreError, match=r"The embedding cache '.*' has format 99, written by a newer release"):
+    with pytest.raises(
+        StoreError, match=r"The embedding cache '.*' has format 99, written by a newer release"
+    ):
         EmbeddingCache(path)
     raw(path, "PRAGMA application_id = 99")
     with pytest.raises(StoreError, match="another kind"):
@@ -364,7 +396,9 @@ def size_of(folder) -> int:
 def there(path) -> set[str]:
     """Which of the texts a to z a cache holds."""
     with EmbeddingCache(path) as cache:
-        return set(cache.get_many(SPACE, "a b c d e f g h i j k l m n o p q r s t u v w x y z".split()))
+        return set(
+            cache.get_many(SPACE, "a b c d e f g h i j k l m n o p q r s t u v w x y z".split())
+        )
 
 
 def test_when_it_is_full_the_oldest_go(path):
@@ -423,7 +457,9 @@ def test_many_uses_are_written_in_between(path, cache, monkeypatch):
 
 
 def test_closing_a_locked_cache_loses_the_uses_only(path):
-    """They are no reason to fail: only the order in which vectors will have to go depends on them."""
+    """They are no reason to fail: only the order in which vectors will have to go depends on
+    them.
+    """
     with EmbeddingCache(path, timeout_s=0.05) as cache, EmbeddingCache(path) as other:
         fill(cache, "a")
         cache.get_many(SPACE, ["a"])
@@ -442,7 +478,8 @@ def test_a_bound_that_is_too_small_for_anything(path):
 
 _operations = st.lists(
     st.tuples(
-        st.sampled_from(["put", "get"]), st.lists(st.integers(0, 9).map(str), min_size=1, max_size=4, unique=True)
+        st.sampled_from(["put", "get"]),
+        st.lists(st.integers(0, 9).map(str), min_size=1, max_size=4, unique=True),
     ),
     max_size=12,
 )
@@ -450,9 +487,13 @@ _operations = st.lists(
 
 @given(_operations, st.integers(1, 6))
 def test_whatever_is_done_the_bound_holds_and_hits_are_right(tmp_path_factory, operations, room):
-    """Never more than the bound; the latest vector of each text; what was just stored goes after all the rest."""
+    """Never more than the bound; the latest vector of each text; what was just stored goes after
+    all the rest.
+    """
     latest = {}
-    with EmbeddingCache(tmp_path_factory.mktemp("bound") / "cache.db", max_bytes=room * ROW) as cache:
+    with EmbeddingCache(
+        tmp_path_factory.mktemp("bound") / "cache.db", max_bytes=room * ROW
+    ) as cache:
         for number, (operation, texts) in enumerate(operations):
             if operation == "put":
                 vectors = {text: dense(number, int(text)) for text in texts}
@@ -531,9 +572,15 @@ def test_only_what_is_named_is_retained(path):
 
         for _ in range(2):
             cache.retain(texts(), ["shared"])
-            kept = {name: set(cache.get_many(space, ["tea", "milk", "new"])) for name, space in spaces.items()}
+            kept = {
+                name: set(cache.get_many(space, ["tea", "milk", "new"]))
+                for name, space in spaces.items()
+            }
             assert kept == {"own": {"tea", "new"}, "old": set(), "shared": {"tea", "milk"}}
-            assert [len(cache.get_many(space, ["tea", "milk"])) for space in queries.values()] == [2, 0]
+            assert [len(cache.get_many(space, ["tea", "milk"])) for space in queries.values()] == [
+                2,
+                0,
+            ]
 
 
 PROCESS = """
@@ -554,11 +601,18 @@ with EmbeddingCache(sys.argv[1], timeout_s=120) as cache:
 
 @pytest.mark.slow
 def test_processes_share_a_cache(path):
-    """Four that begin with a new file at the same time: all that each of them stored is there in the end."""
+    """Four that begin with a new file at the same time: all that each of them stored is there in
+    the end.
+    """
     with ExitStack() as running:
         processes = [running.enter_context(waiting(PROCESS, path, number)) for number in range(4)]
         assert let_go(*processes) == [0] * 4
-    texts = [f"{number} {batch} {position}" for number in range(4) for batch in range(10) for position in range(20)]
+    texts = [
+        f"{number} {batch} {position}"
+        for number in range(4)
+        for batch in range(10)
+        for position in range(20)
+    ]
     texts += [f"shared {batch}" for batch in range(10)]
     with EmbeddingCache(path) as cache:
         found = cache.get_many(SPACE, texts)
@@ -568,7 +622,9 @@ def test_processes_share_a_cache(path):
 
 
 def test_threads_share_a_cache(path):
-    """Eight on one object whose bound makes room all the time: what they find is right, what they count adds up."""
+    """Eight on one object whose bound makes room all the time: what they find is right, what they
+    count adds up.
+    """
     wrong = []
     with EmbeddingCache(path, max_bytes=60 * ROW) as cache:
 
@@ -608,7 +664,9 @@ CachedEmbedder(embed, sys.argv[1], identity="toy:length").embed(["a", "bb", "ccc
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
 def test_a_finished_batch_survives_a_crash(path):
-    """A process that is killed in its third batch leaves the first two in a whole file; a re-run asks for the rest."""
+    """A process that is killed in its third batch leaves the first two in a whole file; a re-run
+    asks for the rest.
+    """
     with waiting(KILLED, path) as process:
         assert let_go(process) == [-signal.SIGKILL]
     model = Model(batch_size=2)
@@ -621,14 +679,20 @@ def test_a_finished_batch_survives_a_crash(path):
 
 
 def test_spec_004s_table_as_rows(cache):
-    """Its seven columns: names from the identity, SHA-256 of the text, Base64 of float32, UTC times."""
+    """Its seven columns: names from the identity, SHA-256 of the text, Base64 of float32, UTC
+    times.
+    """
     before = datetime.now(UTC) - timedelta(seconds=1)
-    cache.put_many(VectorSpace("openai:text-embedding-3-small", "document", 2), {"茶": dense(0.5, -2)})
+    cache.put_many(
+        VectorSpace("openai:text-embedding-3-small", "document", 2), {"茶": dense(0.5, -2)}
+    )
     [row] = cache.embeddings()
     assert row.provider_name == "openai"
     assert row.model_name == "text-embedding-3-small (2)"
     assert row.hash == hashlib.sha256("茶".encode()).hexdigest()
-    assert row.embedding_vector == base64.b64encode(np.array([0.5, -2], np.float32).tobytes()).decode()
+    assert (
+        row.embedding_vector == base64.b64encode(np.array([0.5, -2], np.float32).tobytes()).decode()
+    )
     assert row.get_embedding() == [0.5, -2.0]
     assert str(uuid.UUID(row.id)) == row.id
     for told in (row.created_at, row.updated_at):
@@ -657,19 +721,29 @@ def test_an_id_is_the_same_in_every_file(tmp_path):
             if name == "b":
                 fill(cache, "something else")
             fill(cache, "tea")
-            ids.append({row.hash: row.id for row in cache.embeddings()}[hashlib.sha256(b"tea").hexdigest()])
+            ids.append(
+                {row.hash: row.id for row in cache.embeddings()}[hashlib.sha256(b"tea").hexdigest()]
+            )
     assert ids[0] == ids[1]
 
 
 def test_the_tables_key_is_unique(cache):
-    """Also over several dimensions and normalisations of one model; questions and sparse vectors are no rows of it."""
+    """Also over several dimensions and normalisations of one model; questions and sparse vectors
+    are no rows of it.
+    """
     spaces = [SPACE, *OTHER_SPACES]
     for space in spaces:
-        cache.put_many(space, {text: dense(*range(space.dimension or 2)) for text in ("tea", "coffee")})
+        cache.put_many(
+            space, {text: dense(*range(space.dimension or 2)) for text in ("tea", "coffee")}
+        )
     cache.put_many(VectorSpace("splade"), {"tea": {1: 1.0}})
     rows = list(cache.embeddings())
     assert len(rows) == 2 * 5
-    assert len({(row.model_name, row.hash, row.provider_name) for row in rows}) == len({row.id for row in rows}) == 10
+    assert (
+        len({(row.model_name, row.hash, row.provider_name) for row in rows})
+        == len({row.id for row in rows})
+        == 10
+    )
     assert {row.model_name for row in rows} == {
         "length (2)",
         "width (2)",
@@ -687,7 +761,9 @@ def test_the_table_can_be_asked_in_sql(cache):
             "SELECT embedding_vector FROM embeddings WHERE provider_name = 'toy' AND hash = ?",
             (hashlib.sha256(b"tea").hexdigest(),),
         ).fetchall()
-    assert [np.frombuffer(base64.b64decode(vector), np.float32).tolist() for (vector,) in found] == [[3.0, 1.0]]
+    assert [
+        np.frombuffer(base64.b64decode(vector), np.float32).tolist() for (vector,) in found
+    ] == [[3.0, 1.0]]
 
 
 def test_a_large_table_is_read_in_pages(cache, monkeypatch):
@@ -702,7 +778,9 @@ def test_a_large_table_is_read_in_pages(cache, monkeypatch):
         assert seen == list(range(count))
 
 
-_names = st.text(alphabet="a:( )1,n", min_size=1, max_size=6) | st.sampled_from(["a", "a:a", ":a", "a:", "a ()"])
+_names = st.text(alphabet="a:( )1,n", min_size=1, max_size=6) | st.sampled_from(
+    ["a", "a:a", ":a", "a:", "a ()"]
+)
 _keys = st.tuples(_names, st.integers(0, 2), st.booleans())
 
 
@@ -780,8 +858,14 @@ def test_a_warm_cache_asks_nothing(path, kind):
         return np.random.default_rng(len(text)).standard_normal(2).astype(np.float32)
 
     def inner():
-        model = {"one text": vector, "lists": Model(vector, batch_size=3)}.get(kind, Declared(vector))
-        return CachedEmbedder(model, path.with_name("inner.db")) if kind == "an embedder with batches" else model
+        model = {"one text": vector, "lists": Model(vector, batch_size=3)}.get(
+            kind, Declared(vector)
+        )
+        return (
+            CachedEmbedder(model, path.with_name("inner.db"))
+            if kind == "an embedder with batches"
+            else model
+        )
 
     texts = [f"{'x' * length}" for length in range(1, 2000, 60)]
     runs = []
@@ -797,7 +881,9 @@ def test_a_warm_cache_asks_nothing(path, kind):
 
 @pytest.mark.slow
 def test_more_texts_than_are_looked_up_at_once(cache):
-    """Hits and misses of all stretches end in their places, and the misses are asked for together."""
+    """Hits and misses of all stretches end in their places, and the misses are asked for
+    together.
+    """
     model = Model(lambda text: [float(text), 1.0], batch_size=10_000)
     embedder = cached(model, cache)
     texts = [str(number) for number in range(2500)]
@@ -825,7 +911,12 @@ def test_what_the_embedder_says_of_itself_is_passed_on(cache):
     )
     assert not hasattr(embedder, "batch_size")
     bare = cached(Model(batch_size=7), cache)
-    assert (bare.dimension, bare.max_tokens, bare.normalised, bare.batch_size) == (None, None, False, 7)
+    assert (bare.dimension, bare.max_tokens, bare.normalised, bare.batch_size) == (
+        None,
+        None,
+        False,
+        7,
+    )
 
 
 def test_sparse_vectors_are_kept_too(cache):
@@ -839,7 +930,9 @@ def test_sparse_vectors_are_kept_too(cache):
 
 
 def test_a_vector_of_another_kind_than_the_cached_ones_fails(cache):
-    """What the cache holds is sparse, so a dense answer is wrong, and is not kept; and the other way round."""
+    """What the cache holds is sparse, so a dense answer is wrong, and is not kept; and the other
+    way round.
+    """
     for name, first, second in (("toy:sparse", {3: 1.0}, [1.0]), ("toy:dense", [1.0], {3: 1.0})):
         model = Model({"tea": first, "coffee": second}.__getitem__)
         embedder = CachedEmbedder(model, cache, identity=name)
@@ -850,7 +943,9 @@ def test_a_vector_of_another_kind_than_the_cached_ones_fails(cache):
 
 
 def test_a_vector_that_is_none_shifts_nothing(cache):
-    """The fault of caches that drop a NaN and pair what is left with the texts: here the text fails alone."""
+    """The fault of caches that drop a NaN and pair what is left with the texts: here the text fails
+    alone.
+    """
     broken = True
 
     def answer(text):
@@ -925,7 +1020,9 @@ def test_questions_and_documents_are_kept_apart(cache):
 
 
 def test_settings_of_a_model_are_kept_apart(cache):
-    """The same model cut to another dimension, normalised or not, or of another name, finds nothing of the first."""
+    """The same model cut to another dimension, normalised or not, or of another name, finds nothing
+    of the first.
+    """
     CachedEmbedder(Declared(), cache).embed(["tea"])
     for name, value in {"dimension": 1, "normalised": False, "identity": "toy:other"}.items():
         model = Declared(lambda text, count=value if name == "dimension" else 2: [1.0] * count)
@@ -936,7 +1033,9 @@ def test_settings_of_a_model_are_kept_apart(cache):
 
 
 def test_a_dimension_that_is_learned_later_changes_no_key(path):
-    """An embedder that knows it after its first call finds its vectors again, in this run and the next."""
+    """An embedder that knows it after its first call finds its vectors again, in this run and the
+    next.
+    """
 
     class Learning(Declared):
         dimension = None
@@ -955,12 +1054,17 @@ def test_a_dimension_that_is_learned_later_changes_no_key(path):
 
 
 def test_a_model_that_changed_under_its_name_is_noticed(cache):
-    """Its vectors are not mixed with the old ones: beside a hit they are errors, alone they are used and not kept."""
+    """Its vectors are not mixed with the old ones: beside a hit they are errors, alone they are
+    used and not kept.
+    """
     cached(Model(), cache).embed(["tea"])
     changed = cached(Model(lambda text: [1.0, 2.0, 3.0]), cache)
     with pytest.raises(EmbeddingError, match="different lengths: 3 instead of 2"):
         changed.embed(["tea", "coffee"])
-    with pytest.warns(CacheWarning, match="Could not cache the vectors of 'toy:length': Vectors of 2 and 3 numbers"):
+    with pytest.warns(
+        CacheWarning,
+        match="Could not cache the vectors of 'toy:length': Vectors of 2 and 3 numbers",
+    ):
         assert changed.embed(["coffee"]).tolist() == [[1.0, 2.0, 3.0]]
     assert len(cache) == 1
 
@@ -993,7 +1097,9 @@ def test_an_embedder_without_identity_is_refused(path):
 
 
 def test_vectors_that_cannot_be_stored_are_handed_over(path):
-    """They have been paid for; a warning says why they are not kept, once for a call, and later calls try again."""
+    """They have been paid for; a warning says why they are not kept, once for a call, and later
+    calls try again.
+    """
     model = Model(batch_size=2)
     with EmbeddingCache(path) as other, EmbeddingCache(path, timeout_s=0.05) as cache:
         embedder = cached(model, cache)
@@ -1002,7 +1108,9 @@ def test_vectors_that_cannot_be_stored_are_handed_over(path):
             with pytest.warns(CacheWarning) as caught:
                 assert embedder.embed(["a", "bb", "ccc"])[:, 0].tolist() == [1, 2, 3]
         [warning] = caught
-        assert "Could not cache the vectors of 'toy:length': The embedding cache" in str(warning.message)
+        assert "Could not cache the vectors of 'toy:length': The embedding cache" in str(
+            warning.message
+        )
         assert "is locked" in str(warning.message)
         assert warning.filename == __file__
         assert len(cache) == 0
@@ -1051,8 +1159,15 @@ def test_threads_share_an_embedder(path):
 
 
 def test_a_document_with_a_cache_is_embedded_once(folder, path):
-    """A second Document over the same files asks the model for nothing, and answers in the same way."""
-    root = folder({"tea.txt": "green tea is brewed\n\nblack tea is steeped", "coffee.txt": "coffee is roasted"})
+    """A second Document over the same files asks the model for nothing, and answers in the same
+    way.
+    """
+    root = folder(
+        {
+            "tea.txt": "green tea is brewed\n\nblack tea is steeped",
+            "coffee.txt": "coffee is roasted",
+        }
+    )
     model = Model(lambda text: [text.count("tea") + 0.5, text.count("coffee") + 0.5])
     answers = []
     for _ in range(2):

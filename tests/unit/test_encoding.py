@@ -51,7 +51,9 @@ GERMAN = "Grüner Tee wird nicht fermentiert: Die Blätter werden gleich nach de
     ],
 )
 def test_byte_order_marks_decide(mark, encoding):
-    """A text with a byte order mark is read as that mark says, without the mark, line ends as they are."""
+    """A text with a byte order mark is read as that mark says, without the mark, line ends as they
+    are.
+    """
     assert decode(mark + MIXED.encode(encoding)) == MIXED
 
 
@@ -69,17 +71,28 @@ LATIN = {
 
 @pytest.mark.parametrize("encoding", LATIN)
 def test_latin_letters_are_those_of_a_language(encoding):
-    """A sentence is read in the encoding whose languages have its letters, and so are its halves."""
+    """A sentence is read in the encoding whose languages have its letters, and so are its
+    halves.
+    """
     words = LATIN[encoding].split()
-    for text in (LATIN[encoding], " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])):
+    for text in (
+        LATIN[encoding],
+        " ".join(words[: len(words) // 2]),
+        " ".join(words[len(words) // 2 :]),
+    ):
         assert find_encoding(text.encode(encoding)).text == text
 
 
 def test_hebrew_whose_bytes_are_cyrillic_letters():
-    """Words end with ъ, or have й after a consonant, in no language that is written in Cyrillic letters."""
+    """Words end with ъ, or have й after a consonant, in no language that is written in Cyrillic
+    letters.
+    """
     text = "טוב לכולם. המחיר כולל משלוח עד הבית. אנחנו"
     assert decode(text.encode("cp1255")) == text
-    assert decode("Выход, йогурт, подъезд, чайник".encode("cp1251")) == "Выход, йогурт, подъезд, чайник"
+    assert (
+        decode("Выход, йогурт, подъезд, чайник".encode("cp1251"))
+        == "Выход, йогурт, подъезд, чайник"
+    )
 
 
 @pytest.mark.parametrize("length", [5_000, 70_000])
@@ -120,7 +133,8 @@ def test_english_with_marks_of_word_processors(text, repeated):
 
 
 @pytest.mark.parametrize(
-    ("encoding", "text"), [("cp850", "voilà là-bas"), ("cp932", "東京の本田"), ("gb18030", "他说：“茶。”")]
+    ("encoding", "text"),
+    [("cp850", "voilà là-bas"), ("cp932", "東京の本田"), ("gb18030", "他说：“茶。”")],
 )
 def test_letters_of_others_are_no_marks(encoding, text):
     """Their bytes are such marks, too, but elsewhere."""
@@ -128,7 +142,9 @@ def test_letters_of_others_are_no_marks(encoding, text):
 
 
 def test_one_letter_is_a_guess():
-    """What a single letter cannot show is said to be a guess; nothing is refused where most letters are ASCII."""
+    """What a single letter cannot show is said to be a guess; nothing is refused where most letters
+    are ASCII.
+    """
     found = find_encoding("Labas rytas, kaip sekasi šiandien?".encode("cp1257"))
     assert found.confidence < 0.8
     assert "guessed" in found.metadata["notes"][0]
@@ -142,7 +158,9 @@ def test_utf8_goes_before_what_is_declared(declared):
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("text", [GERMAN, FRENCH, "Tea.\r\n", "Tea 绿茶: green tea from Hangzhou.\r\n"])
+@pytest.mark.parametrize(
+    "text", [GERMAN, FRENCH, "Tea.\r\n", "Tea 绿茶: green tea from Hangzhou.\r\n"]
+)
 def test_utf16_without_mark(encoding, text):
     """A text in Latin letters is read from UTF-16 without a byte order mark, too."""
     assert decode(text.encode(encoding)) == text
@@ -159,7 +177,9 @@ LANGUAGES = [CHINESE, TRADITIONAL, JAPANESE, KOREAN, RUSSIAN, MIXED]
     ids=lambda value: value[:10],
 )
 def test_rare_encodings_are_read_or_refused(encoding, text):
-    """UTF-16 and UTF-32 without a mark, and rare scripts in GB 18030, are read or refused, never misread."""
+    """UTF-16 and UTF-32 without a mark, and rare scripts in GB 18030, are read or refused, never
+    misread.
+    """
     try:
         assert decode(text.encode(encoding)) == text
     except LoadError as refused:
@@ -187,7 +207,9 @@ def test_rare_encodings_are_read_or_refused(encoding, text):
 )
 @pytest.mark.parametrize("repeated", [1, 40])
 def test_legacy_encodings(encoding, text, repeated):
-    """Some sentences, or some pages of them, are read right from each legacy encoding that is common."""
+    """Some sentences, or some pages of them, are read right from each legacy encoding that is
+    common.
+    """
     whole = "\r\n".join([text] * repeated)
     assert decode(whole.encode(encoding)) == whole
 
@@ -213,7 +235,9 @@ def test_one_sentence_is_enough(encoding, text):
 
 def test_mixed_chinese_and_english_in_gbk():
     """A few Chinese words in an English text are enough to read GBK."""
-    text = "Release notes, version 2.0\r\n- faster search\r\n- fixed login (登录问题已修复)\r\n" * 20
+    text = (
+        "Release notes, version 2.0\r\n- faster search\r\n- fixed login (登录问题已修复)\r\n" * 20
+    )
     assert decode(text.encode("gbk")) == text
 
 
@@ -224,7 +248,9 @@ def test_a_chinese_word_in_gb18030(word):
 
 
 def test_four_byte_characters_in_gb18030():
-    """Characters that only GB 18030's four bytes can write, such as emoji, are read with the rest."""
+    """Characters that only GB 18030's four bytes can write, such as emoji, are read with the
+    rest.
+    """
     text = CHINESE + "\U0001f375 café"
     assert decode(text.encode("gb18030")) == text
 
@@ -242,13 +268,17 @@ def test_four_byte_characters_in_gb18030():
     ],
 )
 def test_the_declared_encoding_decides_short_texts(declared, encoding, text):
-    """What a page says of itself is followed where the text is no UTF-8, in the superset that browsers use."""
+    """What a page says of itself is followed where the text is no UTF-8, in the superset that
+    browsers use.
+    """
     assert decode(text.encode(encoding), declared=declared) == text
 
 
 @pytest.mark.parametrize("declared", ["", "no-such", "hex", "utf-8", "undefined", "x-user-defined"])
 def test_a_wrong_declaration_does_no_harm(declared):
-    """A declared encoding that is unknown, no text encoding or contradicted by the bytes is passed over."""
+    """A declared encoding that is unknown, no text encoding or contradicted by the bytes is passed
+    over.
+    """
     assert decode(CHINESE.encode("gb18030"), declared=declared) == CHINESE
 
 
@@ -266,7 +296,9 @@ def test_utf8_cut_inside_a_character():
 
 
 def test_nul_and_control_characters_become_spaces():
-    """NUL and other control characters each become a space; tabs and line ends stay, as does the length."""
+    """NUL and other control characters each become a space; tabs and line ends stay, as does the
+    length.
+    """
     assert decode(b"al\x00pha\tbeta\x07\r\ngamma\x7f\x1f") == "al pha\tbeta \r\ngamma  "
 
 
@@ -303,7 +335,9 @@ def test_binary_is_refused(data):
 
 @pytest.mark.parametrize("mark", [codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF32_LE])
 def test_a_mark_that_the_bytes_contradict(mark):
-    """A byte order mark before bytes that are not of its encoding is reported with the place of the first one."""
+    """A byte order mark before bytes that are not of its encoding is reported with the place of the
+    first one.
+    """
     with pytest.raises(LoadError, match=r"which byte \d+ contradicts"):
         decode(mark + b"\xff\xff\xff")
 
@@ -312,10 +346,14 @@ def test_documents_read_every_encoding_alike(folder):
     """The same text saved in six encodings gives six documents with one text."""
     encodings = ["utf-8", "utf-8-sig", "utf-16", "utf-32", "gb18030", "gbk"]
     docs = Document(folder({f"{encoding}.txt": CHINESE.encode(encoding) for encoding in encodings}))
-    assert {node.path: node.text for node in docs.get_nodes()} == {f"{one}.txt": CHINESE for one in encodings}
+    assert {node.path: node.text for node in docs.get_nodes()} == {
+        f"{one}.txt": CHINESE for one in encodings
+    }
 
 
-TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\t\n\r"), max_size=400)
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\t\n\r"), max_size=400
+)
 
 
 @given(TEXTS)
@@ -353,9 +391,15 @@ def _is_utf8_as_well(data: bytes) -> bool:
     return True
 
 
-@given(st.lists(st.sampled_from(WORDS + NOUNS) | st.sampled_from(LINKS), min_size=1, max_size=120).map("".join))
+@given(
+    st.lists(st.sampled_from(WORDS + NOUNS) | st.sampled_from(LINKS), min_size=1, max_size=120).map(
+        "".join
+    )
+)
 def test_gb18030_round_trip(text):
-    """Everyday Chinese of two characters and more is read back from GB 18030, unless its bytes are UTF-8 as well."""
+    """Everyday Chinese of two characters and more is read back from GB 18030, unless its bytes are
+    UTF-8 as well.
+    """
     data = text.encode("gb18030")
     assume(len(text.strip()) >= 2 and not _is_utf8_as_well(data))
     assert decode(data) == text
@@ -363,7 +407,9 @@ def test_gb18030_round_trip(text):
 
 @given(st.lists(st.sampled_from(NOUNS), min_size=1, max_size=60).map("\n".join))
 def test_gb18030_lists_of_words(text):
-    """A list of everyday nouns, without the little words of sentences, is read back from GB 18030, too."""
+    """A list of everyday nouns, without the little words of sentences, is read back from GB 18030,
+    too.
+    """
     data = text.encode("gb18030")
     assume(not _is_utf8_as_well(data))
     assert decode(data) == text
@@ -389,8 +435,20 @@ POOLS = {
         "보성에서 만든 차를 마신다. ",
         "Tea 80 ",
     ),
-    "big5": ("綠茶是未經發酵的茶葉，", "水溫以八十度為宜。", "產於台灣的山區。", "他們說這是好茶。", "Tea 80"),
-    "gb18030": ("绿茶是未经发酵的茶叶，", "水温以八十度为宜。", "产于浙江的山区。", "他们说这是好茶。", "Tea 80"),
+    "big5": (
+        "綠茶是未經發酵的茶葉，",
+        "水溫以八十度為宜。",
+        "產於台灣的山區。",
+        "他們說這是好茶。",
+        "Tea 80",
+    ),
+    "gb18030": (
+        "绿茶是未经发酵的茶叶，",
+        "水温以八十度为宜。",
+        "产于浙江的山区。",
+        "他们说这是好茶。",
+        "Tea 80",
+    ),
     "cp1252": (
         "Grüner Tee wächst in Höhen über 800 m, ",
         "le thé vert n’est pas fermenté ",
@@ -404,7 +462,9 @@ POOLS = {
 @pytest.mark.parametrize("encoding", POOLS)
 @given(data=st.data())
 def test_round_trip_in_legacy_encodings(encoding, data):
-    """Sentences come back from the encoding of their language, and the one that is told gives the bytes again."""
+    """Sentences come back from the encoding of their language, and the one that is told gives the
+    bytes again.
+    """
     pieces = data.draw(st.lists(st.sampled_from(POOLS[encoding]), min_size=2, max_size=30))
     assume(sum(not piece.isascii() for piece in pieces) >= 2)
     text = "".join(pieces)

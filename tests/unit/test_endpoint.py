@@ -75,7 +75,9 @@ def events(url, **options):
 class TestSettings:
     """What an Endpoint is made of."""
 
-    @pytest.mark.parametrize("url", ["http://localhost:8000/v1", " https://models.example/v1/ ", "http://[::1]:80"])
+    @pytest.mark.parametrize(
+        "url", ["http://localhost:8000/v1", " https://models.example/v1/ ", "http://[::1]:80"]
+    )
     def test_a_url_may_end_in_a_slash(self, url):
         """It is kept without."""
         assert Endpoint(url).base_url == url.strip().rstrip("/")
@@ -198,7 +200,11 @@ class TestSecrets:
     def test_what_a_server_repeats_is_hidden(self, model):
         """A message that holds the key, written in any way, shows three stars in its place."""
         escaped = KEY.replace("s", "\\u0073")
-        for body in (f'{{"error": {{"message": "wrong key {KEY}"}}}}', f'{{"error": "wrong key {escaped}"}}', KEY):
+        for body in (
+            f'{{"error": {{"message": "wrong key {KEY}"}}}}',
+            f'{{"error": "wrong key {escaped}"}}',
+            KEY,
+        ):
             model.faults = [answered(body, 401)]
             assert "***" in str(fails(model.url))
         model.faults = [answered(f"<html>{KEY}")] * 2
@@ -246,8 +252,9 @@ class TestRetries:
         assert post(model.url) == GOOD
         assert len(model.requests) == 2
         with RawServer(b"", hold=True) as silent:
-            assert "silent for timeout_s=0.2. Raise that for a slow model. It was tried 2 times" in str(
-                fails(silent.url, timeout_s=0.2, retries=1)
+            assert (
+                "silent for timeout_s=0.2. Raise that for a slow model. It was tried 2 times"
+                in str(fails(silent.url, timeout_s=0.2, retries=1))
             )
             assert len(silent.requests) == 2
         with RawServer(b"") as cutting:
@@ -302,7 +309,11 @@ class TestRetries:
 
     @pytest.mark.parametrize(
         ("headers", "least_s"),
-        [({"Retry_After": "0.3"}, 0.3), ({"Retry_After_Ms": "300"}, 0.3), ({"Retry_After": "1"}, 1.0)],
+        [
+            ({"Retry_After": "0.3"}, 0.3),
+            ({"Retry_After_Ms": "300"}, 0.3),
+            ({"Retry_After": "1"}, 1.0),
+        ],
     )
     def test_retry_after_is_obeyed(self, model, headers, least_s):
         """The second try comes no sooner than the server asked."""
@@ -413,7 +424,11 @@ class TestLimits:
         answers = []
 
         async def several(one):
-            answers.extend(await asyncio.gather(*(background.arun(one.post("/embeddings", BODY)) for _ in range(5))))
+            answers.extend(
+                await asyncio.gather(
+                    *(background.arun(one.post("/embeddings", BODY)) for _ in range(5))
+                )
+            )
 
         def loop(one):
             asyncio.run(several(one))
@@ -422,7 +437,9 @@ class TestLimits:
             answers.extend(background.run(one.post("/embeddings", BODY)) for _ in range(5))
 
         with Endpoint(model.url, concurrency=3) as one:
-            threads = [threading.Thread(target=work, args=(one,)) for work in [loop] * 2 + [thread] * 4]
+            threads = [
+                threading.Thread(target=work, args=(one,)) for work in [loop] * 2 + [thread] * 4
+            ]
             for each in threads:
                 each.start()
             for each in threads:
@@ -440,7 +457,9 @@ class TestLimits:
 
     @pytest.mark.slow
     def test_the_rate_limit_is_kept(self, model, monkeypatch):
-        """Of one a window, each starts a window after the one before; retries count, waiting does not."""
+        """Of one a window, each starts a window after the one before; retries count, waiting does
+        not.
+        """
         monkeypatch.setattr(limits, "WINDOW_S", 0.6)
         model.faults = [failed(500)]
         begun = time.monotonic()
@@ -604,7 +623,8 @@ class TestEndings:
         with RawServer(EMPTY, again=True) as server:
             done = python(
                 "-W",
-                "ignore::DeprecationWarning",  # of Python 3.12, about forking with threads: that is what is tested
+                # of Python 3.12, about forking with threads: that is what is tested
+                "ignore::DeprecationWarning",
                 "-c",
                 "import os\n"
                 "from lazyrag.models import concurrency as background\n"
@@ -627,7 +647,9 @@ class TestEndings:
         """Nothing is waited for, nothing is printed."""
         with RawServer(b"", hold=True) as server:
             begun = time.monotonic()
-            with _program(server.url, "threading.Thread(target=call, daemon=True).start(); input()") as process:
+            with _program(
+                server.url, "threading.Thread(target=call, daemon=True).start(); input()"
+            ) as process:
                 assert server.asked.wait(PATIENCE_S)
                 assert process.communicate("\n", timeout=PATIENCE_S) == ("", "")
             assert process.returncode == 0
@@ -636,7 +658,9 @@ class TestEndings:
 
     @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
     def test_keyboard_interrupt_ends_a_request(self):
-        """The program is free at once, and the server sees the connection go before the program ends."""
+        """The program is free at once, and the server sees the connection go before the program
+        ends.
+        """
         with RawServer(b"", hold=True) as server:
             code = "try:\n    call()\nexcept KeyboardInterrupt:\n    print('free', flush=True); input()"
             with _program(server.url, code) as process:
@@ -651,7 +675,8 @@ def _program(url, code):
     """A fresh interpreter with a function ``call()`` that asks a server."""
     program = (
         "import signal, threading\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what a shell starts with & ignores it
+        # what a shell starts with & ignores it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from lazyrag.models import concurrency as background\n"
         "from lazyrag.models.openai.client import Endpoint\n"
         f"one = Endpoint({url!r}, trust_env=False)\n"

@@ -24,7 +24,9 @@ def page(body: str) -> str:
     )
 
 
-def book(path, pages: dict[str, str], *, spine: list[str] | None = None, metadata: str = "", more=None) -> None:
+def book(
+    path, pages: dict[str, str], *, spine: list[str] | None = None, metadata: str = "", more=None
+) -> None:
     """Write an e-book of pages, in the order of the spine."""
     contents = {name: "nav" if name.startswith("nav") else "svg" for name in pages}
     items = "".join(
@@ -58,11 +60,16 @@ def load(tmp_path):
 def chapters(loaded) -> list[tuple[str, str]]:
     """Label and text of each chapter."""
     assert {location.kind for location in loaded.locations} == {"chapter"}
-    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
+    return [
+        (location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
+    ]
 
 
 def test_chapters_in_the_order_of_reading(load):
-    """The spine says the order; chapters are called by their first heading, else by their number."""
+    """The spine says the order; chapters are called by their first heading, else by their
+    number.
+    """
     pages = {
         "c2.xhtml": page("<h1>杀青</h1><p>高温。</p><h2>Inner</h2>"),
         "c1.xhtml": page("<p>A preface.</p>"),
@@ -113,7 +120,10 @@ def test_protected_books(load):
 
 def test_a_node_says_its_chapter(tmp_path):
     """A hit in a book names the chapter."""
-    book(tmp_path / "a.epub", {"c.xhtml": page("<h1>Tea</h1><p>green</p>"), "d.xhtml": page("<p>black</p>")})
+    book(
+        tmp_path / "a.epub",
+        {"c.xhtml": page("<h1>Tea</h1><p>green</p>"), "d.xhtml": page("<p>black</p>")},
+    )
     docs = Document(tmp_path)
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     assert {node.text: node.location for node in docs.get_nodes("line") if node.text} == {
@@ -127,7 +137,10 @@ def test_a_node_says_its_chapter(tmp_path):
 def test_a_real_book():
     """A real book gives its chapters, without its table of contents."""
     loaded = load_file(shared("data", "docs", "test.epub"))
-    assert [label for label, _ in chapters(loaded)] == ["Chapter 1: Test Content", "Chapter 2: More Content"]
+    assert [label for label, _ in chapters(loaded)] == [
+        "Chapter 1: Test Content",
+        "Chapter 2: More Content",
+    ]
     assert loaded.metadata["author"] == "Test Author"
 
 
@@ -135,7 +148,9 @@ def test_an_archive_of_something_else(tmp_path):
     """A zip file without the parts of a book says which one it lacks."""
     with zipfile.ZipFile(tmp_path / "a.epub", "w") as archive:
         archive.writestr("a.txt", "Green tea")
-    with pytest.raises(LoadError, match=r"no e-book: .* lacks the part META-INF/container\.xml\. Save it again as"):
+    with pytest.raises(
+        LoadError, match=r"no e-book: .* lacks the part META-INF/container\.xml\. Save it again as"
+    ):
         load_file(tmp_path / "a.epub")
 
 
@@ -144,5 +159,7 @@ def test_what_is_no_book(tmp_path):
     """Files of other formats fail with what to do."""
     path = tmp_path / "a.epub"
     path.write_bytes(shared("data", "docs", "wiki.md").read_bytes())
-    with pytest.raises(LoadError, match="no e-book: it is cut off, encrypted, or of another format"):
+    with pytest.raises(
+        LoadError, match="no e-book: it is cut off, encrypted, or of another format"
+    ):
         load_file(path)

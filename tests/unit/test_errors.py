@@ -30,7 +30,9 @@ def _all_errors() -> dict[str, type[LazyRAGError]]:
 
 def test_every_error_is_caught_by_the_base_of_the_package():
     """Whoever catches LazyRAGError catches all that the package raises on purpose."""
-    found = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception)]
+    found = [
+        cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, Exception)
+    ]
     strays = [cls.__name__ for cls in found if not issubclass(cls, (LazyRAGError, Warning))]
     assert len(found) > 15
     assert strays == []
@@ -73,11 +75,17 @@ def test_an_unknown_name_reads_as_a_sentence():
 @pytest.mark.parametrize(
     ("error", "attributes"),
     [
-        (errors.LoadError("m", path="a.txt", loader="TextLoader"), {"path": "a.txt", "loader": "TextLoader"}),
+        (
+            errors.LoadError("m", path="a.txt", loader="TextLoader"),
+            {"path": "a.txt", "loader": "TextLoader"},
+        ),
         (errors.TransformError("m", group="block", uid="u1"), {"group": "block", "uid": "u1"}),
         (errors.EmbeddingError("m", embed_key="zh"), {"embed_key": "zh"}),
         (errors.StoreError("m", store="map", collection="c"), {"store": "map", "collection": "c"}),
-        (errors.UnsupportedError("m", store="map", collection="c"), {"store": "map", "collection": "c"}),
+        (
+            errors.UnsupportedError("m", store="map", collection="c"),
+            {"store": "map", "collection": "c"},
+        ),
         (errors.StoreConnectionError("m", store="map"), {"store": "map", "collection": ""}),
     ],
 )

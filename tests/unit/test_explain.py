@@ -59,7 +59,9 @@ def other(text: str) -> list[float]:
 @pytest.fixture(scope="module")
 def docs():
     """Four documents of lines and words, with two embed keys."""
-    made = Document(embed={"one": embed, "two": other}, doc_fields={"year": DocField(DataType.INT32)})
+    made = Document(
+        embed={"one": embed, "two": other}, doc_fields={"year": DocField(DataType.INT32)}
+    )
     made.create_node_group("line", transform=str.splitlines)
     made.create_node_group("word", transform=str.split, parent="line")
     made.add_texts(TEXTS)
@@ -83,22 +85,32 @@ def retrievers(docs):
         "weighted": HybridRetriever(words, both, fusion_method="weighted", topk=4, depth=7),
         "function": lambda query, filters=None, topk=None: words(query, filters, topk),
         "chain": RetrievalChain(hybrid, MMR(embed_key="one", topk=7), ScoreThreshold(-0.2), topk=4),
-        "merging": RetrievalChain(Retriever(docs, "word", similarity="bm25", topk=9), AutoMerge(least=1), topk=5),
-        "widening": RetrievalChain(words, Reranker("KeywordFilter", exclude_keys=["salt"]), Windows(1, 0), topk=3),
+        "merging": RetrievalChain(
+            Retriever(docs, "word", similarity="bm25", topk=9), AutoMerge(least=1), topk=5
+        ),
+        "widening": RetrievalChain(
+            words, Reranker("KeywordFilter", exclude_keys=["salt"]), Windows(1, 0), topk=3
+        ),
         "around": RetrievalChain(words, Windows(0, 1, merge=False), lambda nodes, query: nodes[1:]),
         "queries": MultiQueryRetriever(words, lambda query: [query, "tea", "salt"], topk=4),
         "feedback": FeedbackRetriever(cosine),
         "mixed": RetrievalChain(hybrid, Reranker("BM25Reranker", weight=0.4), topk=3),
         "two fusions": RetrievalChain(
             hybrid,
-            Reranker("FusionReranker", rerankers=[Reranker("BM25Reranker", weight=0.5)], fusion="weighted"),
+            Reranker(
+                "FusionReranker",
+                rerankers=[Reranker("BM25Reranker", weight=0.5)],
+                fusion="weighted",
+            ),
         ),
         "merged fusions": RetrievalChain(
             HybridRetriever(words, Retriever(docs, "word", similarity="bm25", topk=9), topk=9),
             AutoMerge(up_to="line", least=1, ratio=0.1),
         ),
         "wide fusions": RetrievalChain(hybrid, Windows(1, 1)),
-        "of chains": HybridRetriever(RetrievalChain(words, topk=4), RetrievalChain(hybrid, topk=3), topk=4),
+        "of chains": HybridRetriever(
+            RetrievalChain(words, topk=4), RetrievalChain(hybrid, topk=3), topk=4
+        ),
     }
 
 
@@ -116,11 +128,15 @@ queries = st.lists(st.sampled_from(WORDS), min_size=0, max_size=3).map(" ".join)
 @settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(query=queries, topk=st.sampled_from([None, 1, 3]))
 def test_every_returned_node_is_explained(retrievers, name, query, topk):
-    """The hits are those of a call, in its order, with its scores; each begins at a retriever and ends at its rank."""
+    """The hits are those of a call, in its order, with its scores; each begins at a retriever and
+    ends at its rank.
+    """
     retriever = retrievers[name]
     nodes = retriever(query, topk=topk)
     explanation = explain(retriever, query, topk=topk)
-    assert [(hit.uid, hit.score) for hit in explanation] == [(node.uid, node.score) for node in nodes]
+    assert [(hit.uid, hit.score) for hit in explanation] == [
+        (node.uid, node.score) for node in nodes
+    ]
     assert [hit.rank for hit in explanation] == list(range(1, len(nodes) + 1))
     for hit in explanation:
         assert (hit.standings[0].kind, hit.standings[-1].uid) == ("retriever", hit.uid)
@@ -133,16 +149,23 @@ def test_every_returned_node_is_explained(retrievers, name, query, topk):
 @settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(query=queries)
 def test_shares_add_up_to_the_score(retrievers, name, query):
-    """What the inputs of a fusion added is the fused score: of the last fusion, and of those below."""
+    """What the inputs of a fusion added is the fused score: of the last fusion, and of those
+    below.
+    """
     explanation = explain(retrievers[name], query)
     numbers = {stage.number: stage for stage in explanation.stages}
     for hit in explanation:
         assert (hit.fused is None) == (not hit.contributions) == (name not in FUSED)
         if hit.fused is not None:
             assert math.fsum(hit.contributions.values()) == hit.fused
-            assert hit.fused == hit.score or name == "chain"  # behind which MMR has scores of its own
+            # behind which MMR has scores of its own
+            assert hit.fused == hit.score or name == "chain"
         for standing in hit.standings:
-            if standing.kind in ("fusion", "queries") and standing.rank is not None and not hit.merged_from:
+            if (
+                standing.kind in ("fusion", "queries")
+                and standing.rank is not None
+                and not hit.merged_from
+            ):
                 parts = {
                     one.stage: one.contributions[standing.stage]
                     for one in hit.standings
@@ -174,7 +197,9 @@ def _sources(numbers, stage):
 @settings(max_examples=5, deadline=None)
 @given(query=queries, topk=st.sampled_from([None, 2]))
 def test_each_node_has_one_fate(docs, retrievers, name, query, topk):
-    """A node is in the result at its rank, or another one stands for it there, or one stage dropped it."""
+    """A node is in the result at its rank, or another one stands for it there, or one stage dropped
+    it.
+    """
     retriever = retrievers[name]
     nodes = retriever(query, topk=topk)
     ranks = {node.uid: rank for rank, node in reversed(list(enumerate(nodes, start=1)))}
@@ -192,7 +217,9 @@ def test_each_node_has_one_fate(docs, retrievers, name, query, topk):
         assert reason.stage in stages
         assert reason.cause != "found"
         if reason.cause == "merged":
-            assert node.uid in merged or node.uid in {uid for hit in explanation for uid in hit.merged_from}
+            assert node.uid in merged or node.uid in {
+                uid for hit in explanation for uid in hit.merged_from
+            }
         if reason.cause == "dropped" and node.uid in dropped:
             assert (reason.rank, reason.score) == (dropped[node.uid].rank, dropped[node.uid].score)
         if reason.cause == "inputs":
@@ -204,9 +231,14 @@ def test_each_node_has_one_fate(docs, retrievers, name, query, topk):
 @settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(query=queries.filter(bool), topk=st.integers(1, 4))
 def test_the_true_rank_is_that_of_the_whole_ranking(docs, retrievers, name, query, topk):
-    """A node that a retriever ranks too low has the rank and score that it has where all are asked for."""
+    """A node that a retriever ranks too low has the rank and score that it has where all are asked
+    for.
+    """
     retriever = retrievers[name]
-    everything = {node.uid: (rank, node.score) for rank, node in enumerate(retriever(query, topk=1000), start=1)}
+    everything = {
+        node.uid: (rank, node.score)
+        for rank, node in enumerate(retriever(query, topk=1000), start=1)
+    }
     for node in docs.get_nodes("line"):
         reason = retriever.why_not(node.uid, query, topk=topk)
         if node.uid in everything:
@@ -235,19 +267,27 @@ def test_it_can_be_kept_as_json(retrievers, name):
     assert read["hits"]
 
 
-HIT = tuple("rank uid score group path number text merged_from contributions fused standings".split())
+HIT = tuple(
+    "rank uid score group path number text merged_from contributions fused standings".split()
+)
 STANDING = tuple("stage kind name uid rank score share contributions".split())
 
 
 def test_numbers_that_are_none_are_null_in_json():
     """JSON has neither nan nor infinity."""
-    found = [DocNode(text="a", score=math.nan), DocNode(text="b", score=math.inf), DocNode(text="c", score=-math.inf)]
+    found = [
+        DocNode(text="a", score=math.nan),
+        DocNode(text="b", score=math.inf),
+        DocNode(text="c", score=-math.inf),
+    ]
     explanation = explain(lambda query, filters=None, topk=None: found, "x")
     assert [hit["score"] for hit in json.loads(explanation.to_json())["hits"]] == [None, None, None]
 
 
 def test_what_a_stage_was_set_to_is_plain():
-    """Functions by name, objects without their addresses, sets in an order, numpy's numbers as numbers."""
+    """Functions by name, objects without their addresses, sets in an order, numpy's numbers as
+    numbers.
+    """
 
     class Model:
         pass
@@ -260,7 +300,14 @@ def test_what_a_stage_was_set_to_is_plain():
         "share": np.float32(0.5),
         1: b"x",
     }
-    told = {"call": "embed", "model": "Model", "set": ["a", "b"], "count": 3, "share": 0.5, "1": "b'x'"}
+    told = {
+        "call": "embed",
+        "model": "Model",
+        "set": ["a", "b"],
+        "count": 3,
+        "share": 0.5,
+        "1": "b'x'",
+    }
     assert to_dict(given) == told
     json.dumps(to_dict(given))
 
@@ -280,14 +327,20 @@ def test_a_trace_must_be_a_stage():
 
 
 def test_long_tables_are_short_on_uids(docs):
-    """Of many nodes that a hit stands for three are named, of many dropped ones the best three, with their numbers."""
-    chain = RetrievalChain(Retriever(docs, "word", similarity="bm25", topk=30), Windows(9, 9), topk=1)
+    """Of many nodes that a hit stands for three are named, of many dropped ones the best three,
+    with their numbers.
+    """
+    chain = RetrievalChain(
+        Retriever(docs, "word", similarity="bm25", topk=30), Windows(9, 9), topk=1
+    )
     explanation = chain.explain("tea leaf water salt")
     text = str(explanation)
     assert f"and {len(explanation[0].merged_from) - 3} more" in text
     assert len(explanation[0].merged_from) > 3
     [line] = [
-        line for line in str(explain(Retriever(docs, "line"), "tea", topk=2)).splitlines() if " dropped #" in line
+        line
+        for line in str(explain(Retriever(docs, "line"), "tea", topk=2)).splitlines()
+        if " dropped #" in line
     ]
     assert line.endswith("more")
 
@@ -320,9 +373,15 @@ def test_a_reranker_shows_before_and_after(docs):
 
 
 def test_a_merged_node_tells_what_it_stands_for(docs):
-    """A parent has the ranks of its children among the hits; a window those of the nodes in it that were found."""
+    """A parent has the ranks of its children among the hits; a window those of the nodes in it that
+    were found.
+    """
     words = Retriever(docs, "word", similarity="bm25", topk=9)
-    hit = next(hit for hit in RetrievalChain(words, AutoMerge(up_to="line")).explain("tea") if hit.merged_from)
+    hit = next(
+        hit
+        for hit in RetrievalChain(words, AutoMerge(up_to="line")).explain("tea")
+        if hit.merged_from
+    )
     assert [one.uid for one in hit.standings if one.kind == "retriever"] == list(hit.merged_from)
     assert hit.node is not None
     assert set(hit.merged_from) == set(hit.node.merged_from)
@@ -351,7 +410,9 @@ def test_mapped_hits_tell_what_led_to_them(docs):
 
 def test_one_uid_in_two_documents(docs):
     """Equal uids of two Documents are two hits with shares of their own."""
-    twin = Document(embed={"one": embed, "two": other}, doc_fields={"year": DocField(DataType.INT32)})
+    twin = Document(
+        embed={"one": embed, "two": other}, doc_fields={"year": DocField(DataType.INT32)}
+    )
     twin.create_node_group("line", transform=str.splitlines)
     twin.add_texts({"a": "green tea\nblack tea and salt"})
     retriever = Retriever([docs, twin], "line", topk=30)
@@ -365,16 +426,22 @@ def test_one_uid_in_two_documents(docs):
 
 def test_inputs_of_one_name_are_told_apart(docs):
     """Two retrievers by the same similarity have shares under two names."""
-    hybrid = HybridRetriever(Retriever(docs, "line", similarity="bm25"), Retriever(docs, "line", similarity="bm25"))
+    hybrid = HybridRetriever(
+        Retriever(docs, "line", similarity="bm25"), Retriever(docs, "line", similarity="bm25")
+    )
     assert list(hybrid.trace("tea").inputs) != []
     assert list(explain(hybrid, "tea")[0].contributions) == ["bm25", "bm25 (2)"]
 
 
 def test_each_wording_of_a_question_is_told(docs):
     """Leaves of one name say which query they were asked, where it is not the one that was put."""
-    several = MultiQueryRetriever(Retriever(docs, "line", similarity="bm25"), lambda query: [query, "salt"])
+    several = MultiQueryRetriever(
+        Retriever(docs, "line", similarity="bm25"), lambda query: [query, "salt"]
+    )
     explanation = several.explain("tea")
-    assert [stage.settings["query"] for stage in explanation.stages if stage.kind == "retriever"] == ["tea", "salt"]
+    assert [
+        stage.settings["query"] for stage in explanation.stages if stage.kind == "retriever"
+    ] == ["tea", "salt"]
     assert str(explanation).count("query=") == 1
 
 
@@ -383,7 +450,11 @@ def test_the_table_is_aligned(docs):
     made = Document()
     made.create_node_group("行", transform=str.splitlines)
     made.add_texts({"茶园手册.txt": "茶\n绿茶\u001b[31m", "tea.txt": "茶 tea"})
-    text = str(Retriever(made, "行", similarity="bm25_chinese").explain("茶", Condition("file_name", "exists")))
+    text = str(
+        Retriever(made, "行", similarity="bm25_chinese").explain(
+            "茶", Condition("file_name", "exists")
+        )
+    )
     assert "\u001b" not in text
     head, *lines = text.split("\n\n")[1].splitlines()
     column = text_width(head[: head.index("1 bm25_chinese")])
@@ -431,7 +502,9 @@ def test_any_output_format_is_explained(docs):
 
 @pytest.mark.slow
 def test_many_rerankers_are_explained_in_time(docs, retrievers):
-    """Each weighted reranker takes a stage twice: the ways through thirty of them are not counted one by one."""
+    """Each weighted reranker takes a stage twice: the ways through thirty of them are not counted
+    one by one.
+    """
     chain = RetrievalChain(retrievers["bm25"], *[Reranker("BM25Reranker", weight=0.5)] * 30, topk=1)
     started = time.process_time()
     explanation = chain.explain("tea leaf")
@@ -444,7 +517,9 @@ def test_many_rerankers_are_explained_in_time(docs, retrievers):
 @pytest.mark.parametrize("query", ["tea leaf", "salt water", "green black"])
 @pytest.mark.parametrize("turn", [1, -1])
 def test_a_merged_hit_has_the_shares_of_its_best_node(docs, retrievers, query, turn):
-    """Of the nodes in a window that is the one which the reranker before put first, whatever the fusion gave it."""
+    """Of the nodes in a window that is the one which the reranker before put first, whatever the
+    fusion gave it.
+    """
 
     def turned(nodes, query):
         return [node.with_score(float(len(nodes) - at)) for at, node in enumerate(nodes[::turn])]
@@ -457,7 +532,9 @@ def test_a_merged_hit_has_the_shares_of_its_best_node(docs, retrievers, query, t
         merged = [hit for hit in explanation if len(hit.merged_from) > 1]
         assert merged
         for hit in merged:
-            best = min((one for one in hit.standings if one.stage == last), key=lambda one: one.rank)
+            best = min(
+                (one for one in hit.standings if one.stage == last), key=lambda one: one.rank
+            )
             assert (best.score, fused[best.uid]) == (hit.score, hit.fused)
 
 

@@ -1,4 +1,6 @@
-"""Exports prove themselves: what was cut, altered or points elsewhere is refused before anything is written."""
+"""Exports prove themselves: what was cut, altered or points elsewhere is refused before anything is
+written.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def downgrade(folder):
 
 
 def check_refused(folder, original, error, words):
-    """Importing raises an error, nothing is live, and the Document can import a sound export afterwards."""
+    """Importing raises an error, nothing is live, and the Document can import a sound export
+    afterwards.
+    """
     with opened() as docs:
         with pytest.raises(error, match=words):
             docs.import_from(folder)
@@ -103,12 +107,19 @@ def test_the_manifest_lists_rows_and_digests(original):
     assert {*files, "manifest.json"} == {path.name for path in folder.iterdir()}
     for name, told in files.items():
         assert told["sha256"] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    assert {name: files[name]["rows"] for name in ("documents.jsonl", "nodes-0.jsonl", "nodes-1.jsonl")} == {
+    assert {
+        name: files[name]["rows"] for name in ("documents.jsonl", "nodes-0.jsonl", "nodes-1.jsonl")
+    } == {
         "documents.jsonl": 3,
         "nodes-0.jsonl": 3,
         "nodes-1.jsonl": 5,
     }
-    assert sorted(told["rows"] for name, told in files.items() if name.startswith("vectors")) == [5, 5, 5, 5]
+    assert sorted(told["rows"] for name, told in files.items() if name.startswith("vectors")) == [
+        5,
+        5,
+        5,
+        5,
+    ]
 
 
 def test_a_sound_export(original):
@@ -119,7 +130,14 @@ def test_a_sound_export(original):
         assert docs.verify() == ()
 
 
-NAMES = ("documents.jsonl", "nodes-0.jsonl", "nodes-1.jsonl", "vectors-1-0.npy", "vectors-1-1.npz", "vectors-1-0.json")
+NAMES = (
+    "documents.jsonl",
+    "nodes-0.jsonl",
+    "nodes-1.jsonl",
+    "vectors-1-0.npy",
+    "vectors-1-1.npz",
+    "vectors-1-0.json",
+)
 
 
 @pytest.mark.sample(3)
@@ -140,7 +158,9 @@ def test_a_damaged_file(copy, original, name, damage):
     with opened() as docs:
         writes = []
         docs.reader.indexer.nodes.segments.create = lambda *arguments: writes.append(arguments)
-        with pytest.raises(StoreError, match=rf"{name} of the export.*is damaged.*Copy the export again"):
+        with pytest.raises(
+            StoreError, match=rf"{name} of the export.*is damaged.*Copy the export again"
+        ):
             docs.import_from(copy)
         assert writes == []
         assert list(docs.dump()) == []
@@ -158,12 +178,15 @@ def test_a_manifest_that_was_altered(copy, original):
     """Its own digest does not fit."""
     path = copy / "manifest.json"
     path.write_text(path.read_text(encoding="utf-8").replace('"line"', '"lime"'), encoding="utf-8")
-    check_refused(copy, original, StoreError, r"manifest\.json of the export.*differs from its SHA-256")
+    check_refused(
+        copy, original, StoreError, r"manifest\.json of the export.*differs from its SHA-256"
+    )
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
-    "name", ["../secret.jsonl", "sub/../../secret.jsonl", "..", "", ".", "a\\b.jsonl", "C:x", 7, None]
+    "name",
+    ["../secret.jsonl", "sub/../../secret.jsonl", "..", "", ".", "a\\b.jsonl", "C:x", 7, None],
 )
 @pytest.mark.parametrize("format_", [1, 2])
 def test_a_path_that_leaves_the_folder(copy, original, name, format_):
@@ -218,7 +241,9 @@ def test_a_file_without_a_checksum(copy, original):
     check_refused(copy, original, StoreError, r"no checksum of 'nodes-1\.jsonl'")
 
 
-@pytest.mark.parametrize("name", ["documents.jsonl", "nodes-1.jsonl", "vectors-1-0.npy", "vectors-1-1.npz"])
+@pytest.mark.parametrize(
+    "name", ["documents.jsonl", "nodes-1.jsonl", "vectors-1-0.npy", "vectors-1-1.npz"]
+)
 def test_numbers_of_rows_that_do_not_fit(copy, original, name):
     """They are compared with what is read."""
     manifest = manifest_of(copy)
@@ -268,7 +293,9 @@ def test_documents_that_the_format_before_lost(copy, original):
     """A line fewer leaves nodes behind, which is detected."""
     downgrade(copy)
     path = copy / "documents.jsonl"
-    path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    path.write_text(
+        "".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8"
+    )
     check_refused(copy, original, StoreError, "lacks documents that have nodes")
 
 

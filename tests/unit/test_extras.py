@@ -1,4 +1,6 @@
-"""Optional packages: where one is missing, the extra that brings it is named; none is imported before it is needed."""
+"""Optional packages: where one is missing, the extra that brings it is named; none is imported
+before it is needed.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ PACKAGES = (
 
 @pytest.mark.slow
 def test_every_part_says_which_extra_it_needs():
-    """In an interpreter that finds none of the packages, each part that needs one names its extra."""
+    """In an interpreter that finds none of the packages, each part that needs one names its
+    extra.
+    """
     script = f"""
 import runpy, sys
 sys.modules.update(dict.fromkeys({PACKAGES!r}))  # None: not to be found
@@ -47,19 +51,34 @@ runpy.run_path({str(ROOT / "tests" / "missing_extras.py")!r}, run_name="__main__
 
 @pytest.mark.sample(30)
 @pytest.mark.parametrize(
-    "name", ["OnnxEmbedder", "HttpEmbedder", "CachedEmbedder", "models.SentenceTransformerEmbedder", "Retriever"]
+    "name",
+    [
+        "OnnxEmbedder",
+        "HttpEmbedder",
+        "CachedEmbedder",
+        "models.SentenceTransformerEmbedder",
+        "Retriever",
+    ],
 )
 def test_naming_a_part_imports_no_optional_package(name):
     """Only making one does."""
     packages = (*PACKAGES, "openpyxl", "yaml")  # the last two are always there, and slow to import
-    script = f"import sys, lazyrag; lazyrag.{name}; print(sorted(set({packages!r}) & set(sys.modules)))"
+    script = (
+        f"import sys, lazyrag; lazyrag.{name}; print(sorted(set({packages!r}) & set(sys.modules)))"
+    )
     done = python("-c", script)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 def test_a_text_format_without_its_package_is_read_as_text(tmp_path):
-    """YAML without PyYAML, HTML without lxml: the text is found, and a note says what is missing; a plan knows it."""
-    for name, text in {"a.yaml": "tea: green\n", "b.html": "<p>black tea</p>", "c.txt": "white tea"}.items():
+    """YAML without PyYAML, HTML without lxml: the text is found, and a note says what is missing; a
+    plan knows it.
+    """
+    for name, text in {
+        "a.yaml": "tea: green\n",
+        "b.html": "<p>black tea</p>",
+        "c.txt": "white tea",
+    }.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     script = f"""
 import sys, warnings
@@ -78,7 +97,11 @@ with Document({str(tmp_path)!r}) as docs:
     files, notes, texts = done.stdout.splitlines()
     names = "('a.yaml', 'b.html', 'c.txt')"
     assert files == f"{names} () {names} [('.html', 'text'), ('.txt', 'text'), ('.yaml', 'text')]"
-    assert notes.count("read as plain text") == notes.count("Install it with: pip install lazyrag") == 2
+    assert (
+        notes.count("read as plain text")
+        == notes.count("Install it with: pip install lazyrag")
+        == 2
+    )
     assert texts == "['tea: green\\n', '<p>black tea</p>', 'white tea']"
 
 
@@ -92,4 +115,7 @@ from lazyrag.loaders import load_file
 load_file({str(tmp_path / "a.xlsx")!r})
 """
     done = python("-c", script)
-    assert "needs the package 'openpyxl', which is not installed. Install it with: pip install lazyrag" in done.stderr
+    assert (
+        "needs the package 'openpyxl', which is not installed. Install it with: pip install lazyrag"
+        in done.stderr
+    )

@@ -55,7 +55,9 @@ def told(nodes):
 
 def by_words_alone(docs):
     """A hybrid without vectors."""
-    return HybridRetriever(Retriever(docs, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "bm25_chinese"))
+    return HybridRetriever(
+        Retriever(docs, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "bm25_chinese")
+    )
 
 
 def by_hand(embedder, docs, query, nodes, weight):
@@ -73,7 +75,9 @@ def by_hand(embedder, docs, query, nodes, weight):
 
 @pytest.mark.slow
 def test_a_moved_query_ranks_by_the_formula(docs, embedder):
-    """Scores are the cosines with the moved vector, as computed by hand; the best node is the best by hand."""
+    """Scores are the cosines with the moved vector, as computed by hand; the best node is the best
+    by hand.
+    """
     retriever = Retriever(docs, "FineChunk", topk=60)
     chosen = retriever("tea kettle", topk=3)
     expected = by_hand(embedder, docs, "tea kettle", chosen, 0.7)
@@ -94,7 +98,9 @@ def test_the_retriever_itself_stays_as_it_was(docs):
 def test_a_weight_of_nothing_moves_nothing(docs, weight):
     """With weight 0 the result is the retriever's own."""
     retriever = Retriever(docs, "FineChunk")
-    assert told(retriever.with_feedback(retriever("water"), weight)("tea")) == told(retriever("tea"))
+    assert told(retriever.with_feedback(retriever("water"), weight)("tea")) == told(
+        retriever("tea")
+    )
 
 
 @pytest.mark.slow
@@ -109,7 +115,9 @@ def test_nodes_of_other_documents_move_nothing(docs):
 
 
 def test_documents_that_embed_otherwise_do_not_move_each_other():
-    """Bare callables are other models: each query vector is moved towards nodes of its own Document alone."""
+    """Bare callables are other models: each query vector is moved towards nodes of its own Document
+    alone.
+    """
     wide = Document(embed=lambda text: [1.0, float(len(text)), 2.0])
     wide.add_texts({"a": "tea", "b": "green tea"})
     slim = Document(embed=lambda text: [float(len(text)), 1.0])
@@ -117,8 +125,12 @@ def test_documents_that_embed_otherwise_do_not_move_each_other():
     alone = Retriever(wide, "FineChunk")
     expected = dict(told(alone.with_feedback(alone("kettle", topk=1), 1)("kettle")))
     both = Retriever([wide, slim], "FineChunk", topk=4)
-    moved_by_both = both.with_feedback([*alone("kettle", topk=1), *Retriever(slim, "FineChunk")("kettle", topk=1)], 1)
-    assert {uid: score for uid, score in told(moved_by_both("kettle")) if uid in expected} == pytest.approx(expected)
+    moved_by_both = both.with_feedback(
+        [*alone("kettle", topk=1), *Retriever(slim, "FineChunk")("kettle", topk=1)], 1
+    )
+    assert {
+        uid: score for uid, score in told(moved_by_both("kettle")) if uid in expected
+    } == pytest.approx(expected)
 
 
 def test_words_are_asked_for_as_they_are(docs):
@@ -138,7 +150,9 @@ def test_feedback_is_asking_twice(docs):
 
 @pytest.mark.slow
 def test_the_query_is_embedded_once(docs, embedder):
-    """The second time takes the vector of the first time, also in hybrids; the next question is embedded anew."""
+    """The second time takes the vector of the first time, also in hybrids; the next question is
+    embedded anew.
+    """
     retriever = FeedbackRetriever(HybridRetriever.over(docs, "FineChunk"))
     retriever("green tea")
     assert embedder.queries == ["green tea"]
@@ -168,7 +182,11 @@ def test_explain_tells_the_nodes(docs):
     assert told(stage.nodes) == told(retriever("green tea"))
     explanation = retriever.explain("green tea")
     assert [hit.uid for hit in explanation] == [node.uid for node in stage.nodes]
-    lost = next(node for node in docs.get_nodes("FineChunk") if node.uid not in {one.uid for one in stage.nodes})
+    lost = next(
+        node
+        for node in docs.get_nodes("FineChunk")
+        if node.uid not in {one.uid for one in stage.nodes}
+    )
     assert retriever.why_not(lost.uid, "green tea").stage != "result"
 
 
@@ -186,15 +204,30 @@ def test_a_blank_query_finds_nothing(docs, query):
     [
         (lambda docs: FeedbackRetriever(len), "cannot be called"),
         (lambda docs: FeedbackRetriever(Retriever), "retriever must be"),
-        (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", "bm25")), "so that queries can be moved"),
+        (
+            lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", "bm25")),
+            "so that queries can be moved",
+        ),
         (lambda docs: FeedbackRetriever(by_words_alone(docs)), "so that queries can be moved"),
-        (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", target="CoarseChunk")), "without target="),
+        (
+            lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", target="CoarseChunk")),
+            "without target=",
+        ),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), nodes=0), "nodes"),
         (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), weight=-1), "weight"),
-        (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), weight=float("nan")), "weight"),
-        (lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", output_format="dict")), "output_format"),
+        (
+            lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk"), weight=float("nan")),
+            "weight",
+        ),
+        (
+            lambda docs: FeedbackRetriever(Retriever(docs, "FineChunk", output_format="dict")),
+            "output_format",
+        ),
         (lambda docs: Retriever(docs, "FineChunk").with_feedback("tea"), "list of nodes"),
-        (lambda docs: Retriever(docs, "FineChunk").with_feedback(docs.get_nodes("FineChunk")[0]), "list of nodes"),
+        (
+            lambda docs: Retriever(docs, "FineChunk").with_feedback(docs.get_nodes("FineChunk")[0]),
+            "list of nodes",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(docs, make, said):
@@ -203,16 +236,22 @@ def test_what_makes_no_sense_is_refused(docs, make, said):
         make(docs)
 
 
-_numbers = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3).map(lambda row: np.array(row, np.float32))
+_numbers = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3).map(
+    lambda row: np.array(row, np.float32)
+)
 
 
 @given(_numbers, st.lists(_numbers, max_size=4), st.floats(0, 5))
 def test_moving_keeps_the_length_and_goes_towards(vector, with_feedback, weight):
-    """A moved vector is finite and as long as before; its cosine with the nodes' mean direction is no smaller."""
+    """A moved vector is finite and as long as before; its cosine with the nodes' mean direction is
+    no smaller.
+    """
     found = shift_query_vector(vector, with_feedback, weight)
     assert np.isfinite(found).all()
     assert np.linalg.norm(found) == pytest.approx(np.linalg.norm(vector), rel=1e-5, abs=1e-30)
-    units = [one / length for one in with_feedback if (length := np.linalg.norm(one.astype(np.float64)))]
+    units = [
+        one / length for one in with_feedback if (length := np.linalg.norm(one.astype(np.float64)))
+    ]
     mean = np.sum(units, axis=0) if units else np.zeros(3)
     if np.linalg.norm(mean) > 1e-3 and np.linalg.norm(vector) > 1e-3:
         assert found @ mean >= vector @ mean - 1e-3 * np.linalg.norm(vector)

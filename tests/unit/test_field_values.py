@@ -1,4 +1,6 @@
-"""What files say of themselves reaches declared fields, by their type; what does not fit is a warning."""
+"""What files say of themselves reaches declared fields, by their type; what does not fit is a
+warning.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def _front() -> str:
 
 
 def _page() -> str:
-    metas = "".join(f'<meta name="{name.upper()}" content="{value}">' for name, value in TEXTS.items())
+    metas = "".join(
+        f'<meta name="{name.upper()}" content="{value}">' for name, value in TEXTS.items()
+    )
     return f"<html><head>{metas}</head><body>Tea</body></html>"
 
 
@@ -70,7 +74,9 @@ def _word() -> bytes:
     document.save(written)
     source, target = zipfile.ZipFile(written), io.BytesIO()
     kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/custom-properties"
-    own = "".join(f'<property name="{name}"><v>{value}</v></property>' for name, value in TEXTS.items())
+    own = "".join(
+        f'<property name="{name}"><v>{value}</v></property>' for name, value in TEXTS.items()
+    )
     with zipfile.ZipFile(target, "w") as file:
         for name in source.namelist():
             content = source.read(name)
@@ -83,13 +89,20 @@ def _word() -> bytes:
 
 
 def _opendocument() -> bytes:
-    own = "".join(f'<m:user-defined m:name="{name}">{value}</m:user-defined>' for name, value in TEXTS.items())
-    return odf("text", "<text:p>Tea</text:p>", **{"meta.xml": f'<m:d xmlns:m="urn:m"><m:meta>{own}</m:meta></m:d>'})
+    own = "".join(
+        f'<m:user-defined m:name="{name}">{value}</m:user-defined>' for name, value in TEXTS.items()
+    )
+    return odf(
+        "text",
+        "<text:p>Tea</text:p>",
+        **{"meta.xml": f'<m:d xmlns:m="urn:m"><m:meta>{own}</m:meta></m:d>'},
+    )
 
 
 def _book() -> bytes:
     return epub(
-        "<p>Tea</p>", extra="".join(f'<meta name="{name}" content="{value}"/>' for name, value in TEXTS.items())
+        "<p>Tea</p>",
+        extra="".join(f'<meta name="{name}" content="{value}"/>' for name, value in TEXTS.items()),
     )
 
 
@@ -114,29 +127,43 @@ MADE = {
 
 @pytest.mark.parametrize("name", MADE)
 def test_values_of_files_fill_declared_fields_of_any_type(folder, name):
-    """Front matter, meta elements, properties, top-level names and columns are parsed by the type of their field."""
+    """Front matter, meta elements, properties, top-level names and columns are parsed by the type
+    of their field.
+    """
     docs = Document(folder({name: MADE[name]()}), doc_fields=FIELDS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         [node] = docs.get_nodes()
     assert {field: node.metadata.get(field) for field in FIELDS} == VALUES
-    assert [node.path for node in docs.get_nodes(filters={"year": [2002], "tags": ["black"], "is_open": True})] == [
-        name
-    ]
+    assert [
+        node.path
+        for node in docs.get_nodes(filters={"year": [2002], "tags": ["black"], "is_open": True})
+    ] == [name]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option", [{"processes": 1}, {"launcher": 1}, {"launcher": ThreadPoolExecutor(1)}])
+@pytest.mark.parametrize(
+    "option", [{"processes": 1}, {"launcher": 1}, {"launcher": ThreadPoolExecutor(1)}]
+)
 def test_values_of_files_loaded_elsewhere_fill_declared_fields(folder, option):
     """Loading processes and launchers return the values of a file, too."""
-    with Document(folder({name: make() for name, make in MADE.items()}), doc_fields=FIELDS, **option) as docs:
-        read = {node.path: {field: node.metadata.get(field) for field in FIELDS} for node in docs.get_nodes()}
+    with Document(
+        folder({name: make() for name, make in MADE.items()}), doc_fields=FIELDS, **option
+    ) as docs:
+        read = {
+            node.path: {field: node.metadata.get(field) for field in FIELDS}
+            for node in docs.get_nodes()
+        }
     assert read == dict.fromkeys(MADE, VALUES)
 
 
 def test_names_that_are_not_declared_stay_out_of_the_metadata(folder):
-    """Only declared names become metadata of a page or a record; else each would carry what robots read."""
-    docs = Document(folder({"a.html": _page(), "b.json": _json("json")}), doc_fields={"year": FIELDS["year"]})
+    """Only declared names become metadata of a page or a record; else each would carry what robots
+    read.
+    """
+    docs = Document(
+        folder({"a.html": _page(), "b.json": _json("json")}), doc_fields={"year": FIELDS["year"]}
+    )
     assert [node.metadata["year"] for node in docs.get_nodes()] == [2002, 2002]
     assert all("price" not in node.metadata for node in docs.get_nodes())
 
@@ -151,17 +178,22 @@ def test_the_sample_of_the_specification(folder):
         f"{year}.md": f"---\nauthor: {who}\npublic_year: {year}\n---\nTea is green.\n"
         for who, year in (("A", 2002), ("B", 2009))
     }
-    retriever = Retriever(Document(folder(files), doc_fields=fields), "FineChunk", similarity="bm25")
+    retriever = Retriever(
+        Document(folder(files), doc_fields=fields), "FineChunk", similarity="bm25"
+    )
     hits = retriever("tea", filters={"author": ["A", "B", "C"], "public_year": [2002, 2003, 2004]})
     assert [hit.path for hit in hits] == ["2002.md"]
 
 
 def test_what_does_not_fit_is_a_warning_and_no_lost_file(folder):
-    """The warning names file, field and value; the report has all of them, and the file is in without them."""
+    """The warning names file, field and value; the report has all of them, and the file is in
+    without them.
+    """
     text = "---\nauthor: Li\nyear: about 2002\nday: spring\n---\nTea\n"
     docs = Document(folder({"a.md": text, "b.csv": "year\n2002\n2003\n"}), doc_fields=FIELDS)
     with pytest.warns(
-        IngestionWarning, match=r"declared fields: 3\. The first, of a\.md: .*'year' is INT32; 'about 2002'"
+        IngestionWarning,
+        match=r"declared fields: 3\. The first, of a\.md: .*'year' is INT32; 'about 2002'",
     ):
         report = docs.sync()
     assert report.added == ("a.md", "b.csv")
@@ -181,9 +213,15 @@ def test_what_does_not_fit_is_a_warning_and_no_lost_file(folder):
 
 def test_columns_of_different_values_fill_lists(folder):
     """The different values of a column, or of records, are the elements of an ARRAY."""
-    files = {"a.csv": "tags,n\ngreen,1\nblack,2\ngreen,3\n", "b.jsonl": '{"tags": ["a, b"]}\n{"tags": ["c"]}\n'}
+    files = {
+        "a.csv": "tags,n\ngreen,1\nblack,2\ngreen,3\n",
+        "b.jsonl": '{"tags": ["a, b"]}\n{"tags": ["c"]}\n',
+    }
     docs = Document(folder(files), doc_fields={"tags": FIELDS["tags"]})
-    assert [node.metadata["tags"] for node in docs.get_nodes()] == [["green", "black"], ["a, b", "c"]]
+    assert [node.metadata["tags"] for node in docs.get_nodes()] == [
+        ["green", "black"],
+        ["a, b", "c"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +262,12 @@ def test_texts_that_spell_a_value(data_type, value, parsed):
 
 
 def test_fields_that_are_declared_later(folder, tmp_path):
-    """A store whose files were read before a field was declared has its values by type, and loses no file."""
-    files = folder({"a.md": "---\nyear: 2002\n---\nTea\n", "b.md": "---\nyear: about 2002\n---\nTea\n"})
+    """A store whose files were read before a field was declared has its values by type, and loses
+    no file.
+    """
+    files = folder(
+        {"a.md": "---\nyear: 2002\n---\nTea\n", "b.md": "---\nyear: about 2002\n---\nTea\n"}
+    )
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "tea.db")}}}
     with Document(files, store_conf=conf) as docs:
         assert [node.metadata["year"] for node in docs.get_nodes()] == ["2002", "about 2002"]

@@ -51,7 +51,9 @@ def test_spec_001_declares_fields_like_this():
     ],
 )
 def test_a_declaration_whose_parts_do_not_fit_is_refused(arguments, said):
-    """Types, sizes and defaults are checked when the field is declared, not when the first file is loaded."""
+    """Types, sizes and defaults are checked when the field is declared, not when the first file is
+    loaded.
+    """
     with pytest.raises(ConfigError) as caught:
         DocField(**arguments)
     assert said in str(caught.value)
@@ -142,7 +144,9 @@ def test_a_value_is_brought_to_its_stored_form(data_type, value, stored):
 
 @pytest.mark.parametrize(("data_type", "value"), REFUSED)
 def test_a_value_of_another_type_or_out_of_range_is_refused(data_type, value):
-    """The error names the field, its type, the value and what is allowed; nothing is converted by guess."""
+    """The error names the field, its type, the value and what is allowed; nothing is converted by
+    guess.
+    """
     with pytest.raises(ConfigError, match=rf"Field 'year' is {data_type.name};.*Give ") as caught:
         check_value("year", DocField(data_type), value)
     assert repr(value)[:20] in str(caught.value)
@@ -150,7 +154,9 @@ def test_a_value_of_another_type_or_out_of_range_is_refused(data_type, value):
 
 def test_a_missing_value_stays_missing():
     """None is no value of any type, and no error of any type."""
-    assert [check_value("f", DocField(one), None) for one in DataType if one is not ARRAY] == [None] * 7
+    assert [check_value("f", DocField(one), None) for one in DataType if one is not ARRAY] == [
+        None
+    ] * 7
     assert check_value("f", DocField(ARRAY, INT32), None) is None
 
 
@@ -223,10 +229,14 @@ def _values(data_type: DataType):
 
 
 @given(
-    st.sampled_from([one for one in DataType if one is not ARRAY]).flatmap(lambda t: st.tuples(st.just(t), _values(t)))
+    st.sampled_from([one for one in DataType if one is not ARRAY]).flatmap(
+        lambda t: st.tuples(st.just(t), _values(t))
+    )
 )
 def test_the_stored_form_is_a_fixed_point(case):
-    """Checking a stored value again changes nothing, alone or in an array: stores may check what they read."""
+    """Checking a stored value again changes nothing, alone or in an array: stores may check what
+    they read.
+    """
     data_type, value = case
     field = DocField(data_type)
     stored = check_value("f", field, value)
@@ -244,7 +254,14 @@ def test_a_float_field_holds_what_32_bits_hold(value):
 
 def test_the_six_built_in_fields_are_always_there():
     """Spec 001's six fields can be filtered without being declared."""
-    names = ["creation_date", "file_name", "file_size", "file_type", "last_accessed_date", "last_modified_date"]
+    names = [
+        "creation_date",
+        "file_name",
+        "file_size",
+        "file_type",
+        "last_accessed_date",
+        "last_modified_date",
+    ]
     assert sorted(make_schema(None)) == names
     assert sorted(BUILT_IN_FIELDS) == names
     assert {name: field.data_type for name, field in make_schema({}).items()} == {
@@ -289,7 +306,9 @@ def test_a_field_may_have_a_chinese_name():
 
 
 def test_a_schema_does_not_change_with_the_mapping_it_was_made_of():
-    """Later changes of the caller's dict do not reach the schema, and the schema itself is read-only."""
+    """Later changes of the caller's dict do not reach the schema, and the schema itself is
+    read-only.
+    """
     declared = {"year": DocField(INT32)}
     schema = make_schema(declared)
     declared["author"] = DocField(VARCHAR)

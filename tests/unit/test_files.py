@@ -1,4 +1,6 @@
-"""Array files: what is written comes back, what is damaged is found, what does not fit leaves nothing behind."""
+"""Array files: what is written comes back, what is damaged is found, what does not fit leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def files(request, folder):
 
 
 def same(read, written) -> bool:
-    """Whether arrays have equal names, types, shapes and bits, whatever the order of their bytes was."""
+    """Whether arrays have equal names, types, shapes and bits, whatever the order of their bytes
+    was.
+    """
     return read.keys() == written.keys() and all(
         one.dtype == (wanted := written[name].astype(written[name].dtype.newbyteorder("<"))).dtype
         and one.shape == wanted.shape
@@ -58,7 +62,8 @@ def made(kind: str, shape: tuple[int, ...], seed: int, order: str) -> np.ndarray
     rng, size = np.random.default_rng(seed), np.dtype(kind).itemsize
     noise = rng.integers(0, 2 if kind == "?" else 256, (*shape, size), np.uint8)
     if "U" in kind:
-        noise = rng.integers(0, 0xD800, (*shape, size // 4), np.uint32)  # not every number is a character
+        # not every number is a character
+        noise = rng.integers(0, 0xD800, (*shape, size // 4), np.uint32)
     return np.asarray(np.ndarray(shape, kind, buffer=noise.tobytes() or bytes(64)), order=order)
 
 
@@ -72,9 +77,14 @@ _arrays = st.builds(
 )
 
 
-@given(st.dictionaries(st.text(st.characters(codec=None), max_size=5), _arrays, max_size=4), st.booleans())
+@given(
+    st.dictionaries(st.text(st.characters(codec=None), max_size=5), _arrays, max_size=4),
+    st.booleans(),
+)
 def test_any_arrays_come_back(tmp_path_factory, arrays, in_memory):
-    """Every bit, type and shape, under any names; read-only, aligned, and whole when all of it is checked."""
+    """Every bit, type and shape, under any names; read-only, aligned, and whole when all of it is
+    checked.
+    """
     files = ArrayFiles(None if in_memory else tmp_path_factory.mktemp("any") / "d")
     name = files.write(arrays)
     read = files.open(name)
@@ -106,7 +116,10 @@ def test_what_is_no_slice_of_memory_comes_back_too(files):
 )
 def test_objects_are_refused(files, array):
     """What is no array of plain values, with its name and what is allowed; nothing is written."""
-    with pytest.raises(ConfigError, match=r"The array 'odd' is of type .*hold numpy arrays of truth values, numbers"):
+    with pytest.raises(
+        ConfigError,
+        match=r"The array 'odd' is of type .*hold numpy arrays of truth values, numbers",
+    ):
         files.write({"good": np.arange(3), "odd": array})
     assert files.names() == []
 
@@ -121,9 +134,14 @@ def test_a_long_double_is_refused_where_it_is_longer(files):
 
 
 def test_the_same_content_has_the_same_name(files):
-    """Whatever the order of arrays, of bytes and of memory; other names, shapes, types or bits have others."""
+    """Whatever the order of arrays, of bytes and of memory; other names, shapes, types or bits have
+    others.
+    """
     name = files.write(ARRAYS)
-    turned = {key: np.asfortranarray(one.astype(one.dtype.newbyteorder(">"))) for key, one in reversed(ARRAYS.items())}
+    turned = {
+        key: np.asfortranarray(one.astype(one.dtype.newbyteorder(">")))
+        for key, one in reversed(ARRAYS.items())
+    }
     assert files.write(turned) == name
     others = [
         {**ARRAYS, "rows": np.arange(1000, dtype=np.uint32)},
@@ -140,7 +158,10 @@ def test_the_same_content_has_the_same_name(files):
 
 def test_the_name_is_the_same_for_ever():
     """Files of earlier releases are found by it."""
-    assert ArrayFiles(None).write({"a": np.arange(3, dtype=np.uint8)}) == "7492597477f355bf4727b6a160ad8164.arr"
+    assert (
+        ArrayFiles(None).write({"a": np.arange(3, dtype=np.uint8)})
+        == "7492597477f355bf4727b6a160ad8164.arr"
+    )
 
 
 def test_what_lies_there_is_not_written_again(folder):
@@ -156,7 +177,9 @@ def test_what_lies_there_is_not_written_again(folder):
 
 
 def test_ages(files):
-    """A bundle is young when it is written and when it is retired; a missing one has no age, and may be retired."""
+    """A bundle is young when it is written and when it is retired; a missing one has no age, and
+    may be retired.
+    """
     name = files.write(ARRAYS)
     assert 0 <= files.age_s(name) < 600
     files.postpone_deletion([name, UNKNOWN])
@@ -177,7 +200,9 @@ def test_retiring_renews_the_time(folder):
 
 @pytest.mark.slow
 def test_a_bundle_is_mapped_once(folder):
-    """As long as one of its arrays is in use, all that open it look at the same memory; then it is let go of."""
+    """As long as one of its arrays is in use, all that open it look at the same memory; then it is
+    let go of.
+    """
     files = ArrayFiles(folder)
     name = files.write(ARRAYS)
     rows = files.open(name)["rows"][10:20].reshape(2, 5)
@@ -189,7 +214,9 @@ def test_a_bundle_is_mapped_once(folder):
 
 
 def test_what_was_opened_outlives_its_file(files):
-    """Deleting takes the name, not what a reader has; deleting again, or what never was, is fine."""
+    """Deleting takes the name, not what a reader has; deleting again, or what never was, is
+    fine.
+    """
     name = files.write(ARRAYS)
     read = files.open(name)
     files.delete([name, name, UNKNOWN])
@@ -202,9 +229,13 @@ def test_what_was_opened_outlives_its_file(files):
     assert same(files.open(name), ARRAYS)
 
 
-@pytest.mark.parametrize("name", ["", "../../etc/passwd", "0" * 32, "0" * 32 + ".arr.tmp", "0" * 31 + "G.arr", None, 7])
+@pytest.mark.parametrize(
+    "name", ["", "../../etc/passwd", "0" * 32, "0" * 32 + ".arr.tmp", "0" * 31 + "G.arr", None, 7]
+)
 def test_a_name_leads_nowhere_else(files, name):
-    """Names come out of files that may be damaged: what is none is refused before anything is looked for."""
+    """Names come out of files that may be damaged: what is none is refused before anything is
+    looked for.
+    """
     uses = [
         files.open,
         files.check,
@@ -213,7 +244,9 @@ def test_a_name_leads_nowhere_else(files, name):
         lambda name: files.postpone_deletion([name]),
     ]
     for use in uses:
-        with pytest.raises(StoreError, match=r"is no name of an array file, which is 32 hexadecimal digits"):
+        with pytest.raises(
+            StoreError, match=r"is no name of an array file, which is 32 hexadecimal digits"
+        ):
             use(name)
 
 
@@ -241,7 +274,9 @@ def test_other_files_are_left_alone(folder):
 
 @pytest.mark.parametrize("cut", [0, 1, 15, 16, 17, 200, -64, -1])
 def test_a_cut_file_is_found_when_it_is_opened(folder, cut):
-    """At any place, without a look at the data; the error names it and says what to do, and so does a check."""
+    """At any place, without a look at the data; the error names it and says what to do, and so does
+    a check.
+    """
     files = ArrayFiles(folder)
     name = files.write(ARRAYS)
     content = (folder / name).read_bytes()
@@ -253,7 +288,9 @@ def test_a_cut_file_is_found_when_it_is_opened(folder, cut):
 
 
 def test_damage_anywhere_is_found(folder):
-    """In what stands before the data when the file is opened, in the data when all of it is read; writing mends it."""
+    """In what stands before the data when the file is opened, in the data when all of it is read;
+    writing mends it.
+    """
     files = ArrayFiles(folder)
     name = files.write({"a": np.arange(40, dtype=np.int16)})
     content = (folder / name).read_bytes()
@@ -317,7 +354,9 @@ GOOD = {"name": "a", "dtype": "<i4", "shape": [16], "offset": 0}
     ids=str,
 )
 def test_a_file_from_elsewhere_reaches_nothing_else(folder, entry):
-    """A header that asks for objects, or for memory outside of the file, is damaged like any other."""
+    """A header that asks for objects, or for memory outside of the file, is damaged like any
+    other.
+    """
     header = {"bytes": 64, "digest": blake2b(bytes(64), digest_size=16).hexdigest()}
     good = forged(folder, {"arrays": [GOOD], **header})
     assert ArrayFiles(folder).open(good)["a"].tolist() == [0] * 16
@@ -327,7 +366,9 @@ def test_a_file_from_elsewhere_reaches_nothing_else(folder, entry):
     assert ArrayFiles(folder).check(bad).startswith("is damaged")
 
 
-@pytest.mark.parametrize("header", ["", "[]", "{}", "null", "{", '{"arrays": 3, "bytes": 64, "digest": ""}'])
+@pytest.mark.parametrize(
+    "header", ["", "[]", "{}", "null", "{", '{"arrays": 3, "bytes": 64, "digest": ""}']
+)
 def test_a_header_that_is_none_is_damage(folder, header):
     """Whoever wrote it."""
     with pytest.raises(StoreError, match=r"is damaged: its header cannot be understood"):
@@ -337,7 +378,10 @@ def test_a_header_that_is_none_is_damage(folder, header):
 def test_a_newer_format_is_named(folder):
     """It is not taken for damage."""
     name = forged(folder, "{}", version=2)
-    assert ArrayFiles(folder).check(name) == "has format 2, of a newer release; this one reads up to format 1"
+    assert (
+        ArrayFiles(folder).check(name)
+        == "has format 2, of a newer release; this one reads up to format 1"
+    )
 
 
 def test_read_only_changes_nothing(folder):
@@ -362,7 +406,8 @@ def test_read_only_changes_nothing(folder):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_folder_that_may_not_be_written():
     """The error speaks of rights and names the file; nothing half-written stays."""
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders lie where only their owner can look
+    # pytest's own folders lie where only their owner can look
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "d"
         files = ArrayFiles(folder)
         kept = files.write(ARRAYS)
@@ -375,7 +420,10 @@ def test_a_folder_that_may_not_be_written():
         ]
         try:
             for use in uses:
-                with without_privileges(), pytest.raises(StoreError, match=r"\.arr' cannot be .* permissions of"):
+                with (
+                    without_privileges(),
+                    pytest.raises(StoreError, match=r"\.arr' cannot be .* permissions of"),
+                ):
                     use()
             assert [one.name for one in folder.iterdir()] == [kept]
         finally:
@@ -422,10 +470,17 @@ def test_scratch_is_room_that_leaves_nothing(files, shape):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 def test_a_disk_that_is_full_keeps_nothing_half_written(folder):
-    """The error says so; bundles before it and smaller ones after it are whole, and no other file lies there."""
+    """The error says so; bundles before it and smaller ones after it are whole, and no other file
+    lies there.
+    """
     run = python("-c", FILL, str(folder))
     assert run.stderr == ""
-    assert run.stdout.count(".arr' cannot be written: the disk is full, or a limit is reached. The write") == 2
+    assert (
+        run.stdout.count(
+            ".arr' cannot be written: the disk is full, or a limit is reached. The write"
+        )
+        == 2
+    )
     assert "The folder of array files" in run.stdout.splitlines()[-1]
     assert "cannot be written: the disk is full" in run.stdout.splitlines()[-1]
     files = ArrayFiles(folder)
@@ -457,7 +512,9 @@ arrays.ArrayFiles(Path(sys.argv[1])).write({"rows": np.arange(10_000)})
 
 @pytest.mark.slow
 def test_a_killed_writer_leaves_no_bundle(folder):
-    """Killed before the file was on the disk: there is none of that name; what it left is swept away when it is old."""
+    """Killed before the file was on the disk: there is none of that name; what it left is swept
+    away when it is old.
+    """
     files = ArrayFiles(folder)
     with waiting(STOPPED, folder) as process:
         process.kill()
@@ -517,7 +574,9 @@ def test_threads_that_write_and_read_do_not_disturb_each_other(files):
 
 
 def test_a_reader_elsewhere_keeps_what_it_opened(folder):
-    """Another object over the folder, as in another process, deletes and writes anew: the arrays stay as they are."""
+    """Another object over the folder, as in another process, deletes and writes anew: the arrays
+    stay as they are.
+    """
     files, other = ArrayFiles(folder), ArrayFiles(folder)
     name = files.write(ARRAYS)
     read = files.open(name)

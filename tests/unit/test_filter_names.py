@@ -6,7 +6,16 @@ import asyncio
 
 import pytest
 
-from lazyrag import Document, HybridRetriever, RAGPipeline, Reranker, RetrievalChain, Retriever, explain, why_not
+from lazyrag import (
+    Document,
+    HybridRetriever,
+    RAGPipeline,
+    Reranker,
+    RetrievalChain,
+    Retriever,
+    explain,
+    why_not,
+)
 from lazyrag.errors import ConfigError, UnknownKeywordError
 
 FILTER = {"file_type": ".txt"}
@@ -38,7 +47,9 @@ def calls(docs):
     def streamed(**given):
         async def run():
             answering = RAGPipeline(retriever=plain, generator=lambda text: "Tea [1].")
-            return [one async for one in answering.astream("tea", **given)][-1].answer.context.sources
+            return [one async for one in answering.astream("tea", **given)][
+                -1
+            ].answer.context.sources
 
         return asyncio.run(run())
 
@@ -58,7 +69,9 @@ def calls(docs):
     }
 
 
-NAMES = "search documents grep get_nodes Retriever trace explain HybridRetriever RetrievalChain".split()
+NAMES = (
+    "search documents grep get_nodes Retriever trace explain HybridRetriever RetrievalChain".split()
+)
 NAMES += ["retrieve", "sync.retrieve", "astream"]
 
 

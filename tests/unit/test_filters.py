@@ -31,7 +31,8 @@ ORDERED = {
 LOW, MID, HIGH, MISSING = "low", "mid", "high", "missing"
 ALL = {LOW, MID, HIGH, MISSING}
 
-# Operator, operand as positions in the three values (None stands for a missing value), rows that it lets through.
+# Operator, operand as positions in the three values (None stands for a missing value), rows that it
+# lets through.
 SAID_OF_ORDERED = [
     ("eq", 1, {MID}),
     ("eq", None, {MISSING}),
@@ -58,7 +59,9 @@ SAID_OF_ORDERED = [
 
 
 def _let_through(condition: Condition, field: DocField, rows: dict) -> set:
-    """Names of the rows that a condition on the field ``f`` lets through; a row with None may also lack the field."""
+    """Names of the rows that a condition on the field ``f`` lets through; a row with None may also
+    lack the field.
+    """
     bound = bind_filter(condition, make_schema({"f": field}))
     stored = {name: check_value("f", field, value) for name, value in rows.items()}
     found = {name for name, value in stored.items() if matches(bound, {"f": value, "other": 1})}
@@ -71,7 +74,9 @@ def _let_through(condition: Condition, field: DocField, rows: dict) -> set:
 @pytest.mark.parametrize("data_type", ORDERED, ids=lambda one: one.name)
 @pytest.mark.parametrize(("op", "operand", "expected"), SAID_OF_ORDERED)
 def test_operators_on_ordered_types(data_type, op, operand, expected):
-    """Every operator says the same of every ordered type; a missing value is below, above and equal to nothing."""
+    """Every operator says the same of every ordered type; a missing value is below, above and equal
+    to nothing.
+    """
     values = ORDERED[data_type]
 
     def value(at):
@@ -121,8 +126,17 @@ def test_operators_on_booleans(op, operand, expected):
     ],
 )
 def test_text_is_searched_as_it_is(op, operand, expected):
-    """On text, contains means substring: case kept, no wild cards, never in a missing one; empty text is a value."""
-    rows = {"tea": "green tea", "shout": "Green TEA", "zh": "绿茶", "wild": "50%_off", "empty": "", MISSING: None}
+    """On text, contains means substring: case kept, no wild cards, never in a missing one; empty
+    text is a value.
+    """
+    rows = {
+        "tea": "green tea",
+        "shout": "Green TEA",
+        "zh": "绿茶",
+        "wild": "50%_off",
+        "empty": "",
+        MISSING: None,
+    }
     assert _let_through(Condition("f", op, operand), DocField(VARCHAR), rows) == expected
 
 
@@ -157,7 +171,9 @@ SAID_OF_ARRAYS = [
 @pytest.mark.parametrize("element_type", ELEMENTS, ids=lambda one: one.name)
 @pytest.mark.parametrize(("op", "operand", "expected"), SAID_OF_ARRAYS)
 def test_operators_on_arrays(element_type, op, operand, expected):
-    """On an array, in means overlap, contains means element, eq means the whole array in its order."""
+    """On an array, in means overlap, contains means element, eq means the whole array in its
+    order.
+    """
     values = ELEMENTS[element_type]
 
     def value(at):
@@ -166,7 +182,9 @@ def test_operators_on_arrays(element_type, op, operand, expected):
     if op != "exists" and operand is not None:
         operand = [value(at) for at in operand] if isinstance(operand, list) else value(operand)
     rows = {"empty": [], "one": [values[1]], "two": [values[0], values[1]], MISSING: None}
-    assert _let_through(Condition("f", op, operand), DocField(ARRAY, element_type), rows) == expected
+    assert (
+        _let_through(Condition("f", op, operand), DocField(ARRAY, element_type), rows) == expected
+    )
 
 
 def test_a_range_of_an_array():
@@ -177,18 +195,24 @@ def test_a_range_of_an_array():
     with pytest.raises(ConfigError, match="two bounds"):
         Condition("f", "in range", [1, 2, 3])
     with pytest.raises(ConfigError, match="ordered"):
-        bind_filter(Condition("f", "in range", [True, False]), make_schema({"f": DocField(BOOLEAN)}))
+        bind_filter(
+            Condition("f", "in range", [True, False]), make_schema({"f": DocField(BOOLEAN)})
+        )
 
 
 def test_a_part_of_a_mime_type_can_be_asked_for():
     """Contains means substring on file_type as on any text: all images, whatever their suffix."""
     rows = {"photo": "image/jpeg", "text": "text/plain", MISSING: None}
     bound = bind_filter(Condition("file_type", "contains", "image"), make_schema(None))
-    assert {name for name, value in rows.items() if matches(bound, {"file_type": value})} == {"photo"}
+    assert {name for name, value in rows.items() if matches(bound, {"file_type": value})} == {
+        "photo"
+    }
 
 
 def test_operators_have_symbols():
-    """Each symbol means the operator it stands for, and an operator is stored under its one name."""
+    """Each symbol means the operator it stands for, and an operator is stored under its one
+    name.
+    """
     symbols = {"==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
     assert {symbol: Condition("year", symbol, 1).op for symbol in symbols} == symbols
     assert Condition("year", ">=", 2002) == Condition("year", "ge", 2002)
@@ -248,7 +272,9 @@ NARROW = 0.10000000149011612  # 0.1 in 32 bits
     ],
 )
 def test_bound_values_have_the_stored_form(condition, value):
-    """Floats are rounded to the field's width, dates are ISO days, suffixes are MIME types, lists are tuples."""
+    """Floats are rounded to the field's width, dates are ISO days, suffixes are MIME types, lists
+    are tuples.
+    """
     bound = bind_filter(condition, SCHEMA)
     assert bound.value == value
     assert type(bound.value) is type(value)
@@ -258,7 +284,9 @@ def test_bound_values_have_the_stored_form(condition, value):
 def test_binding_reaches_every_part_of_a_nested_filter():
     """A suffix below Not and Or is translated like one on top."""
     nested = Not(Or(Condition("file_type", "eq", "pdf"), And(Condition("weight", "eq", 0.1))))
-    expected = Not(Or(Condition("file_type", "eq", "application/pdf"), And(Condition("weight", "eq", NARROW))))
+    expected = Not(
+        Or(Condition("file_type", "eq", "application/pdf"), And(Condition("weight", "eq", NARROW)))
+    )
     assert bind_filter(nested, SCHEMA) == expected
 
 
@@ -271,7 +299,9 @@ def test_a_bound_float_is_found_among_stored_ones():
 
 
 def test_a_mapping_means_and_of_in():
-    """Spec 001: every field must have one of its values; a scalar is a list of one, None a missing value."""
+    """Spec 001: every field must have one of its values; a scalar is a list of one, None a missing
+    value.
+    """
     found = parse_filter({"author": ["A", "B"], "public_year": 2002, "day": None})
     assert found == And(
         Condition("author", "in", ("A", "B")),
@@ -350,21 +380,30 @@ def test_both_never_drops_a_filter(first, second, together):
         (("tags", "in", ["a", 5]), ["VARCHAR", "5"]),
         (("marks", "contains", "a"), ["FLOAT", "'a'"]),
         (("file_type", "eq", ".pfd"), ["'.pfd'", "Did you mean '.pdf'?"]),
-        (("file_type", "in", [".txt", "texd"]), ["'texd'", "neither a MIME type nor a known suffix"]),
+        (
+            ("file_type", "in", [".txt", "texd"]),
+            ["'texd'", "neither a MIME type nor a known suffix"],
+        ),
         (("file_size", "gt", "1 MB"), ["'file_size' is INT64", "'1 MB'"]),
     ],
 )
 def test_a_value_that_does_not_suit_the_field_is_refused(condition, said):
-    """Wrong types and values out of range are errors before any store is asked; the message says what is allowed."""
+    """Wrong types and values out of range are errors before any store is asked; the message says
+    what is allowed.
+    """
     with pytest.raises(ConfigError) as caught:
         bind_filter(Condition(*condition), SCHEMA)
     assert [part for part in said if part not in str(caught.value)] == []
 
 
 def test_an_undeclared_field_is_refused():
-    """Spec 001 declares public_year and filters publish_year: the error names what is known and the nearest."""
+    """Spec 001 declares public_year and filters publish_year: the error names what is known and the
+    nearest.
+    """
     with pytest.raises(ConfigError) as caught:
-        bind_filter(parse_filter({"publish_year": [2002]}), make_schema({"public_year": DocField(INT32)}))
+        bind_filter(
+            parse_filter({"publish_year": [2002]}), make_schema({"public_year": DocField(INT32)})
+        )
     message = str(caught.value)
     assert "'publish_year'" in message
     assert "file_name" in message
@@ -381,7 +420,9 @@ def test_a_field_that_is_no_name_is_refused(name):
         bind_filter(Condition([name], "eq", "a"), SCHEMA)
 
 
-@pytest.mark.parametrize("wrap", [Not, And, Or, lambda one: And(Not(Or(one)))], ids=["Not", "And", "Or", "nested"])
+@pytest.mark.parametrize(
+    "wrap", [Not, And, Or, lambda one: And(Not(Or(one)))], ids=["Not", "And", "Or", "nested"]
+)
 def test_an_error_is_found_at_any_depth(wrap):
     """A wrong field inside a group is refused like one on top."""
     with pytest.raises(ConfigError, match="publish_year"):
@@ -389,7 +430,14 @@ def test_an_error_is_found_at_any_depth(wrap):
 
 
 @pytest.mark.parametrize(
-    ("op", "near"), [("contain", "contains"), ("IN", "in"), ("not_in", "not in"), ("exist", "exists"), ("NE", "ne")]
+    ("op", "near"),
+    [
+        ("contain", "contains"),
+        ("IN", "in"),
+        ("not_in", "not in"),
+        ("exist", "exists"),
+        ("NE", "ne"),
+    ],
 )
 def test_an_unknown_operator_names_the_nearest(op, near):
     """All operators are listed, and the one that was meant is named."""
@@ -426,7 +474,13 @@ def test_exists_takes_true_or_false(value):
 @pytest.mark.parametrize("part", ["year > 2000", {"year": [2000]}, None, 5])
 @pytest.mark.parametrize(
     "join",
-    [And, Or, Not, lambda one: Condition("year", "eq", 1) & one, lambda one: Condition("year", "eq", 1) | one],
+    [
+        And,
+        Or,
+        Not,
+        lambda one: Condition("year", "eq", 1) & one,
+        lambda one: Condition("year", "eq", 1) | one,
+    ],
     ids=["And", "Or", "Not", "&", "|"],
 )
 def test_only_filters_can_be_joined(join, part):
@@ -440,7 +494,8 @@ _SCALARS = {
     INT32: st.integers(-3, 3) | st.integers(-(2**31), 2**31 - 1),
     INT64: st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1),
     FLOAT: st.sampled_from([-1.0, 0.0, 0.1, 0.5, 1e30]) | st.floats(-1e38, 1e38),
-    DOUBLE: st.sampled_from([-1.0, -0.0, 0.1, 1e300]) | st.floats(allow_nan=False, allow_infinity=False),
+    DOUBLE: st.sampled_from([-1.0, -0.0, 0.1, 1e300])
+    | st.floats(allow_nan=False, allow_infinity=False),
     VARCHAR: st.text("ab茶", max_size=2),
     DATE: st.dates(dt.date(2024, 1, 1), dt.date(2024, 1, 5)),
 }
@@ -479,7 +534,9 @@ def _draw_filter(draw, fields: dict, depth: int):
     return And(*parts) if kind == 4 else Or(*parts)
 
 
-_FIELD = st.sampled_from([DocField(one) for one in _SCALARS] + [DocField(ARRAY, one) for one in _SCALARS])
+_FIELD = st.sampled_from(
+    [DocField(one) for one in _SCALARS] + [DocField(ARRAY, one) for one in _SCALARS]
+)
 _NAMES = {names: st.sampled_from(names) for names in (("a",), ("a", "年"), ("a", "年", "file"))}
 
 
@@ -489,9 +546,20 @@ def _cases(draw):
     fields = {name: draw(_FIELD) for name in draw(st.sampled_from(list(_NAMES)))}
     rows = []
     for _ in range(draw(st.integers(1, 4))):
-        row = {name: check_value(name, field, draw(st.none() | _values(field))) for name, field in fields.items()}
-        rows.append({name: value for name, value in row.items() if value is not None or draw(st.booleans())})
-    return make_schema(fields), fields, rows, _draw_filter(draw, fields, 2), _draw_filter(draw, fields, 2)
+        row = {
+            name: check_value(name, field, draw(st.none() | _values(field)))
+            for name, field in fields.items()
+        }
+        rows.append(
+            {name: value for name, value in row.items() if value is not None or draw(st.booleans())}
+        )
+    return (
+        make_schema(fields),
+        fields,
+        rows,
+        _draw_filter(draw, fields, 2),
+        _draw_filter(draw, fields, 2),
+    )
 
 
 @given(_cases())
@@ -516,7 +584,9 @@ def test_groups_obey_the_laws_of_logic(case):
 
 @given(_cases())
 def test_negated_operators_are_negations(case):
-    """Ne is not eq, not in is not in, and a missing value is what neither exists nor differs from None."""
+    """Ne is not eq, not in is not in, and a missing value is what neither exists nor differs from
+    None.
+    """
     schema, fields, rows, p, q = case
     leaves = [one for one in (p, q) if isinstance(one, Condition)]
     for row in rows:
@@ -535,13 +605,18 @@ def test_negated_operators_are_negations(case):
 
 @given(_cases(), st.data())
 def test_orderings_split_what_is_there(case, data):
-    """Of below, equal and above exactly one holds for a value, none for a missing one; ge and le join two of them."""
+    """Of below, equal and above exactly one holds for a value, none for a missing one; ge and le
+    join two of them.
+    """
     schema, fields, rows, _, _ = case
     for name, field in fields.items():
         if field.element_type is not None or field.data_type is BOOLEAN:
             continue
         value = data.draw(_values(field))
-        says = {op: bind_filter(Condition(name, op, value), schema) for op in ("lt", "eq", "gt", "le", "ge")}
+        says = {
+            op: bind_filter(Condition(name, op, value), schema)
+            for op in ("lt", "eq", "gt", "le", "ge")
+        }
         for row in rows:
             holds = {op: matches(one, row) for op, one in says.items()}
             assert holds["lt"] + holds["eq"] + holds["gt"] == (row.get(name) is not None)
@@ -554,10 +629,14 @@ def test_in_is_or(case, data):
     """In a list means equal to one of its values; on an array, that it contains one of them."""
     schema, fields, rows, _, _ = case
     for name, field in fields.items():
-        values = data.draw(st.lists(st.none() | _SCALARS[field.element_type or field.data_type], max_size=3))
+        values = data.draw(
+            st.lists(st.none() | _SCALARS[field.element_type or field.data_type], max_size=3)
+        )
         listed = bind_filter(Condition(name, "in", values), schema)
         op = "eq" if field.element_type is None else "contains"
-        one_by_one = Or(*(Condition(name, "eq" if value is None else op, value) for value in values))
+        one_by_one = Or(
+            *(Condition(name, "eq" if value is None else op, value) for value in values)
+        )
         for row in rows:
             assert matches(listed, row) is matches(bind_filter(one_by_one, schema), row)
 
@@ -578,13 +657,19 @@ def test_a_mapping_lets_through_what_its_lists_name(case, data):
     """Spec 001's mapping lets a row through where every field has one of its values."""
     schema, fields, rows, _, _ = case
     scalar = {name: field for name, field in fields.items() if field.element_type is None}
-    wanted = {name: data.draw(st.lists(_values(field), min_size=1, max_size=3)) for name, field in scalar.items()}
+    wanted = {
+        name: data.draw(st.lists(_values(field), min_size=1, max_size=3))
+        for name, field in scalar.items()
+    }
     parsed = parse_filter(wanted)
     if parsed is None:
         return
     bound = bind_filter(parsed, schema)
     for row in rows:
-        kept = {name: [check_value(name, scalar[name], one) for one in values] for name, values in wanted.items()}
+        kept = {
+            name: [check_value(name, scalar[name], one) for one in values]
+            for name, values in wanted.items()
+        }
         assert matches(bound, row) is all(row.get(name) in values for name, values in kept.items())
 
 
@@ -600,16 +685,27 @@ def test_groups_of_equal_parts_are_different_filters():
 def test_a_filter_shows_how_it_is_written():
     """The repr of a filter, read as Python, is the filter."""
     whole = Not(
-        And(Condition("year", ">=", 2002), Or(Condition("author", "in", ["A", None]), Condition("x", "exists")))
+        And(
+            Condition("year", ">=", 2002),
+            Or(Condition("author", "in", ["A", None]), Condition("x", "exists")),
+        )
     )
     assert eval(repr(whole)) == whole  # noqa: S307  our own text
 
 
 @pytest.mark.parametrize(
-    "one", [Condition("year", "eq", 1), And(), Or(Condition("year", "eq", 1)), Not(Condition("year", "eq", 1))]
+    "one",
+    [
+        Condition("year", "eq", 1),
+        And(),
+        Or(Condition("year", "eq", 1)),
+        Not(Condition("year", "eq", 1)),
+    ],
 )
 def test_filters_are_neither_true_nor_false(one):
-    """``a and b`` would be b alone and ``not a`` a mere False: asking a filter for its truth names the signs to use."""
+    """``a and b`` would be b alone and ``not a`` a mere False: asking a filter for its truth names
+    the signs to use.
+    """
     with pytest.raises(ConfigError, match=r"& \| ~"):
         bool(one)
     with pytest.raises(ConfigError, match="neither true nor false"):
@@ -626,14 +722,20 @@ def test_a_forgotten_value_is_refused(op):
 
 @pytest.mark.parametrize("op", [["eq"], {"eq": 1}, {"eq"}])
 def test_an_operator_that_cannot_be_hashed_is_refused(op):
-    """A list where the operator stands is a ConfigError like any other wrong operator, not Python's TypeError."""
+    """A list where the operator stands is a ConfigError like any other wrong operator, not Python's
+    TypeError.
+    """
     with pytest.raises(ConfigError, match="Known: contains, eq"):
         Condition("year", op, 1)
 
 
 def test_the_syntax_of_other_stores_names_condition():
-    """A mapping as a field's value is refused with the Condition to write, not looked for as a value."""
-    with pytest.raises(ConfigError, match=r"write a Condition, such as Condition\('year', '>', 2000\)"):
+    """A mapping as a field's value is refused with the Condition to write, not looked for as a
+    value.
+    """
+    with pytest.raises(
+        ConfigError, match=r"write a Condition, such as Condition\('year', '>', 2000\)"
+    ):
         parse_filter({"year": {"$gt": 3}})
 
 

@@ -1,4 +1,6 @@
-"""`find`, `find_parent`, `find_children`, `target=`: through the tree and back, in memory, in a file, restarted."""
+"""`find`, `find_parent`, `find_children`, `target=`: through the tree and back, in memory, in a
+file, restarted.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def define(docs: Document) -> Document:
     docs.create_node_group("line", transform=lambda text: text.split(";"), parent="part")
     docs.create_node_group("word", transform=str.split, parent="line")
     docs.create_node_group("loud", transform=str.upper, parent="part")
-    docs.create_node_group("letter", transform=lambda text: [one for one in text if one.isalpha()], parent="loud")
+    docs.create_node_group(
+        "letter", transform=lambda text: [one for one in text if one.isalpha()], parent="loud"
+    )
     return docs
 
 
@@ -29,7 +33,9 @@ def define(docs: Document) -> Document:
 def docs(request, tmp_path):
     """The same tree in memory, in a file, and in a file that another Document wrote."""
     conf = (
-        {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "s.db"}}} if request.param != "memory" else None
+        {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "s.db"}}}
+        if request.param != "memory"
+        else None
     )
     if request.param == "restarted":
         with define(Document(store_conf=conf)) as first:
@@ -52,8 +58,13 @@ def told(nodes) -> list[tuple[str, float | None]]:
 
 
 def test_up(docs):
-    """Ancestors come in the order of the nodes that lead there, each once, with the first one's score."""
-    hits = [named(docs, "word", one).with_score(score) for one, score in (("milk", 3.0), ("white", 2.0), ("tea", 1.0))]
+    """Ancestors come in the order of the nodes that lead there, each once, with the first one's
+    score.
+    """
+    hits = [
+        named(docs, "word", one).with_score(score)
+        for one, score in (("milk", 3.0), ("white", 2.0), ("tea", 1.0))
+    ]
     again = named(docs, "word", "black").with_score(0.5)
     assert told(docs.find_parent("line")([*hits, again])) == [
         ("milk tea", 3.0),
@@ -79,13 +90,25 @@ def test_a_parent_has_the_score_of_its_best_child(docs):
 
 
 def test_down(docs):
-    """Descendants come parent by parent, in the order of the document, with their ancestor's score."""
-    parts = [named(docs, "part", "white tea").with_score(2.0), named(docs, "part", "coffee;green").with_score(1.0)]
-    assert told(docs.find_children("word")(parts)) == [("white", 2.0), ("tea", 2.0), ("coffee", 1.0), ("green", 1.0)]
+    """Descendants come parent by parent, in the order of the document, with their ancestor's
+    score.
+    """
+    parts = [
+        named(docs, "part", "white tea").with_score(2.0),
+        named(docs, "part", "coffee;green").with_score(1.0),
+    ]
+    assert told(docs.find_children("word")(parts)) == [
+        ("white", 2.0),
+        ("tea", 2.0),
+        ("coffee", 1.0),
+        ("green", 1.0),
+    ]
 
 
 def test_across(docs):
-    """To another branch it goes over the lowest group above both, here the part, not over the document."""
+    """To another branch it goes over the lowest group above both, here the part, not over the
+    document.
+    """
     hit = named(docs, "word", "black").with_score(1.0)
     assert told(docs.find("loud")([hit])) == [("GREEN TEA;BLACK TEA", 1.0)]
     assert "".join(node.text for node in docs.find("letter")([hit])) == "GREENTEABLACKTEA"
@@ -107,11 +130,15 @@ def test_groups_of_several_kinds_at_once(docs):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("group", [ROOT, *GROUPS])
 def test_target_of_a_retriever_is_find_of_its_hits(docs, group):
-    """Retriever(target=) gives what find(target) makes of the hits, in their order, with their scores."""
+    """Retriever(target=) gives what find(target) makes of the hits, in their order, with their
+    scores.
+    """
     hits = Retriever(docs, "word", similarity="bm25", topk=4)("tea milk")
     mapped = Retriever(docs, "word", similarity="bm25", topk=4, target=group)("tea milk")
     assert len(hits) == 4
-    assert [(node, node.score) for node in mapped] == [(node, node.score) for node in docs.find(group)(hits)]
+    assert [(node, node.score) for node in mapped] == [
+        (node, node.score) for node in docs.find(group)(hits)
+    ]
     assert [node.score for node in mapped] == sorted((node.score for node in mapped), reverse=True)
     assert len({*mapped}) == len(mapped)
 
@@ -176,7 +203,11 @@ def labelled() -> Document:
             "closed": "tea four\npublic tea five\nsecret tea six\n",
             "open": "tea seven\nsecret tea eight\ntea nine\n",
         },
-        {"closed": {"access": "secret"}, "open": {"access": "public"}, "mixed": {"access": "secret"}},
+        {
+            "closed": {"access": "secret"},
+            "open": {"access": "public"},
+            "mixed": {"access": "secret"},
+        },
     )
     return made
 
@@ -193,7 +224,9 @@ def ways(docs: Document) -> dict:
         "merge to lines": lambda nodes: auto_merge(nodes, ratio=0.01, least=1, up_to="line"),
         **{f"find {group}": docs.find(group) for group in (ROOT, "line", "word", "chunk")},
         "parent": lambda nodes: [node.parent for node in nodes if has_parent(node)],
-        "children": lambda nodes: [child for node in nodes for some in node.children.values() for child in some],
+        "children": lambda nodes: [
+            child for node in nodes for some in node.children.values() for child in some
+        ],
     }
 
 
@@ -209,17 +242,29 @@ def has_parent(node: DocNode) -> bool:
 @pytest.mark.parametrize("way", [*ways(labelled())])
 @pytest.mark.parametrize("group", [ROOT, "line", "word", "chunk"])
 def test_nothing_leaves_a_view_that_its_filter_hides(group, way):
-    """From every hit of a view, by every way and once more from there, only nodes come that satisfy its filter."""
+    """From every hit of a view, by every way and once more from there, only nodes come that satisfy
+    its filter.
+    """
     docs = labelled()
     view = docs.restricted(SEEN)
-    allowed = {node for one in (ROOT, "line", "word", "chunk") for node in docs.get_nodes(one, filters=SEEN)}
-    hidden = {node for one in (ROOT, "line", "word", "chunk") for node in docs.get_nodes(one)} - allowed
+    allowed = {
+        node
+        for one in (ROOT, "line", "word", "chunk")
+        for node in docs.get_nodes(one, filters=SEEN)
+    }
+    hidden = {
+        node for one in (ROOT, "line", "word", "chunk") for node in docs.get_nodes(one)
+    } - allowed
     assert hidden
     assert allowed
     hits = Retriever(view, group, similarity="bm25", topk=99)("tea public secret")
     assert hits
     reached = ways(view)[way](hits)
-    stored = [node for node in reached if not node.merged_from or way.startswith("merge ") or way == "merge"]
+    stored = [
+        node
+        for node in reached
+        if not node.merged_from or way.startswith("merge ") or way == "merge"
+    ]
     assert {*stored} <= allowed
     for node in reached:
         assert not node.merged_from or {*node.merged_from} <= {one.uid for one in allowed}
@@ -228,17 +273,30 @@ def test_nothing_leaves_a_view_that_its_filter_hides(group, way):
     for other in ways(view).values():
         further = other([node for node in stored if "window" not in way])
         assert not {*further} & hidden
-    if way not in ("parent", "merged window") and (group, way) != ("word", "children") and group != "chunk":
-        assert {*ways(docs)[way](docs.get_nodes(group))} & hidden, "without the view there is something to hide"
+    if (
+        way not in ("parent", "merged window")
+        and (group, way) != ("word", "children")
+        and group != "chunk"
+    ):
+        assert {*ways(docs)[way](docs.get_nodes(group))} & hidden, (
+            "without the view there is something to hide"
+        )
 
 
 def test_a_view_s_filter_and_a_question_s_are_both_kept():
-    """With target=, windows and merges after it, a view's filter holds for all, the question's for the hits."""
+    """With target=, windows and merges after it, a view's filter holds for all, the question's for
+    the hits.
+    """
     view = labelled().restricted(SEEN)
     asked = Retriever(view, "word", similarity="bm25", target="line", topk=99)
     lines = asked("tea", filters={"file_name": ["open", "mixed"]})
     assert {line.text.split()[-1] for line in lines} == {"one", "three", "seven", "nine"}
-    assert {node.text.split()[-1] for node in view.window(lines, 9, 9)} == {"one", "three", "seven", "nine"}
+    assert {node.text.split()[-1] for node in view.window(lines, 9, 9)} == {
+        "one",
+        "three",
+        "seven",
+        "nine",
+    }
     assert {node.path for node in auto_merge(lines, ratio=0.1, least=1)} == {"open", "mixed"}
 
 
@@ -246,7 +304,11 @@ def test_a_view_s_filter_and_a_question_s_are_both_kept():
 
 
 trees = st.lists(
-    st.lists(st.lists(st.sampled_from(["ab", "c", "def"]), min_size=1, max_size=3), min_size=1, max_size=3),
+    st.lists(
+        st.lists(st.sampled_from(["ab", "c", "def"]), min_size=1, max_size=3),
+        min_size=1,
+        max_size=3,
+    ),
     min_size=1,
     max_size=3,
 ).map(lambda tree: "|".join(";".join(" ".join(line) for line in part) for part in tree))
@@ -255,10 +317,15 @@ trees = st.lists(
 @settings(max_examples=settings.default.max_examples // 3)
 @given(st.lists(trees, min_size=1, max_size=2), st.data())
 def test_there_and_back(texts, data):
-    """Back from any group the start is among what is found; all is related, each once, in the nodes' order."""
+    """Back from any group the start is among what is found; all is related, each once, in the
+    nodes' order.
+    """
     docs = define(Document())
     docs.add_texts({f"d{number}": text for number, text in enumerate(texts)})
-    start, target = data.draw(st.sampled_from([ROOT, *GROUPS])), data.draw(st.sampled_from([ROOT, *GROUPS]))
+    start, target = (
+        data.draw(st.sampled_from([ROOT, *GROUPS])),
+        data.draw(st.sampled_from([ROOT, *GROUPS])),
+    )
     nodes = data.draw(st.lists(st.sampled_from(docs.get_nodes(start)), max_size=4))
     nodes = [node.with_score(float(-rank)) for rank, node in enumerate(nodes)]
     there = docs.find(target)(nodes)

@@ -29,7 +29,8 @@ _numbers = itertools.count()
 @pytest.fixture
 def load(tmp_path, monkeypatch):
     """A function that writes a module, imports it under a name of its own and returns it."""
-    # Python takes a compiled module for up to date while size and second of its source are the same.
+    # Python takes a compiled module for up to date while size and second of its source are the
+    # same.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
     def write_and_import(source: str, name: str = ""):
@@ -70,9 +71,18 @@ SAME = {
         "def t(\n    d,\n):\n\n    return (\n        d.split(\n            'a',\n            3,\n        )\n    )",
     ),
     "where it stands": ("def t(d): return [d]", "import os\n\n\nX = 1\n\n\ndef t(d): return [d]"),
-    "quotes and digits": ("def t(d): return d.split('a', 1000)", 'def t(d): return d.split("a", 1_000)'),
-    "a lambda's place": ("t = lambda d: d.split('a')", "\n\nt = (\n    lambda d:\n        d.split('a')\n)"),
-    "other functions": ("def t(d): return [d]", "def u(d): return d\ndef t(d): return [d]\ndef v(d): return d"),
+    "quotes and digits": (
+        "def t(d): return d.split('a', 1000)",
+        'def t(d): return d.split("a", 1_000)',
+    ),
+    "a lambda's place": (
+        "t = lambda d: d.split('a')",
+        "\n\nt = (\n    lambda d:\n        d.split('a')\n)",
+    ),
+    "other functions": (
+        "def t(d): return [d]",
+        "def u(d): return d\ndef t(d): return [d]\ndef v(d): return d",
+    ),
     "how a global came about": (
         "SEP = 'ab'\ndef t(d): return d.split(SEP)",
         "SEP = 'a' + 'b'\ndef t(d): return d.split(SEP)",
@@ -530,7 +540,9 @@ OTHER = {
 
 @pytest.mark.parametrize("kind", SAME)
 def test_what_does_not_decide_about_the_result_does_not_count(load, kind):
-    """Comments, docstrings, layout and whatever the transform does not use leave the fingerprint as it is."""
+    """Comments, docstrings, layout and whatever the transform does not use leave the fingerprint as
+    it is.
+    """
     one, other = (fingerprint(load(source).t) for source in SAME[kind])
     assert one.value == other.value
     assert not one.tells_apart(other)
@@ -539,7 +551,9 @@ def test_what_does_not_decide_about_the_result_does_not_count(load, kind):
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", OTHER)
 def test_what_decides_about_the_result_counts(load, kind):
-    """Code, parameters, and the plain values and functions that it reaches tell two transforms apart."""
+    """Code, parameters, and the plain values and functions that it reaches tell two transforms
+    apart.
+    """
     *texts, source = OTHER[kind]
     one, other = (fingerprint(load(source.replace("$", text)).t) for text in texts)
     assert one.tells_apart(other)
@@ -575,7 +589,9 @@ def test_a_fingerprint_is_32_digits_and_takes_further_parts():
 
 def test_lambdas_on_one_line_are_told_apart(load):
     """Each has its own code, wherever on the line it stands; equal ones are equal."""
-    module = load("a, b, c = (lambda d: d.split('a')), (lambda d: d.split('b')), (lambda d: d.split('a'))")
+    module = load(
+        "a, b, c = (lambda d: d.split('a')), (lambda d: d.split('b')), (lambda d: d.split('a'))"
+    )
     assert fingerprint(module.a).tells_apart(fingerprint(module.b))
     assert fingerprint(module.a).value == fingerprint(module.c).value
     nested = load("t = (lambda d: (lambda x: x + 'a')(d))\nu = (lambda d: (lambda x: x + 'b')(d))")
@@ -596,13 +612,19 @@ def test_a_lambda_in_a_call_is_read(load):
 
 
 def test_an_object_without_visible_state_is_unseen_and_told_apart_by_identity():
-    """A client in a closure is listed by its name; the same client is the same transform, another one is not."""
+    """A client in a closure is listed by its name; the same client is the same transform, another
+    one is not.
+    """
 
     def make(client):
         return lambda d: (client, d)
 
     first, second = object(), object()
-    one, again, other = fingerprint(make(first)), fingerprint(make(first)), fingerprint(make(second))
+    one, again, other = (
+        fingerprint(make(first)),
+        fingerprint(make(first)),
+        fingerprint(make(second)),
+    )
     assert one.unseen == (("client", first),)
     assert one.value == again.value == other.value
     assert not one.tells_apart(again)
@@ -633,7 +655,9 @@ def test_a_mutable_global_is_unseen(load):
 
 
 def test_a_logger_does_not_change_a_fingerprint_by_logging(load):
-    """The usual logger of a module may log, and be told to log less, between two definitions of the same group."""
+    """The usual logger of a module may log, and be told to log less, between two definitions of the
+    same group.
+    """
     module = load(
         "import logging\nlog = logging.getLogger('tests.fingerprint')\ndef t(d):\n    log.debug('x')\n    return d"
     )
@@ -662,11 +686,15 @@ def test_plain_values_are_seen():
     def make(*values):
         return lambda d: (values, d)
 
-    assert fingerprint(make(1, "a", None, 2.5, b"x", True, (1, ("a",)), frozenset("a"))).unseen == ()
+    assert (
+        fingerprint(make(1, "a", None, 2.5, b"x", True, (1, ("a",)), frozenset("a"))).unseen == ()
+    )
 
 
 def test_identity_speaks_for_an_object():
-    """A model that names itself is seen: the same name is the same transform, another name another."""
+    """A model that names itself is seen: the same name is the same transform, another name
+    another.
+    """
 
     class Model:
         def __init__(self, identity):
@@ -687,7 +715,9 @@ def test_identity_speaks_for_an_object():
 
 
 def test_node_transforms_count_by_code_and_attributes():
-    """A NodeTransform without identity is what its class and its attributes say; the splitter names itself."""
+    """A NodeTransform without identity is what its class and its attributes say; the splitter names
+    itself.
+    """
 
     class Cut(NodeTransform):
         def __init__(self, sep):
@@ -699,8 +729,12 @@ def test_node_transforms_count_by_code_and_attributes():
     assert fingerprint(Cut("a")).value == fingerprint(Cut("a")).value
     assert fingerprint(Cut("a")).tells_apart(fingerprint(Cut("b")))
     assert fingerprint(Cut("a")).unseen == ()
-    assert fingerprint(SentenceSplitter(128, 12)).value == fingerprint(SentenceSplitter(128, 12)).value
-    assert fingerprint(SentenceSplitter(128, 12)).tells_apart(fingerprint(SentenceSplitter(128, 13)))
+    assert (
+        fingerprint(SentenceSplitter(128, 12)).value == fingerprint(SentenceSplitter(128, 12)).value
+    )
+    assert fingerprint(SentenceSplitter(128, 12)).tells_apart(
+        fingerprint(SentenceSplitter(128, 13))
+    )
 
 
 @pytest.mark.parametrize(
@@ -722,7 +756,9 @@ def test_functions_of_the_language_and_its_library_count_by_name(one, other):
 
 
 def test_fingerprints_compare_by_value_and_by_every_unseen_object():
-    """Another value, another number of unseen objects, another name or another object tells two apart."""
+    """Another value, another number of unseen objects, another name or another object tells two
+    apart.
+    """
     client, other = object(), object()
     mark = Fingerprint("v", (("client", client),))
     assert not mark.tells_apart(Fingerprint("v", (("client", client),)))
@@ -749,7 +785,9 @@ def test_functions_that_call_one_another_have_fingerprints(load):
 
 
 def test_work_grows_with_the_number_of_functions_not_of_ways_to_reach_them(load):
-    """Helpers that share helpers, as in any parser, are each looked at a bounded number of times."""
+    """Helpers that share helpers, as in any parser, are each looked at a bounded number of
+    times.
+    """
 
     def calls(layers: int) -> int:
         lines = [
@@ -757,7 +795,9 @@ def test_work_grows_with_the_number_of_functions_not_of_ways_to_reach_them(load)
             for layer in range(layers)
             for name in "ab"
         ]
-        transform = load("\n".join([*lines, f"def a{layers}(d): return d", f"def b{layers}(d): return d"])).a0
+        transform = load(
+            "\n".join([*lines, f"def a{layers}(d): return d", f"def b{layers}(d): return d"])
+        ).a0
         count = 0
 
         def seen(frame, event, argument):
@@ -784,12 +824,16 @@ def test_a_function_without_source_counts_by_its_bytecode():
 def test_bytecode_does_not_count_where_it_stands_nor_its_docstring():
     """Lines, comments and the words of a docstring are no code."""
     one = _in_no_file("def t(d):\n    'Splits.'\n    return d.split('a')")
-    other = _in_no_file("\n\n\ndef t(d):\n    'Cuts.'\n    # at a\n    return (\n        d.split('a'))")
+    other = _in_no_file(
+        "\n\n\ndef t(d):\n    'Cuts.'\n    # at a\n    return (\n        d.split('a'))"
+    )
     assert fingerprint(one).value == fingerprint(other).value
 
 
 def test_bytecode_counts_what_is_inside():
-    """Inner functions, closures, defaults and globals of a function without source count like those of others."""
+    """Inner functions, closures, defaults and globals of a function without source count like those
+    of others.
+    """
     pairs = [
         ("def t(d): return [x + 'a' for x in d]", "def t(d): return [x + 'b' for x in d]"),
         ("def t(d, s='a'): return s", "def t(d, s='b'): return s"),
@@ -829,7 +873,9 @@ def test_a_fingerprint_does_not_depend_on_the_run():
 
 
 def test_a_file_that_was_edited_after_its_import_is_not_believed(load, tmp_path):
-    """What runs is what was imported: the new text on disk neither becomes its fingerprint nor hides a change."""
+    """What runs is what was imported: the new text on disk neither becomes its fingerprint nor
+    hides a change.
+    """
     old = load("def t(d):\n    return d.split('a')\n", "edited")
     old_t = old.t
     (tmp_path / "edited.py").write_text("def t(d):\n    return d.split('b')\n", encoding="utf-8")
@@ -842,7 +888,9 @@ def test_a_file_that_was_edited_after_its_import_is_not_believed(load, tmp_path)
 
 def test_a_file_that_is_gone_leaves_the_bytecode(load, tmp_path):
     """Deleting the source is no error, and two functions stay two."""
-    module = load("def t(d):\n    return d.split('a')\ndef u(d):\n    return d.split('b')\n", "gone")
+    module = load(
+        "def t(d):\n    return d.split('a')\ndef u(d):\n    return d.split('b')\n", "gone"
+    )
     (tmp_path / "gone.py").unlink()
     linecache.checkcache(str(tmp_path / "gone.py"))
     assert fingerprint(module.t).tells_apart(fingerprint(module.u))
@@ -850,9 +898,15 @@ def test_a_file_that_is_gone_leaves_the_bytecode(load, tmp_path):
 
 
 def test_text_put_above_a_function_after_its_import_is_no_change(load, tmp_path):
-    """A file whose lines have moved is read wrong by nobody: the value falls back to code, not to another function."""
-    module = load("def t(d):\n    return d.split('a')\n\n\ndef u(d):\n    return d.split('b')\n", "moved")
-    (tmp_path / "moved.py").write_text("def u(d):\n    return d.split('b')\n\n\ndef t(d):\n    return d.split('a')\n")
+    """A file whose lines have moved is read wrong by nobody: the value falls back to code, not to
+    another function.
+    """
+    module = load(
+        "def t(d):\n    return d.split('a')\n\n\ndef u(d):\n    return d.split('b')\n", "moved"
+    )
+    (tmp_path / "moved.py").write_text(
+        "def u(d):\n    return d.split('b')\n\n\ndef t(d):\n    return d.split('a')\n"
+    )
     linecache.checkcache(str(tmp_path / "moved.py"))
     assert fingerprint(module.t).tells_apart(fingerprint(module.u))
 
@@ -878,14 +932,18 @@ class Evasive:
 
 
 def test_an_object_whose_attributes_raise_has_a_fingerprint():
-    """What an object's own __getattr__ does is not asked for; its class and attributes count as ever."""
+    """What an object's own __getattr__ does is not asked for; its class and attributes count as
+    ever.
+    """
     assert _same(fingerprint(Evasive("a")), fingerprint(Evasive("a")))
     assert fingerprint(Evasive("a")).tells_apart(fingerprint(Evasive("b")))
 
 
 @pytest.mark.parametrize("kind", ["tree", "namespace", "parser", "list"])
 def test_circular_objects_have_a_fingerprint(kind):
-    """Objects that lead back to themselves come to an end, are the same as themselves and no other ones."""
+    """Objects that lead back to themselves come to an end, are the same as themselves and no other
+    ones.
+    """
 
     def make():
         if kind == "tree":
@@ -925,7 +983,9 @@ class Remembering:
 
 
 def test_what_a_cached_property_remembers_is_no_change():
-    """An instance is the same before and after it was used; another argument is another instance."""
+    """An instance is the same before and after it was used; another argument is another
+    instance.
+    """
     used, new = Remembering(" a "), Remembering(" a ")
     before = fingerprint(used)
     assert used("1a2") == ["1", "2"]
@@ -936,7 +996,9 @@ def test_what_a_cached_property_remembers_is_no_change():
 
 
 def test_a_path_is_its_text(tmp_path):
-    """A pathlib.Path counts by what it names, and the same after it was used; it caches what it was asked."""
+    """A pathlib.Path counts by what it names, and the same after it was used; it caches what it was
+    asked.
+    """
     (tmp_path / "stop.txt").write_text("tea", encoding="utf-8")
 
     def over(path):
@@ -970,7 +1032,9 @@ after = [fingerprint(one) for one in (jieba.lcut, cut)]
 print([one.value for one in before] == [one.value for one in after])
 print([one.tells_apart(other) for one, other in zip(before, after)])
 """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == ["True", "[False, False]"]
 
@@ -1035,14 +1099,20 @@ def test_a_function_that_reads_hundreds_of_names(load):
         load(f"K = {value}", "own_constants")
         reads = " + ".join(f"g{number}" for number in range(300))
         source = "\n".join(f"g{number} = 0" for number in range(300))
-        marks.append(fingerprint(load(f"import own_constants as h\n{source}\ndef t(d): return {reads} + h.K").t))
+        marks.append(
+            fingerprint(
+                load(f"import own_constants as h\n{source}\ndef t(d): return {reads} + h.K").t
+            )
+        )
     assert marks[0].value != marks[1].value
     assert marks[0].unseen == ()
 
 
 @pytest.mark.slow
 def test_threads_take_fingerprints_at_once(load):
-    """Python 3.11 fails where garbage is collected while two threads parse: a thread that meets this tries again."""
+    """Python 3.11 fails where garbage is collected while two threads parse: a thread that meets
+    this tries again.
+    """
 
     class Garbage:
         def __init__(self):
@@ -1056,7 +1126,10 @@ def test_threads_take_fingerprints_at_once(load):
         return fingerprint(function)
 
     body = "\n".join(f"    d = [d, ({number}, d)]" for number in range(500))
-    functions = [load(f"def t(d):\n    k = {number}\n{body}\n    return d", f"large{number}").t for number in range(8)]
+    functions = [
+        load(f"def t(d):\n    k = {number}\n{body}\n    return d", f"large{number}").t
+        for number in range(8)
+    ]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

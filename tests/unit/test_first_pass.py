@@ -15,12 +15,22 @@ FILES = {f"{name}.txt": f"green tea {name}\nblack tea" for name in "abc"}
 def test_the_first_query_reads_each_file_in_one_pass(folder):
     """No node is read back from the store while the first answer is made."""
     steps = []
-    with Document(folder(FILES), on_progress=lambda one: steps.append((one.what, one.step))) as docs:
+    with Document(
+        folder(FILES), on_progress=lambda one: steps.append((one.what, one.step))
+    ) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         assert len(Retriever(docs, "line", "bm25")("green")) == 3
         assert {what for what, _ in steps} == {"sync"}
-        assert {step for _, step in steps} == {"load", "transform line", "index line with en", "sync"}
-        assert docs.last_report.rebuilt == {"transform line": "missing", "index line with en": "missing"}
+        assert {step for _, step in steps} == {
+            "load",
+            "transform line",
+            "index line with en",
+            "sync",
+        }
+        assert docs.last_report.rebuilt == {
+            "transform line": "missing",
+            "index line with en": "missing",
+        }
         before = len(steps)
         assert len(Retriever(docs, "line", "bm25")("black")) == 3
         assert len(steps) == before
@@ -29,9 +39,13 @@ def test_the_first_query_reads_each_file_in_one_pass(folder):
 def test_files_are_live_before_a_model_writes_what_their_index_reads(folder):
     """Hours of calls, or a model that is down, must not keep the files from other queries."""
     steps = []
-    with Document(folder(FILES), on_progress=lambda one: steps.append((one.what, one.step))) as docs:
+    with Document(
+        folder(FILES), on_progress=lambda one: steps.append((one.what, one.step))
+    ) as docs:
         docs.create_node_group("line", transform=str.splitlines, index_text="note")
-        docs.create_node_group("note", transform=LLMParser(lambda _: "a cup", "en", "summary"), parent="line")
+        docs.create_node_group(
+            "note", transform=LLMParser(lambda _: "a cup", "en", "summary"), parent="line"
+        )
         assert len(Retriever(docs, "line", "bm25")("cup"))
         assert {step for what, step in steps if what == "sync"} == {"load", "sync"}
 
@@ -48,7 +62,10 @@ def test_a_second_query_waits_for_the_first_pass(folder):
     with Document(folder(FILES), workers=1) as docs:
         docs.create_node_group("line", transform=lines, version="1")
         retriever = Retriever(docs, "line", "bm25")
-        threads = [threading.Thread(target=lambda: counts.append(len(retriever("green")))) for _ in range(2)]
+        threads = [
+            threading.Thread(target=lambda: counts.append(len(retriever("green"))))
+            for _ in range(2)
+        ]
         threads[0].start()
         assert begun.wait(60)
         threads[1].start()

@@ -9,7 +9,8 @@ from lazyrag.loaders import load_file
 from tests.format_cases import ARABIC, CASES, HEBREW, MIXED, PROSE, drawn, measured, wrapped
 
 LEAST = {
-    "PDF, text recognition": (0.95, 0.9, 1.0),  # where letters stand as far apart as words, some are joined
+    # where letters stand as far apart as words, some are joined
+    "PDF, text recognition": (0.95, 0.9, 1.0),
     "PDF, cut off": (1.0, 0.8, 1.0),  # a sixth is not in the file
 }
 
@@ -31,19 +32,27 @@ def load(tmp_path):
 def test_all_words_are_read_in_order(load, name):
     """Precision, recall and order of words reach what is stated for each case, or 1."""
     found = measured(load(name).text, CASES[name]().truth)
-    assert all(one >= least for one, least in zip(found, LEAST.get(name, (1.0, 1.0, 1.0)), strict=True)), found
+    assert all(
+        one >= least for one, least in zip(found, LEAST.get(name, (1.0, 1.0, 1.0)), strict=True)
+    ), found
 
 
 def test_text_outside_of_the_crop_box_is_not_read(load):
     """Each page of a spread has its own half."""
     loaded = load("PDF, crop box")
-    left, right = (loaded.text[one.start : one.end] for one in loaded.locations if one.kind == "page")
+    left, right = (
+        loaded.text[one.start : one.end] for one in loaded.locations if one.kind == "page"
+    )
     assert (left.upper() != left, right.upper()) == (True, right)
 
 
-@pytest.mark.parametrize(("name", "pairs"), [("Arabic", ARABIC), ("Hebrew", HEBREW), ("mixed directions", MIXED)])
+@pytest.mark.parametrize(
+    ("name", "pairs"), [("Arabic", ARABIC), ("Hebrew", HEBREW), ("mixed directions", MIXED)]
+)
 def test_lines_of_both_directions(load, name, pairs):
-    """Lines are as they were written: letters, numbers, brackets, and lam-alef, which is one glyph."""
+    """Lines are as they were written: letters, numbers, brackets, and lam-alef, which is one
+    glyph.
+    """
     assert load(f"PDF, {name}").text.split("\n") == [written for written, _ in pairs]
 
 
@@ -79,7 +88,9 @@ def test_an_uncertain_encoding_is_noted(tmp_path):
 
 
 def test_larger_type_is_a_heading_where_there_is_no_outline(tmp_path):
-    """Lines in larger type are headings, in levels by size, at their pages; a line of the text's size is none."""
+    """Lines in larger type are headings, in levels by size, at their pages; a line of the text's
+    size is none.
+    """
 
     def draw(canvas) -> None:
         for title, parts in (("Tea", ["Green", "Black"]), ("Water", ["Hot"])):
@@ -97,7 +108,13 @@ def test_larger_type_is_a_heading_where_there_is_no_outline(tmp_path):
     (tmp_path / "a.pdf").write_bytes(drawn(draw))
     loaded = load_file(tmp_path / "a.pdf")
     headings = [one for one in loaded.locations if one.kind == "heading"]
-    assert [one.label for one in headings] == ["Tea", "Tea > Green", "Tea > Black", "Water", "Water > Hot"]
+    assert [one.label for one in headings] == [
+        "Tea",
+        "Tea > Green",
+        "Tea > Black",
+        "Water",
+        "Water > Hot",
+    ]
     assert loaded.text[headings[2].start :].startswith("Black\n")
 
 
@@ -114,7 +131,9 @@ def test_the_title_of_a_pdf_is_no_section(tmp_path):
         canvas.showPage()
 
     (tmp_path / "a.pdf").write_bytes(drawn(draw))
-    assert [one.label for one in load_file(tmp_path / "a.pdf").locations if one.kind == "heading"] == ["Sales", "Staff"]
+    assert [
+        one.label for one in load_file(tmp_path / "a.pdf").locations if one.kind == "heading"
+    ] == ["Sales", "Staff"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What `plan` says of formats before a file is read: by kind, how it would be read, and what cannot be known."""
+"""What `plan` says of formats before a file is read: by kind, how it would be read, and what cannot
+be known.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from lazyrag.document import PlannedFormat
 from lazyrag.loaders import LoadLimits, loaders, register_media_reader
 from lazyrag.loaders.pdf import PdfLoader
 
-PIXEL = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8")
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c4944415408d763f8"
+)
 PIXEL += bytes.fromhex("cfc0000003010100c9fe92ef0000000049454e44ae426082")
 
 
@@ -65,7 +69,9 @@ def planned(tmp_path):
 
 
 def test_kinds_are_counted_by_the_way_they_would_be_read(planned):
-    """Number and bytes for each kind and way; hidden files are skipped, for a reason; the order is that of the ways."""
+    """Number and bytes for each kind and way; hidden files are skipped, for a reason; the order is
+    that of the ways.
+    """
     files = {"a.md": b"# Tea", "b.md": b"# Water", "c.txt": b"tea", ".d": b"x", "e": b"green tea"}
     assert planned(files) == (
         PlannedFormat("", "text", 1, 9, "as .txt"),
@@ -99,12 +105,16 @@ def test_a_pdf_is_looked_at(planned, data, how, why):
 
 def test_a_reader_with_ocr_is_not_called(planned):
     """A scanned file counts as one for OCR; the function is not called, and no token is claimed."""
-    [found] = planned({"a.pdf": pdf("#")}, [("*.pdf", PdfLoader(ocr=lambda _: pytest.fail("called")))])
+    [found] = planned(
+        {"a.pdf": pdf("#")}, [("*.pdf", PdfLoader(ocr=lambda _: pytest.fail("called")))]
+    )
     assert (found.how, found.why) == ("ocr", "pages without a text layer")
 
 
 def test_functions_that_read_media_are_named_and_not_called(tmp_path):
-    """They may cost minutes or money: a plan does without them, and counts no tokens of their files."""
+    """They may cost minutes or money: a plan does without them, and counts no tokens of their
+    files.
+    """
 
     def transcribe(path):
         pytest.fail(f"called for {path}")
@@ -127,13 +137,17 @@ def test_functions_that_read_media_are_named_and_not_called(tmp_path):
 
 
 def test_outside_programs_and_containers(planned, monkeypatch):
-    """A .doc is for the program that is installed, or names those that could be; what is in a zip is not known."""
+    """A .doc is for the program that is installed, or names those that could be; what is in a zip
+    is not known.
+    """
     files = {
         "a.doc": bytes.fromhex("d0cf11e0a1b11ae1") + bytes(2_000),
         "b.zip": packed(),
         "c.eml": b"Subject: x\n\ntea",
     }
-    monkeypatch.setattr(shutil, "which", lambda name: "/bin/antiword" if name == "antiword" else None)
+    monkeypatch.setattr(
+        shutil, "which", lambda name: "/bin/antiword" if name == "antiword" else None
+    )
     found = {one.kind: one for one in planned(files)}
     assert (found[".doc"].how, found[".doc"].why) == ("program", "antiword")
     assert (found[".zip"].how, found[".zip"].why) == ("unknown until read", "files inside")
@@ -146,16 +160,22 @@ def test_outside_programs_and_containers(planned, monkeypatch):
 
 def test_limits_and_unknown_formats(planned):
     """Files that loading would refuse are not readable."""
-    found = planned({"a.txt": b"tea" * 9, "b.xyz": bytes(range(256)), "c": b""}, limits=LoadLimits(bytes=500))
+    found = planned(
+        {"a.txt": b"tea" * 9, "b.xyz": bytes(range(256)), "c": b""}, limits=LoadLimits(bytes=500)
+    )
     assert [one.how for one in found] == ["text", "skipped"]
     assert ".xyz" in found[1].why
     assert "10 bytes" in planned({}, limits=LoadLimits(bytes=10))[0].why
 
 
 def test_every_file_is_loaded(tmp_path):
-    """A broken file among many is found, whatever its place: a plan tells what the sync will report."""
+    """A broken file among many is found, whatever its place: a plan tells what the sync will
+    report.
+    """
     for number in range(120):
-        (tmp_path / f"{number}.json").write_text('{"tea": "green"}' if number != 71 else "{", encoding="utf-8")
+        (tmp_path / f"{number}.json").write_text(
+            '{"tea": "green"}' if number != 71 else "{", encoding="utf-8"
+        )
     with Document(tmp_path) as docs:
         plan = docs.plan()
         assert [one.path for one in plan.files.failed] == ["71.json"]
@@ -165,7 +185,9 @@ def test_every_file_is_loaded(tmp_path):
 
 
 def test_archives_are_not_loaded_where_functions_may_read_them(tmp_path):
-    """With a reader of a user's, a plan does not know what an archive holds: the reader would be called."""
+    """With a reader of a user's, a plan does not know what an archive holds: the reader would be
+    called.
+    """
     (tmp_path / "a.zip").write_bytes(packed())
     with Document(tmp_path) as docs:
         docs.add_reader("*.txt", lambda _: pytest.fail("called"))
@@ -177,7 +199,11 @@ def test_archives_are_not_loaded_where_functions_may_read_them(tmp_path):
 def test_the_command_prints_80_columns(tmp_path, monkeypatch, capsys):
     """A table with Chinese suffixes and long reasons; the JSON has the same."""
     monkeypatch.setenv("COLUMNS", "80")
-    for name, data in {"茶.文档": bytes(range(256)), "a.docx": b"PK\3\4" + bytes(99), "b.md": b"tea"}.items():
+    for name, data in {
+        "茶.文档": bytes(range(256)),
+        "a.docx": b"PK\3\4" + bytes(99),
+        "b.md": b"tea",
+    }.items():
         (tmp_path / name).write_bytes(data)
     assert run(["index", "--plan", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()

@@ -1,4 +1,6 @@
-"""What is said of formats: each built-in suffix stands in one row, with the package that its loader really needs."""
+"""What is said of formats: each built-in suffix stands in one row, with the package that its loader
+really needs.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_every_built_in_suffix_has_one_row():
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("form", FORMATS, ids=lambda one: one.name)
 def test_a_row_is_filled(form):
-    """Each row says what reads the format, what is kept and what is lost, and its suffixes are sorted."""
+    """Each row says what reads the format, what is kept and what is lost, and its suffixes are
+    sorted.
+    """
     assert all((form.name, form.suffixes, form.library, form.kept, form.lost))
     assert list(form.suffixes) == sorted(form.suffixes)
 
@@ -36,16 +40,23 @@ def test_a_row_is_filled(form):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("form", FORMATS, ids=lambda one: one.name)
 def test_the_named_library_is_the_one_that_is_imported(form):
-    """The module of a format's loader, or one of ours that it uses, imports the library that the row names."""
+    """The module of a format's loader, or one of ours that it uses, imports the library that the
+    row names.
+    """
     packages = {"PyYAML": "yaml", "python-docx": "docx"}
     named = re.match(r"([\w-]+) \((?:BSD|MIT)\b[^)]*\)", form.library)
     if named is None:
         assert form.library.startswith(("own code", "none is", "a function"))
         return
     module = (loaders.target(form.suffixes[0]) or "").partition(":")[0]
-    ours = [module, *re.findall(r"(?:from |\")(lazyrag\.loaders\.\w+)(?: import|:)", _source(module))]
+    ours = [
+        module,
+        *re.findall(r"(?:from |\")(lazyrag\.loaders\.\w+)(?: import|:)", _source(module)),
+    ]
     wanted = packages.get(named[1], named[1])
-    assert any(re.search(rf"^\s*(?:import|from) {wanted}\b", _source(one), re.MULTILINE) for one in ours)
+    assert any(
+        re.search(rf"^\s*(?:import|from) {wanted}\b", _source(one), re.MULTILINE) for one in ours
+    )
 
 
 def _source(module: str) -> str:

@@ -12,23 +12,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag import register_fusion
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, NotRegisteredError, RetrievalError, UnknownKeywordError
-from lazyrag.ranking.fusion import NORMALISATIONS, best_first, fusions, min_max, normalised, rrf, weighted
+from lazyrag.errors import (
+    AlreadyRegisteredError,
+    ConfigError,
+    NotRegisteredError,
+    RetrievalError,
+    UnknownKeywordError,
+)
+from lazyrag.ranking.fusion import (
+    NORMALISATIONS,
+    best_first,
+    fusions,
+    min_max,
+    normalised,
+    rrf,
+    weighted,
+)
 
 VECTOR = [("doc1", 0.9), ("doc3", 0.8), ("doc2", 0.7)]
 BM25 = [("doc2", 12.0), ("doc1", 7.5), ("doc4", 3.0)]
 
 _uids = st.sampled_from("abcdefgh")
 _rankings = st.lists(
-    st.lists(st.tuples(_uids, st.floats(-1e6, 1e6)), max_size=8, unique_by=lambda item: item[0]).map(
-        lambda items: sorted(items, key=lambda item: (-item[1], item[0]))
-    ),
+    st.lists(
+        st.tuples(_uids, st.floats(-1e6, 1e6)), max_size=8, unique_by=lambda item: item[0]
+    ).map(lambda items: sorted(items, key=lambda item: (-item[1], item[0]))),
     max_size=4,
 )
 
 
 def test_rrf_on_spec_003s_example():
-    """Spec 003's two rankings give doc1, doc2, doc3, doc4, with the scores that its formula gives."""
+    """Spec 003's two rankings give doc1, doc2, doc3, doc4, with the scores that its formula
+    gives.
+    """
     fused = rrf([VECTOR, BM25])
     assert [uid for uid, _ in fused] == ["doc1", "doc2", "doc3", "doc4"]
     scores = dict(fused)
@@ -67,27 +83,41 @@ def test_rrf_needs_a_positive_constant(k):
 
 @given(_rankings, st.integers(1, 100))
 def test_rrf_scores_are_the_sum_of_reciprocal_ranks(rankings, k):
-    """Compared with exact fractions: every uid once, best first, each score right to the last digits."""
+    """Compared with exact fractions: every uid once, best first, each score right to the last
+    digits.
+    """
     expected = {}
     for ranking in rankings:
         for rank, (uid, _) in enumerate(ranking, start=1):
             expected[uid] = expected.get(uid, 0) + Fraction(1, k + rank)
     fused = rrf(rankings, k=k)
-    assert {uid: float(score) for uid, score in expected.items()} == pytest.approx(dict(fused), rel=1e-14)
+    assert {uid: float(score) for uid, score in expected.items()} == pytest.approx(
+        dict(fused), rel=1e-14
+    )
     assert len(fused) == len(expected)
     assert [expected[uid] for uid, _ in fused] == sorted(expected.values(), reverse=True)
 
 
 @given(_rankings.flatmap(lambda rankings: st.tuples(st.just(rankings), st.permutations(rankings))))
 def test_the_order_of_the_rankings_does_not_count(both):
-    """A sum has no order: the same rankings in another order give the same result, ties by uid included."""
+    """A sum has no order: the same rankings in another order give the same result, ties by uid
+    included.
+    """
     rankings, shuffled = both
     assert rrf(shuffled) == rrf(rankings)
 
 
 def test_uids_with_the_same_ranks_tie():
-    """Two uids with ranks 1, 1, 2 and 2, 1, 1 have equal scores, so the uid decides, not a rounding."""
-    rankings = [[("b", 1.0), ("a", 0.0)], [("b", 1.0)], [("x", 1.0), ("b", 0.0)], [("a", 1.0)], [("a", 1.0)]]
+    """Two uids with ranks 1, 1, 2 and 2, 1, 1 have equal scores, so the uid decides, not a
+    rounding.
+    """
+    rankings = [
+        [("b", 1.0), ("a", 0.0)],
+        [("b", 1.0)],
+        [("x", 1.0), ("b", 0.0)],
+        [("a", 1.0)],
+        [("a", 1.0)],
+    ]
     fused = dict(rrf(rankings))
     assert fused["a"] == fused["b"]
     assert [uid for uid, _ in rrf(rankings)] == ["a", "b", "x"]
@@ -105,7 +135,9 @@ def test_rrf_ignores_scores_and_leaves_its_input_alone(rankings):
 def test_weighted_on_spec_003s_rankings():
     """0.7 of the vectors' scores and 0.3 of BM25's, each brought to 0..1 first."""
     fused = weighted([VECTOR, BM25], weights=[0.7, 0.3])
-    assert dict(fused) == pytest.approx({"doc1": 0.7 + 0.3 * 0.5, "doc3": 0.35, "doc2": 0.3, "doc4": 0.0})
+    assert dict(fused) == pytest.approx(
+        {"doc1": 0.7 + 0.3 * 0.5, "doc3": 0.35, "doc2": 0.3, "doc4": 0.0}
+    )
     assert [uid for uid, _ in fused] == ["doc1", "doc3", "doc2", "doc4"]
 
 
@@ -124,7 +156,11 @@ def test_weighted_without_normalising():
 
 def test_a_weight_of_zero_silences_a_ranking():
     """Its uids are there, at the end, with 0."""
-    assert weighted([[("a", 2.0), ("b", 1.0)], [("c", 5.0)]], weights=[1, 0]) == [("a", 1.0), ("b", 0.0), ("c", 0.0)]
+    assert weighted([[("a", 2.0), ("b", 1.0)], [("c", 5.0)]], weights=[1, 0]) == [
+        ("a", 1.0),
+        ("b", 0.0),
+        ("c", 0.0),
+    ]
 
 
 def test_weighted_counts_a_repeated_uid_once():
@@ -152,8 +188,12 @@ def test_weights_that_do_not_fit_are_refused(weights):
 
 @given(_rankings, st.data())
 def test_a_weighted_score_lies_between_0_and_1(rankings, data):
-    """For any rankings and weights; the union of uids, best first, ties by uid; the input as it was."""
-    weights = data.draw(st.lists(st.floats(0.1, 10), min_size=len(rankings), max_size=len(rankings)))
+    """For any rankings and weights; the union of uids, best first, ties by uid; the input as it
+    was.
+    """
+    weights = data.draw(
+        st.lists(st.floats(0.1, 10), min_size=len(rankings), max_size=len(rankings))
+    )
     if not rankings:
         return
     before = copy.deepcopy(rankings)
@@ -177,13 +217,17 @@ def test_a_weighted_score_lies_between_0_and_1(rankings, data):
     ],
 )
 def test_min_max_brings_scores_to_0_and_1(ranking, expected):
-    """The best becomes 1, the worst 0; all 1 where they are equal; also at the ends of what floats hold."""
+    """The best becomes 1, the worst 0; all 1 where they are equal; also at the ends of what floats
+    hold.
+    """
     assert min_max(ranking) == expected
 
 
 @given(st.lists(st.tuples(_uids, st.floats(allow_nan=False, allow_infinity=False)), max_size=8))
 def test_min_max_keeps_order_and_range(ranking):
-    """Any finite scores: the same uids in the same places, what was not worse is not worse, all in 0..1."""
+    """Any finite scores: the same uids in the same places, what was not worse is not worse, all in
+    0..1.
+    """
     scaled = min_max(ranking)
     assert [uid for uid, _ in scaled] == [uid for uid, _ in ranking]
     assert all(0.0 <= score <= 1.0 for _, score in scaled)
@@ -202,12 +246,16 @@ def test_fusions_are_registered():
     """They can be chosen by name, and give what the functions of that name give."""
     assert list(fusions) == ["comb_max", "comb_mnz", "rrf", "weighted"]
     assert fusions["rrf"]([VECTOR, BM25], k=2) == rrf([VECTOR, BM25], k=2)
-    assert fusions["weighted"]([VECTOR, BM25], weights=[3, 1]) == weighted([VECTOR, BM25], weights=[3, 1])
+    assert fusions["weighted"]([VECTOR, BM25], weights=[3, 1]) == weighted(
+        [VECTOR, BM25], weights=[3, 1]
+    )
 
 
 @pytest.mark.parametrize("score", [math.inf, -math.inf, math.nan])
 def test_scores_without_a_range_are_refused(score):
-    """No range holds an infinite score: bringing it to [0, 1] would leave nan behind, so it is refused."""
+    """No range holds an infinite score: bringing it to [0, 1] would leave nan behind, so it is
+    refused.
+    """
     with pytest.raises(ConfigError, match="must be finite numbers; got"):
         min_max([("a", score), ("b", 1.0)])
     with pytest.raises(ConfigError, match="must be finite numbers; got"):
@@ -245,8 +293,9 @@ _three = st.lists(
 
 @given(st.sampled_from(sorted(fusions)), _three, _options)
 def test_shares_add_up_to_the_score(name, rankings, options):
-    """Of every built-in fusion, whatever its options: a share for each ranking, their exact sum is the score, and a
-    ranking that does not have a uid adds 0. The result is the union of uids, best first, ties by uid.
+    """Of every built-in fusion, whatever its options: a share for each ranking, their exact sum is
+    the score, and a ranking that does not have a uid adds 0. The result is the union of uids, best
+    first, ties by uid.
     """
     if name == "rrf":
         options.pop("normalise", None)
@@ -257,15 +306,25 @@ def test_shares_add_up_to_the_score(name, rankings, options):
     assert fused == sorted(fused, key=lambda item: (-item[1], item[0]))
     for uid, parts in contributions.items():
         assert len(parts) == 3
-        assert all(part == 0 for part, ranking in zip(parts, rankings, strict=True) if uid not in dict(ranking))
+        assert all(
+            part == 0
+            for part, ranking in zip(parts, rankings, strict=True)
+            if uid not in dict(ranking)
+        )
 
 
 @given(_three, _options)
 def test_comb_max_and_comb_mnz_are_made_of_what_weighted_adds(rankings, options):
-    """With the weights as they are, CombMNZ is the sum times the number of rankings, CombMAX the largest part."""
+    """With the weights as they are, CombMNZ is the sum times the number of rankings, CombMAX the
+    largest part.
+    """
     total = sum(options.get("weights", [1, 1, 1]))
     parts = {
-        uid: [part * total for part, ranking in zip(parts, rankings, strict=True) if uid in dict(ranking)]
+        uid: [
+            part * total
+            for part, ranking in zip(parts, rankings, strict=True)
+            if uid in dict(ranking)
+        ]
         for uid, parts in fusions["weighted"].contributions(rankings, **options).items()
     }
     assert dict(fusions["comb_mnz"](rankings, **options)) == pytest.approx(
@@ -280,7 +339,11 @@ def test_each_ranking_by_its_own_measure():
     """TM2C2: a cosine from -1, BM25 from 0, each up to the best one found."""
     cosines, bm25 = [("a", 0.5), ("b", 0.2)], [("b", 8.0), ("c", 2.0)]
     expected = {"a": 0.8, "b": 0.8 * 1.2 / 1.5 + 0.2, "c": 0.2 * 0.25}
-    for how, lowest in (("theoretical", [-1, 0]), (["theoretical", "max"], [-1, None]), (("theoretical", "max"), -1.0)):
+    for how, lowest in (
+        ("theoretical", [-1, 0]),
+        (["theoretical", "max"], [-1, None]),
+        (("theoretical", "max"), -1.0),
+    ):
         fused = weighted([cosines, bm25], weights=[0.8, 0.2], normalise=how, lowest=lowest)
         assert dict(fused) == pytest.approx(expected)
 
@@ -312,7 +375,8 @@ def test_keywords_are_checked_by_name():
     """A misspelt keyword names the nearest one before anything is fused."""
     fusions["weighted"].check_kwargs({"weights": [1, 2], "normalise": "max"})
     with pytest.raises(
-        UnknownKeywordError, match=r"fusion 'weighted' takes no keyword 'weight'.*Did you mean 'weights'"
+        UnknownKeywordError,
+        match=r"fusion 'weighted' takes no keyword 'weight'.*Did you mean 'weights'",
     ):
         fusions["weighted"].check_kwargs({"weight": [1, 2]})
     with pytest.raises(NotRegisteredError, match="Did you mean 'weighted'"):
@@ -342,7 +406,9 @@ def test_normalisations(how, expected):
 
 
 def test_a_measures_lowest_score():
-    """It becomes 0, what is below it too, the best becomes 1; where all are the lowest, all are 0."""
+    """It becomes 0, what is below it too, the best becomes 1; where all are the lowest, all are
+    0.
+    """
     found = normalised([("a", 0.6), ("b", -0.2), ("c", -1.0), ("d", -1.5)], "theoretical", -1)
     assert [score for _, score in found] == pytest.approx([1, 0.5, 0, 0])
     assert normalised([("a", -1.0), ("b", -1.0)], "theoretical", -1) == [("a", 0.0), ("b", 0.0)]
@@ -353,12 +419,15 @@ def test_a_measures_lowest_score():
 
 
 @pytest.mark.parametrize(
-    ("how", "expected"), [("min_max", 1), ("max", 1), ("z_score", 0), ("distribution", 0.5), ("none", 0.1)]
+    ("how", "expected"),
+    [("min_max", 1), ("max", 1), ("z_score", 0), ("distribution", 0.5), ("none", 0.1)],
 )
 @pytest.mark.parametrize("count", [1, 3])
 def test_equal_scores(how, expected, count):
     """What they become is as it is written, although the mean of three times 0.1 is not 0.1."""
-    assert [score for _, score in normalised([(uid, 0.1) for uid in "abc"[:count]], how)] == [expected] * count
+    assert [score for _, score in normalised([(uid, 0.1) for uid in "abc"[:count]], how)] == [
+        expected
+    ] * count
 
 
 @given(
@@ -366,8 +435,8 @@ def test_equal_scores(how, expected, count):
     st.sampled_from(NORMALISATIONS),
 )
 def test_a_normalisation_keeps_the_order(ranking, how):
-    """Any finite scores, also at the ends of what floats hold: what was not worse is not worse, and none is below 0
-    where 0 stands for the worst.
+    """Any finite scores, also at the ends of what floats hold: what was not worse is not worse, and
+    none is below 0 where 0 stands for the worst.
     """
     lowest = min((score for _, score in ranking), default=0.0) if how == "theoretical" else None
     scaled = normalised(ranking, how, lowest)
@@ -397,7 +466,9 @@ def test_a_fusion_of_ones_own():
         def borda(rankings, *, points=10):
             return {
                 uid: [
-                    max(points - [one for one, _ in ranking].index(uid), 0) if uid in dict(ranking) else 0
+                    max(points - [one for one, _ in ranking].index(uid), 0)
+                    if uid in dict(ranking)
+                    else 0
                     for ranking in rankings
                 ]
                 for ranking in rankings
@@ -406,7 +477,12 @@ def test_a_fusion_of_ones_own():
 
         assert borda([VECTOR])["doc1"] == [10]  # the function is what it was
         twice = [*VECTOR, ("doc1", 0.1)]
-        assert fusions["borda"]([twice, BM25], points=3) == [("doc1", 5.0), ("doc2", 4.0), ("doc3", 2.0), ("doc4", 1.0)]
+        assert fusions["borda"]([twice, BM25], points=3) == [
+            ("doc1", 5.0),
+            ("doc2", 4.0),
+            ("doc3", 2.0),
+            ("doc4", 1.0),
+        ]
         assert fusions["borda"].contributions([twice, BM25], points=3)["doc2"] == (1.0, 3.0)
         with pytest.raises(AlreadyRegisteredError, match="'rrf' is registered already"):
             register_fusion(borda, name="rrf")
@@ -418,13 +494,24 @@ def test_a_fusion_of_ones_own():
 
 @pytest.mark.parametrize(
     "returned",
-    [None, [("a", 1.0)], {"a": 1.0}, {"a": [1.0]}, {"a": [1.0, "x"]}, {"a": [1.0, math.nan]}, {"a": [math.inf, 0.0]}],
+    [
+        None,
+        [("a", 1.0)],
+        {"a": 1.0},
+        {"a": [1.0]},
+        {"a": [1.0, "x"]},
+        {"a": [1.0, math.nan]},
+        {"a": [math.inf, 0.0]},
+    ],
 )
 def test_what_is_no_share_is_refused(returned):
     """The error names the fusion and says what it must return."""
     with fusions.isolated():
         register_fusion(lambda rankings: returned, name="broken")
-        with pytest.raises(RetrievalError, match=r"fusion 'broken' returned .* for 2 rankings; it must return a dict"):
+        with pytest.raises(
+            RetrievalError,
+            match=r"fusion 'broken' returned .* for 2 rankings; it must return a dict",
+        ):
             fusions["broken"]([VECTOR, BM25])
 
 
@@ -448,7 +535,9 @@ def test_a_rank_constant_of_another_kind_is_refused(k):
 def test_weights_of_another_kind_are_refused(weights):
     """One number, a text, a mapping: weights are a list of numbers."""
     for fuse in (rrf, weighted, fusions["comb_mnz"], fusions["comb_max"]):
-        with pytest.raises(ConfigError, match=r"weights must be one number >= 0 for each of 2 rankings"):
+        with pytest.raises(
+            ConfigError, match=r"weights must be one number >= 0 for each of 2 rankings"
+        ):
             fuse([VECTOR, BM25], weights=weights)
 
 
@@ -473,20 +562,26 @@ def test_built_in_fusions_take_empty_rankings(name):
     """None, one or all: what has nothing adds nothing, and no agreement."""
     fusion = fusions[name]
     assert fusion([[], []]) == []
-    assert fusion([[("a", 2.0), ("b", 1.0)], []]) == fusion([[("a", 2.0), ("b", 1.0)], []], weights=[1, 1])
+    assert fusion([[("a", 2.0), ("b", 1.0)], []]) == fusion(
+        [[("a", 2.0), ("b", 1.0)], []], weights=[1, 1]
+    )
     assert all(parts[1] == 0 for parts in fusion.contributions([[("a", 2.0)], []]).values())
 
 
 @given(_rankings, st.integers(1, 8), st.sampled_from(["max", "min_max", "none", "theoretical"]))
 def test_what_a_cut_ranking_lacks_counts_as_its_last(rankings, depth, normalise):
-    """A ranking of the depth or longer adds the least of its shares to what it lacks; a shorter one adds 0."""
+    """A ranking of the depth or longer adds the least of its shares to what it lacks; a shorter one
+    adds 0.
+    """
     keywords = {"normalise": normalise, **({"lowest": -1e6} if normalise == "theoretical" else {})}
     plain = fusions["weighted"].contributions(rankings, **keywords)
     cut = fusions["weighted"].contributions(rankings, depth=depth, **keywords)
     assert plain.keys() == cut.keys()
     for at, ranking in enumerate(rankings):
         named = {uid for uid, _ in ranking}
-        least = min((plain[uid][at] for uid in named), default=0.0) if len(ranking) >= depth else 0.0
+        least = (
+            min((plain[uid][at] for uid in named), default=0.0) if len(ranking) >= depth else 0.0
+        )
         assert all(cut[uid][at] == (plain[uid][at] if uid in named else least) for uid in cut)
 
 

@@ -18,7 +18,9 @@ TEXTS = {
         for at, step in enumerate(STEPS)
     )
     for plant in PLANTS
-} | {"绿茶": "采茶工清晨上山采摘嫩芽和叶片。绿茶杀青的温度大约是二百八十度。揉捻之后还要在竹匾上摊凉两个小时。"}
+} | {
+    "绿茶": "采茶工清晨上山采摘嫩芽和叶片。绿茶杀青的温度大约是二百八十度。揉捻之后还要在竹匾上摊凉两个小时。"
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,9 @@ def docs():
 
 
 def test_sentences_are_cut_out_and_what_was_around_them_is_found(docs, tmp_path):
-    """In English and Chinese; most of these sentences lead back to their text. The same seed gives the same file."""
+    """In English and Chinese; most of these sentences lead back to their text. The same seed gives
+    the same file.
+    """
     path = write_questions(docs, tmp_path / "one", count=20)
     golden = read_golden(path)
     kept = {one.name: one.read_text("utf-8") for one in (tmp_path / "one" / "texts").iterdir()}
@@ -47,7 +51,9 @@ def test_sentences_are_cut_out_and_what_was_around_them_is_found(docs, tmp_path)
     assert report.compared_with(worse)["span_success@5"].difference > 0
     again = write_questions(docs, tmp_path / "two", count=20)
     assert again.read_bytes() == path.read_bytes()
-    assert len(read_golden(write_questions(docs, tmp_path / "three", count=3, seed=1)).questions) == 3
+    assert (
+        len(read_golden(write_questions(docs, tmp_path / "three", count=3, seed=1)).questions) == 3
+    )
 
 
 def test_a_model_writes_questions(docs, tmp_path):

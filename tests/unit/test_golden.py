@@ -1,4 +1,6 @@
-"""Golden questions: what the file may say, where a mistake is told, and what the judge makes of it."""
+"""Golden questions: what the file may say, where a mistake is told, and what the judge makes of
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from lazyrag.loaders.yaml_records import located_yaml
 from tests.shared import shared
 
 TEA = "Pick the leaves in April.\n\nSteep green tea at 80 degrees for two minutes.\n\nKeep it dry."
-TEXTS = {"tea.txt": TEA, "coffee.txt": "Roast coffee at 200 degrees.", "茶.txt": "绿茶用八十度的水冲泡，\n不要煮沸。"}
+TEXTS = {
+    "tea.txt": TEA,
+    "coffee.txt": "Roast coffee at 200 degrees.",
+    "茶.txt": "绿茶用八十度的水冲泡，\n不要煮沸。",
+}
 GOLDEN = """\
 documents: texts
 retriever:
@@ -44,7 +50,9 @@ thresholds:
 
 @pytest.fixture
 def golden(tmp_path):
-    """A function that writes the texts and a golden file, of the text above with replacements, and returns its path."""
+    """A function that writes the texts and a golden file, of the text above with replacements, and
+    returns its path.
+    """
     for name, text in TEXTS.items():
         (tmp_path / "texts").mkdir(exist_ok=True)
         (tmp_path / "texts" / name).write_text(text, encoding="utf-8")
@@ -73,7 +81,9 @@ def test_what_is_found_is_measured_and_passes(golden):
 
 
 def test_a_mean_below_its_threshold_fails_and_names_the_questions(golden):
-    """One answer that stands nowhere: the measure fails, the others do not, and the question is told."""
+    """One answer that stands nowhere: the measure fails, the others do not, and the question is
+    told.
+    """
     report = judge(read_golden(golden(("[80 degrees, eighty degrees]", "[ninety degrees]"))))
     assert [one.passed for one in report.verdicts] == [True, True, False]
     assert not report.passed
@@ -92,8 +102,12 @@ def test_a_mean_below_its_threshold_fails_and_names_the_questions(golden):
 
 
 def test_a_mean_that_misses_by_rounding_passes(golden):
-    """Two of three questions reach 0.6666666667, which is more than the double nearest to two thirds."""
-    path = golden(("path: coffee.txt", "path: tea.txt"), ("span_recall@3: 1.0", "span_recall@1: 0.6666666667"))
+    """Two of three questions reach 0.6666666667, which is more than the double nearest to two
+    thirds.
+    """
+    path = golden(
+        ("path: coffee.txt", "path: tea.txt"), ("span_recall@3: 1.0", "span_recall@1: 0.6666666667")
+    )
     verdict = judge(read_golden(path)).verdicts[0]
     assert verdict.value == 2 / 3
     assert verdict.passed
@@ -103,13 +117,17 @@ def test_ids_are_measured_by_ids(golden):
     """The uid of the only chunk of a document is found, and MRR reads it."""
     docs = Document(doc_files={name: golden().parent / "texts" / name for name in TEXTS})
     [uid] = [node.uid for node in docs.get_nodes("FineChunk") if node.path == "coffee.txt"]
-    path = golden(("spans:\n      - path: coffee.txt", f"ids: [{uid}]"), ("answer@1: 1", "MRR@2: 1"))
+    path = golden(
+        ("spans:\n      - path: coffee.txt", f"ids: [{uid}]"), ("answer@1: 1", "MRR@2: 1")
+    )
     verdict = judge(read_golden(path)).verdicts[2]
     assert (verdict.measure, verdict.value, verdict.questions) == ("MRR@2", 1.0, 1)
 
 
 def test_any_document_and_any_retriever_may_be_judged(golden):
-    """The caller's retriever is asked for as many nodes as the file says, on the caller's Document."""
+    """The caller's retriever is asked for as many nodes as the file says, on the caller's
+    Document.
+    """
     asked = []
     with Document(doc_files={name: golden().parent / "texts" / name for name in TEXTS}) as docs:
         plain = Retriever(docs, "CoarseChunk", "bm25_chinese")
@@ -148,10 +166,12 @@ def test_searches_by_meaning_use_the_model_of_the_file(golden, method):
     settings = f"retriever:\n  method: {method}"
     folder = shared("models", "all-minilm-l6-v2")
     path = golden(
-        ("retriever:\n  method: full_text_search", f"embedder: {folder}\n{settings}"), ("answer@1", "answer@3")
+        ("retriever:\n  method: full_text_search", f"embedder: {folder}\n{settings}"),
+        ("answer@1", "answer@3"),
     )
     is_hybrid = method == "hybrid_search"
-    with pytest.warns(UserWarning, match="language") if is_hybrid else nullcontext():  # one question is Chinese
+    # one question is Chinese
+    with pytest.warns(UserWarning, match="language") if is_hybrid else nullcontext():
         report = judge(read_golden(path))
     assert report.passed
     assert report.questions[0].found[0].source == "tea.txt"
@@ -176,26 +196,50 @@ def test_a_store_alone_is_read_and_not_written(golden, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("documents: texts", "document: texts", "line 1: The file has no entry 'document'.*Did you mean 'documents'"),
+        (
+            "documents: texts",
+            "document: texts",
+            "line 1: The file has no entry 'document'.*Did you mean 'documents'",
+        ),
         ("documents: texts", "documents: none", "line 1: documents is 'none'.*does not exist"),
         ("documents: texts", "documents: .", "line 1: documents is '.', which contains this file"),
-        ("documents: texts\n", "name: tea\n", "line 1: The file has neither 'documents' nor 'store_conf'"),
+        (
+            "documents: texts\n",
+            "name: tea\n",
+            "line 1: The file has neither 'documents' nor 'store_conf'",
+        ),
         ("topk: 3", "topk: three", "line 4: topk .*'three'"),
         ("topk: 3", "topk: 2", "line 17: span_recall@3 looks at 3 nodes, and 2 are retrieved"),
         ("topk: 3", "top_k: 3", "line 4: retriever has no entry 'top_k'.*Did you mean 'topk'"),
         ("path: coffee.txt", "start: 3", "line 15: Entry 1 of spans lacks 'path'"),
         ("start: 0, end: 10", "start: 7, end: 7", "line 12: end .*7.*"),
         ("start: 0, end: 10", "start: 7", "line 12: Entry 1 of spans has one of 'start' and 'end'"),
-        ("references: [80 degrees, eighty degrees]", "reference: 80", "line 9: Question 1 has no entry 'reference'"),
+        (
+            "references: [80 degrees, eighty degrees]",
+            "reference: 80",
+            "line 9: Question 1 has no entry 'reference'",
+        ),
         ("[80 degrees, eighty degrees]", "80", "line 9: references must be a list; got 80"),
         ("[80 degrees, eighty degrees]", "[80]", "line 9: Entry 1 of references must be a string"),
         ("    spans:\n      - path: coffee.txt\n", "", "line 13: Question 3 has no label"),
-        ("绿茶用多热的水？", "How hot is the water for green tea?", "line 10: .* is already in line 6"),
-        ("answer@1: 1", "answer@1: 90", "line 19: answer@1 must be a number above 0 and at most 1; got 90"),
+        (
+            "绿茶用多热的水？",
+            "How hot is the water for green tea?",
+            "line 10: .* is already in line 6",
+        ),
+        (
+            "answer@1: 1",
+            "answer@1: 90",
+            "line 19: answer@1 must be a number above 0 and at most 1; got 90",
+        ),
         ("answer@1: 1", "answer@0: 1", "line 19: The measure 'answer@0' needs an integer"),
         ("answer@1: 1", "reciprocal: 1", "line 19: Unknown metric 'reciprocal'"),
         ("answer@1: 1", "recall@1: 1", "line 19: recall@1 reads ids, and no question has any"),
-        ("answer@1: 1", "CHAR_recall: 1", "line 19: CHAR_recall is named twice: char_recall is the same"),
+        (
+            "answer@1: 1",
+            "CHAR_recall: 1",
+            "line 19: CHAR_recall is named twice: char_recall is the same",
+        ),
         ("answer@1: 1", "char_recall: 1", "line 19: 'char_recall' is given twice"),
         ("  answer@1: 1", "\tanswer@1: 1", "line 19: This is not YAML"),
         ("thresholds:", "thresholds: {}\nname:", "thresholds is empty"),
@@ -217,15 +261,27 @@ def test_a_mistake_is_told_with_its_line(golden, old, new, said):
             "path: cofee.txt",
             r"line 15: None of the 3 documents is named 'cofee\.txt'\. Did you mean",
         ),
-        ("start: 0, end: 10", "start: 0, end: 100", "line 12: The span ends at 100, and '茶.txt' has 17 characters"),
+        (
+            "start: 0, end: 10",
+            "start: 0, end: 100",
+            "line 12: The span ends at 100, and '茶.txt' has 17 characters",
+        ),
         ("spans:\n      - path: coffee.txt", "ids: [f00]", "line 13: No node has the id 'f00'"),
-        ("Steep green tea at 80 degrees", "Steep black tea", "line 8: The text 'Steep black tea' does not occur in"),
+        (
+            "Steep green tea at 80 degrees",
+            "Steep black tea",
+            "line 8: The text 'Steep black tea' does not occur in",
+        ),
         (
             "- Steep green tea at 80 degrees",
             "- degrees",
             r"line 8: The text 'degrees' occurs in 2 places \(coffee.txt, tea",
         ),
-        ("- Steep green tea at 80 degrees", "- {text: Roast, path: tea.txt}", "line 8: .*does not occur in 'tea.txt'"),
+        (
+            "- Steep green tea at 80 degrees",
+            "- {text: Roast, path: tea.txt}",
+            "line 8: .*does not occur in 'tea.txt'",
+        ),
     ],
 )
 def test_what_does_not_stand_in_the_documents_is_told_with_its_line(golden, old, new, said):
@@ -239,7 +295,10 @@ def test_what_does_not_stand_in_the_documents_is_told_with_its_line(golden, old,
 def test_words_are_found_across_line_ends_and_by_their_path(golden):
     """White space in a text may be any; a path tells one of several places."""
     path = golden(
-        ("- Steep green tea at 80 degrees", "- {text: degrees, path: coffee.txt}\n      - in April. Steep green"),
+        (
+            "- Steep green tea at 80 degrees",
+            "- {text: degrees, path: coffee.txt}\n      - in April. Steep green",
+        ),
     )
     assert judge(read_golden(path)).verdicts[1].value < 1.0
 
@@ -262,7 +321,9 @@ def test_words_are_found_across_line_ends_and_by_their_path(golden):
     ],
 )
 def test_what_is_no_golden_file_is_refused(tmp_path, name, text, said):
-    """Another format, a broken one, one with itself inside: an error of ours that begins with the file."""
+    """Another format, a broken one, one with itself inside: an error of ours that begins with the
+    file.
+    """
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=said) as caught:
@@ -279,7 +340,11 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
@@ -326,7 +391,9 @@ def test_what_is_no_answer_is_refused(references):
     ],
 )
 def test_an_answer_stands_in_a_text(text, answer, found):
-    """Case, width and white space do not count; parts of Latin words and numbers are not the answer."""
+    """Case, width and white space do not count; parts of Latin words and numbers are not the
+    answer.
+    """
     assert has_answer([text], ["no such", answer]) == float(found)
     assert has_answer(["nothing", text], [answer], k=1) == 0.0
 
@@ -334,14 +401,20 @@ def test_an_answer_stands_in_a_text(text, answer, found):
 def test_an_empty_list_of_labels_is_a_mistake(golden):
     """A question that asks for nothing would pass unseen; the message has the line."""
     with pytest.raises(ConfigError, match=r"line \d+: .*is empty"):
-        read_golden(golden(("    texts:\n      - Steep green tea at 80 degrees\n", "    texts: []\n")))
+        read_golden(
+            golden(("    texts:\n      - Steep green tea at 80 degrees\n", "    texts: []\n"))
+        )
 
 
 def test_a_report_is_json_whatever_the_scores(golden):
     """A retriever without scores leaves none, not a number that JSON does not have."""
-    path = golden(("retriever:\n  method: full_text_search\n  topk: 3\n", ""), ("  span_recall@3: 1.0\n", ""))
+    path = golden(
+        ("retriever:\n  method: full_text_search\n  topk: 3\n", ""), ("  span_recall@3: 1.0\n", "")
+    )
     docs = Document(path.parent / "texts")
-    report = judge(read_golden(path), docs, lambda query, filters=None, topk=None: docs.get_nodes("FineChunk"))
+    report = judge(
+        read_golden(path), docs, lambda query, filters=None, topk=None: docs.get_nodes("FineChunk")
+    )
     told = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert told["questions"][0]["found"][0]["score"] is None
 
@@ -350,7 +423,10 @@ def test_a_report_is_json_whatever_the_scores(golden):
     ("line", "told"),
     [
         ("  method: semantic", r"line 3: Unknown method 'semantic'.*semantic_search"),
-        ("  method: full_text_search\n  similarity: bm", r"line 4: Unknown similarity 'bm'.*'bm25'"),
+        (
+            "  method: full_text_search\n  similarity: bm",
+            r"line 4: Unknown similarity 'bm'.*'bm25'",
+        ),
     ],
 )
 def test_names_in_the_settings_are_told_with_their_line(golden, line, told):

@@ -72,7 +72,9 @@ def test_an_instance_s_group_is_its_own(docs):
 
 
 def test_a_class_s_group_is_there_for_all(docs):
-    """A group defined on the class is there for every Document, also for those that exist and were asked already."""
+    """A group defined on the class is there for every Document, also for those that exist and were
+    asked already.
+    """
     docs.get_nodes("FineChunk")
     Document.create_node_group("line", transform=str.splitlines)
     docs.create_node_group("word", transform=str.split, parent="line")
@@ -82,7 +84,9 @@ def test_a_class_s_group_is_there_for_all(docs):
 
 
 def test_an_instance_s_group_shadows_the_class_s(docs, folder):
-    """An instance may define a group that the class has, built-in ones too; other Documents keep the class's."""
+    """An instance may define a group that the class has, built-in ones too; other Documents keep
+    the class's.
+    """
     Document.create_node_group("line", transform=str.splitlines)
     docs.create_node_group("line", transform=str.upper)
     docs.create_node_group("FineChunk", transform=str.lower)
@@ -92,14 +96,18 @@ def test_an_instance_s_group_shadows_the_class_s(docs, folder):
 
 
 def test_a_group_on_the_class_behind_an_instance_s_one(docs):
-    """What is defined on the class later does not change an instance that has its own group of that name."""
+    """What is defined on the class later does not change an instance that has its own group of that
+    name.
+    """
     docs.create_node_group("line", transform=str.upper)
     Document.create_node_group("line", transform=str.splitlines)
     assert texts(docs, "line") == [TEXT.upper()]
 
 
 def test_groups_beneath_a_shadowed_one(docs, folder):
-    """A group of the class whose parent an instance shadows is built there from the instance's parent."""
+    """A group of the class whose parent an instance shadows is built there from the instance's
+    parent.
+    """
     Document.create_node_group("line", transform=str.splitlines)
     Document.create_node_group("word", transform=str.split, parent="line")
     docs.create_node_group("line", transform=str.upper)
@@ -108,7 +116,9 @@ def test_groups_beneath_a_shadowed_one(docs, folder):
 
 
 def test_a_subclass_has_its_own_groups(folder):
-    """What is defined on a subclass is there for its Documents, not for others; what the base has is there for both."""
+    """What is defined on a subclass is there for its Documents, not for others; what the base has
+    is there for both.
+    """
 
     class Notes(Document):
         """A kind of Document."""
@@ -124,7 +134,9 @@ def test_a_subclass_has_its_own_groups(folder):
 
 @pytest.mark.slow
 def test_the_same_definition_again_changes_nothing(docs):
-    """Defining a group again by the same code, as a notebook's cell does, is no error and builds nothing anew."""
+    """Defining a group again by the same code, as a notebook's cell does, is no error and builds
+    nothing anew.
+    """
     calls = Counter()
 
     def count(text):
@@ -149,7 +161,9 @@ def test_the_same_definition_again_changes_nothing(docs):
     ],
 )
 def test_another_definition_needs_replace(docs, other):
-    """Another transform, parent, version or kind of transform under a taken name is refused and changes nothing."""
+    """Another transform, parent, version or kind of transform under a taken name is refused and
+    changes nothing.
+    """
     docs.create_node_group("group", transform=str.upper)
     with pytest.raises(AlreadyRegisteredError, match=r"'group' is defined already.*replace=True"):
         docs.create_node_group("group", **other)
@@ -183,7 +197,9 @@ def test_other_parameters_are_another_definition(docs):
 
 
 def test_replace_rebuilds_descendants_and_nothing_else(folder):
-    """A replaced group and those beneath it are built anew; its parents and siblings keep what they have."""
+    """A replaced group and those beneath it are built anew; its parents and siblings keep what they
+    have.
+    """
     calls = Counter()
 
     def counted(name, function):
@@ -206,7 +222,10 @@ def test_replace_rebuilds_descendants_and_nothing_else(folder):
     before = {group: docs.get_nodes(group) for group in groups}
 
     docs.create_node_group(
-        "upper", transform=counted("upper", lambda text: text.upper() + " END"), parent="line", replace=True
+        "upper",
+        transform=counted("upper", lambda text: text.upper() + " END"),
+        parent="line",
+        replace=True,
     )
     docs.activate_group(*groups)
     assert dict(calls) == {"line": 2, "upper": 6, "word": 6, "sibling": 3, "other": 2}
@@ -216,7 +235,9 @@ def test_replace_rebuilds_descendants_and_nothing_else(folder):
 
 
 def test_replace_with_an_object_that_cannot_be_seen_into(docs):
-    """A function over another list looks the same from outside; with replace=True it is built anew all the same."""
+    """A function over another list looks the same from outside; with replace=True it is built anew
+    all the same.
+    """
 
     def finder(words):
         return lambda text: [word for word in words if word in text]
@@ -256,9 +277,12 @@ def test_going_back_to_an_earlier_definition(docs):
 
 
 def test_unknown_parents_name_the_nearest(docs):
-    """A parent that is not defined is refused at definition, with the known groups and the nearest one."""
+    """A parent that is not defined is refused at definition, with the known groups and the nearest
+    one.
+    """
     with pytest.raises(
-        NotRegisteredError, match=r"no node group 'FineChunks'. Known: CoarseChunk, FineChunk.*'FineChunk'"
+        NotRegisteredError,
+        match=r"no node group 'FineChunks'. Known: CoarseChunk, FineChunk.*'FineChunk'",
     ):
         docs.create_node_group("group", transform=str.upper, parent="FineChunks")
     with pytest.raises(NotRegisteredError):
@@ -274,7 +298,9 @@ def test_an_instance_s_group_is_no_parent_for_the_class(docs):
 
 @pytest.mark.parametrize("parent", ["a", "b", "c"])
 def test_circles_are_refused(docs, parent):
-    """A group cannot stand on itself or on a group beneath it; the message shows the circle, and nothing changes."""
+    """A group cannot stand on itself or on a group beneath it; the message shows the circle, and
+    nothing changes.
+    """
     docs.create_node_group("a", transform=str.upper)
     docs.create_node_group("b", transform=str.lower, parent="a")
     docs.create_node_group("c", transform=str.title, parent="b")
@@ -290,7 +316,9 @@ def test_a_new_group_cannot_be_its_own_parent(docs):
 
 
 def test_a_circle_of_class_and_instance(docs):
-    """A circle that definitions of class and instance make together is an error for its groups only."""
+    """A circle that definitions of class and instance make together is an error for its groups
+    only.
+    """
     Document.create_node_group("a", transform=str.upper)
     Document.create_node_group("b", transform=str.lower)
     docs.create_node_group("a", transform=str.title, parent="b")
@@ -305,11 +333,15 @@ def test_a_circle_of_class_and_instance(docs):
 @pytest.mark.parametrize("name", ["", "  ", None, 5, "lazyllm_root", "lazyllm-root"])
 def test_wrong_names(docs, name):
     """A group's name is a text that is not blank and not the root group's."""
-    with pytest.raises(ConfigError, match=r"must be a string that is not blank|is the group of whole documents"):
+    with pytest.raises(
+        ConfigError, match=r"must be a string that is not blank|is the group of whole documents"
+    ):
         docs.create_node_group(name, transform=str.upper)
 
 
-@pytest.mark.parametrize("name", ["doc-summary", "段落", "a b", "x" * 300, "UPPER", "upper", "a/b.c"])
+@pytest.mark.parametrize(
+    "name", ["doc-summary", "段落", "a b", "x" * 300, "UPPER", "upper", "a/b.c"]
+)
 def test_any_other_name(docs, name):
     """A group may have any other name, also one that no store would take."""
     docs.create_node_group(name, transform=str.split)
@@ -333,7 +365,9 @@ def test_wrong_versions(docs, version):
 
 
 def test_groups_after_the_first_query(docs):
-    """Groups can be added and asked after others were, on the instance and on the class, on built and new parents."""
+    """Groups can be added and asked after others were, on the instance and on the class, on built
+    and new parents.
+    """
     assert Retriever(docs, "FineChunk", similarity="bm25")("coffee")
     docs.create_node_group("line", transform=str.splitlines)
     assert texts(docs, "line") == TEXT.splitlines()
@@ -400,12 +434,22 @@ def generate(text):
         (functools.partial(str.split, sep=". "), {}, TEXT.split(". ")),
         (functools.partial(lambda mark, text: text.split(mark), "\n"), {}, TEXT.split("\n")),
         (len, {}, ["35"]),
-        ("SentenceSplitter", {"chunk_size": 8, "chunk_overlap": 0}, ["Green tea. Black tea.\n", "Coffee. Milk."]),
-        (SentenceSplitter(chunk_size=8, chunk_overlap=0), {}, ["Green tea. Black tea.\n", "Coffee. Milk."]),
+        (
+            "SentenceSplitter",
+            {"chunk_size": 8, "chunk_overlap": 0},
+            ["Green tea. Black tea.\n", "Coffee. Milk."],
+        ),
+        (
+            SentenceSplitter(chunk_size=8, chunk_overlap=0),
+            {},
+            ["Green tea. Black tea.\n", "Coffee. Milk."],
+        ),
     ],
 )
 def test_transforms_of_every_kind(docs, transform, options, expected):
-    """Functions on text or nodes, generators, classes, instances, callables and registered names work."""
+    """Functions on text or nodes, generators, classes, instances, callables and registered names
+    work.
+    """
     docs.create_node_group("group", transform, **options)
     assert texts(docs, "group") == expected
 
@@ -435,8 +479,18 @@ def test_registered_transforms(docs):
             "Upper cannot be made with.*Its parameters: end, times. Did you mean 'end'",
         ),
         (Upper, {"end": "!", "chunk_size": 5}, ConfigError, "Upper cannot be made with"),
-        (str.upper, {"chunk_size": 5}, ConfigError, "'chunk_size', which only a transform class takes"),
-        (str.upper, {"parnet": "FineChunk"}, ConfigError, "'parnet', which only .*Did you mean 'parent'"),
+        (
+            str.upper,
+            {"chunk_size": 5},
+            ConfigError,
+            "'chunk_size', which only a transform class takes",
+        ),
+        (
+            str.upper,
+            {"parnet": "FineChunk"},
+            ConfigError,
+            "'parnet', which only .*Did you mean 'parent'",
+        ),
         (Upper("!"), {"end": "?"}, ConfigError, "'end', which only a transform class takes"),
         (SentenceSplitter, {"chunk_size": 0}, ConfigError, "chunk_size"),
         (SentenceSplitter, {"chunk_size": 8, "chunk_overlap": 8}, ConfigError, "chunk_overlap"),
@@ -444,7 +498,9 @@ def test_registered_transforms(docs):
     ],
 )
 def test_wrong_transforms(docs, transform, options, error, words):
-    """What cannot transform, and wrong parameters, are refused at definition with what is allowed."""
+    """What cannot transform, and wrong parameters, are refused at definition with what is
+    allowed.
+    """
     with pytest.raises(error, match=words):
         docs.create_node_group("group", transform, **options)
     with pytest.raises(NotRegisteredError):
@@ -468,7 +524,9 @@ def test_asynchronous_functions_are_refused_at_definition(docs):
 
 
 def test_a_class_that_needs_parameters(docs):
-    """A class that cannot be made without parameters is refused at definition with its parameters."""
+    """A class that cannot be made without parameters is refused at definition with its
+    parameters.
+    """
 
     class Needy(NodeTransform):
         """Needs a model."""
@@ -488,7 +546,9 @@ def test_a_class_that_needs_parameters(docs):
 
 
 def test_a_node_transform_needs_transform():
-    """A subclass of NodeTransform that does not override transform is refused when it is written."""
+    """A subclass of NodeTransform that does not override transform is refused when it is
+    written.
+    """
     with pytest.raises(ConfigError, match="transform"):
         type("Empty", (NodeTransform,), {})
 
@@ -528,7 +588,9 @@ def test_a_node_transform_needs_transform():
     ids=str,
 )
 def test_what_transforms_may_return(docs, returned, expected):
-    """Text, numbers, 0 and False, mappings, nodes and iterables of these become nodes; None and blank text do not."""
+    """Text, numbers, 0 and False, mappings, nodes and iterables of these become nodes; None and
+    blank text do not.
+    """
     docs.create_node_group("group", transform=lambda text: returned)
     found = contents(docs, "group")
     assert found == expected
@@ -536,9 +598,13 @@ def test_what_transforms_may_return(docs, returned, expected):
     assert [node.number for node in docs.get_nodes("group")] == list(range(1, len(expected) + 1))
 
 
-@pytest.mark.parametrize(("content", "text"), [(0, "0"), (False, "False"), (2.5, "2.5"), ({"名": [1]}, '{"名": [1]}')])
+@pytest.mark.parametrize(
+    ("content", "text"), [(0, "0"), (False, "False"), (2.5, "2.5"), ({"名": [1]}, '{"名": [1]}')]
+)
 def test_content_keeps_its_type_and_text_is_its_str(docs, content, text):
-    """A node's content is what the transform returned, its text is that as text, by which it can be found."""
+    """A node's content is what the transform returned, its text is that as text, by which it can be
+    found.
+    """
     docs.create_node_group("group", transform=lambda _: [content])
     [node] = docs.get_nodes("group")
     assert (node.content, node.text, node.get_text()) == (content, text, text)
@@ -555,9 +621,13 @@ def test_content_reaches_the_next_group(docs):
 
 
 def test_a_transform_cannot_change_its_parent(docs):
-    """A transform that takes the mapping it gets apart leaves the parent's content as it was, as does who reads it."""
+    """A transform that takes the mapping it gets apart leaves the parent's content as it was, as
+    does who reads it.
+    """
     docs.create_node_group("record", transform=lambda text: {"first": text[0], "tags": ["tea"]})
-    docs.create_node_group("field", transform=lambda record: [record.pop("first"), *record["tags"]], parent="record")
+    docs.create_node_group(
+        "field", transform=lambda record: [record.pop("first"), *record["tags"]], parent="record"
+    )
     assert contents(docs, "field") == ["G", "tea"]
     docs.get_nodes("record")[0].content["tags"].append("late")
     assert contents(docs, "record") == [{"first": "G", "tags": ["tea"]}]
@@ -599,7 +669,9 @@ async def _coroutine():
     ids=range(23),
 )
 def test_what_transforms_may_not_return(folder, transform, words):
-    """Whatever else a transform returns or raises is a TransformError that names group and file, not another error."""
+    """Whatever else a transform returns or raises is a TransformError that names group and file,
+    not another error.
+    """
     docs = Document(folder({"a.txt": TEXT}))
     docs.create_node_group("group", transform=transform)
     with pytest.raises(IngestionError, match=words) as caught:
@@ -623,7 +695,9 @@ def test_an_asynchronous_generator_that_is_returned(docs):
 
 
 def test_a_transform_error_names_the_parent(folder):
-    """A transform's failure tells the uid of the node that it failed on, and keeps what was raised as its cause."""
+    """A transform's failure tells the uid of the node that it failed on, and keeps what was raised
+    as its cause.
+    """
     docs = Document(folder({"a.txt": "good\nbad\ngood", "b.txt": "good"}))
     docs.create_node_group("line", transform=str.splitlines)
     docs.create_node_group("checked", transform=lambda line: {"good": "fine"}[line], parent="line")
@@ -635,7 +709,9 @@ def test_a_transform_error_names_the_parent(folder):
 
 
 def test_nodes_with_metadata_and_span(docs):
-    """Nodes that a transform makes keep their metadata and their span, and get group, number and parent."""
+    """Nodes that a transform makes keep their metadata and their span, and get group, number and
+    parent.
+    """
 
     def mark(text):
         start = text.index("Coffee")
@@ -643,7 +719,12 @@ def test_nodes_with_metadata_and_span(docs):
 
     docs.create_node_group("group", transform=mark)
     [node] = docs.get_nodes("group")
-    assert (node.text, dict(node.metadata), node.group, node.number) == ("Coffee", {"drink": True}, "group", 1)
+    assert (node.text, dict(node.metadata), node.group, node.number) == (
+        "Coffee",
+        {"drink": True},
+        "group",
+        1,
+    )
     assert node.source.text[slice(*node.span)] == "Coffee"
     assert node.location == "line 2"
 
@@ -669,7 +750,9 @@ def _placed(docs: Document, group: str) -> list[str]:
     ids=range(9),
 )
 def test_pieces_of_a_split_know_their_place(docs, split):
-    """The pieces that a splitting function returns stand exactly where their text is in the document."""
+    """The pieces that a splitting function returns stand exactly where their text is in the
+    document.
+    """
     docs.create_node_group("piece", transform=split)
     nodes = docs.get_nodes("piece")
     assert _placed(docs, "piece") == [node.text for node in nodes]
@@ -705,9 +788,9 @@ def test_rewritten_text_has_no_place(docs, rewrite):
     docs.create_node_group("group", transform=rewrite)
     nodes = docs.get_nodes("group")
     assert nodes
-    assert [(node.span, node.source, node.location, node.locations) for node in nodes] == [(None, None, "", ())] * len(
-        nodes
-    )
+    assert [(node.span, node.source, node.location, node.locations) for node in nodes] == [
+        (None, None, "", ())
+    ] * len(nodes)
 
 
 def test_spans_go_through_to_the_document(docs):
@@ -723,9 +806,13 @@ def test_spans_go_through_to_the_document(docs):
 
 
 def test_spans_below_a_rewriting_group(docs):
-    """Beneath a group that rewrites text, spans count in that group's nodes; no place is claimed."""
+    """Beneath a group that rewrites text, spans count in that group's nodes; no place is
+    claimed.
+    """
     docs.create_node_group("line", transform=str.splitlines)
-    docs.create_node_group("summary", transform=lambda line: f"Said: {line.upper()} And more.", parent="line")
+    docs.create_node_group(
+        "summary", transform=lambda line: f"Said: {line.upper()} And more.", parent="line"
+    )
     docs.create_node_group("sentence", transform=lambda text: text.split(". "), parent="summary")
     docs.create_node_group("word", transform=str.split, parent="sentence")
     summaries = docs.get_nodes("summary")
@@ -758,13 +845,20 @@ def test_transforms_may_look_around(docs):
 
 
 def test_own_metadata_go_before_the_file_s_in_filters(folder):
-    """A node's own value of a declared field counts in filters, else its file's; its children have their own again."""
-    fields = {"season": DocField(DataType.VARCHAR), "year": DocField(DataType.INT32, default_value=0)}
+    """A node's own value of a declared field counts in filters, else its file's; its children have
+    their own again.
+    """
+    fields = {
+        "season": DocField(DataType.VARCHAR),
+        "year": DocField(DataType.INT32, default_value=0),
+    }
 
     def seasons(text):
         for line in text.splitlines():
             season, _, rest = line.partition(": ")
-            yield DocNode(text=rest, metadata={"season": season, "free": 1} if season != "-" else {})
+            yield DocNode(
+                text=rest, metadata={"season": season, "free": 1} if season != "-" else {}
+            )
 
     docs = Document(
         folder({"a.txt": "spring: green\n-: black", "b.txt": "-: coffee"}),
@@ -781,7 +875,10 @@ def test_own_metadata_go_before_the_file_s_in_filters(folder):
     assert found(year=2001) == ["green", "black"]
     assert found(year=0) == ["coffee"]
     assert [
-        node.text for node in Retriever(docs, "line", similarity="bm25")("green black", {"season": ["spring"]})
+        node.text
+        for node in Retriever(docs, "line", similarity="bm25")(
+            "green black", {"season": ["spring"]}
+        )
     ] == ["green"]
     assert docs.get_nodes("line")[0].global_metadata["season"] == "autumn"
 
@@ -790,20 +887,28 @@ def test_own_metadata_go_before_the_file_s_in_filters(folder):
 def test_own_metadata_that_break_a_field_fail_that_file_only(folder, season):
     """A node whose own metadata break a field's declaration fails its file; the others are in."""
     docs = Document(
-        folder({"a.txt": "good", "b.txt": "bad"}), doc_fields={"season": DocField(DataType.VARCHAR, max_size=10)}
+        folder({"a.txt": "good", "b.txt": "bad"}),
+        doc_fields={"season": DocField(DataType.VARCHAR, max_size=10)},
     )
     docs.create_node_group(
-        "group", lambda text: DocNode(text=text, metadata={"season": season if text == "bad" else "x"})
+        "group",
+        lambda text: DocNode(text=text, metadata={"season": season if text == "bad" else "x"}),
     )
     with pytest.warns(IngestionWarning, match="Field 'season'"):
         assert texts(docs, "group") == ["good"]
-    assert [(one.path, one.stage) for one in docs.last_report.failed] == [("b.txt", "transform group")]
+    assert [(one.path, one.stage) for one in docs.last_report.failed] == [
+        ("b.txt", "transform group")
+    ]
 
 
 def test_own_metadata_may_not_change_built_in_fields(folder):
-    """A node's own metadata under a built-in field's name does not move it to another file in filters."""
+    """A node's own metadata under a built-in field's name does not move it to another file in
+    filters.
+    """
     docs = Document(folder({"a.txt": "text"}))
-    docs.create_node_group("group", lambda text: DocNode(text=text, metadata={"file_name": "b.txt"}))
+    docs.create_node_group(
+        "group", lambda text: DocNode(text=text, metadata={"file_name": "b.txt"})
+    )
     assert len(docs.get_nodes("group", filters={"file_name": "a.txt"})) == 1
     assert docs.get_nodes("group", filters={"file_name": "b.txt"}) == []
 
@@ -814,7 +919,9 @@ def test_spec_001_s_six_groups(folder):
     docs.create_node_group(name="block", transform=lambda d: d.split("\n"))
     docs.create_node_group(name="doc-summary", transform=lambda d: f"{d[:2]}…")
     docs.create_node_group(name="sentence", transform=lambda b: b.split("。"), parent="block")
-    docs.create_node_group(name="block-summary", transform=lambda b: f"{len(b)} letters", parent="block")
+    docs.create_node_group(
+        name="block-summary", transform=lambda b: f"{len(b)} letters", parent="block"
+    )
     docs.create_node_group(name="keyword", transform=lambda b: [b[:2], b[2:4]], parent="block")
     docs.create_node_group(name="sentence-len", transform=lambda s: len(s), parent="sentence")  # noqa: PLW0108
     assert texts(docs, "doc-summary") == ["春天…", "秋天…"]
@@ -865,7 +972,9 @@ LOWER = sorted(line for text in LINES.values() for line in lower(text))
 
 @pytest.mark.parametrize("at", ["the question", "Green tea", "GREEN TEA", "TEA CUP"])
 def test_a_group_redefined_while_it_is_embedded(folder, at):
-    """An embed callable that redefines the group: that question answers from one definition, the next from the new."""
+    """An embed callable that redefines the group: that question answers from one definition, the
+    next from the new.
+    """
     done = []
 
     def embed(text):
@@ -884,7 +993,9 @@ def test_a_group_redefined_while_it_is_embedded(folder, at):
 
 @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese", "cosine"])
 def test_a_group_redefined_while_files_are_loaded(folder, similarity):
-    """A loader that redefines the group, and a parent of it: the question is answered from the new definitions."""
+    """A loader that redefines the group, and a parent of it: the question is answered from the new
+    definitions.
+    """
 
     @register_loader(".redefining")
     class Redefining:
@@ -905,7 +1016,9 @@ def test_a_group_redefined_while_files_are_loaded(folder, similarity):
 
 
 def test_a_group_redefined_by_its_own_transform(folder):
-    """A transform that redefines its own group: what is handed out is what the new definition makes."""
+    """A transform that redefines its own group: what is handed out is what the new definition
+    makes.
+    """
     done = []
 
     def first(text):
@@ -925,7 +1038,9 @@ def test_a_group_redefined_by_its_own_transform(folder):
 @pytest.mark.parametrize("mode", ["text", "embedding"])
 @pytest.mark.parametrize("target", [None, "lazyllm_root"])
 def test_a_group_redefined_inside_a_similarity(folder, batch, mode, target):
-    """An own similarity that redefines the group: the question is answered from one definition, and never empty."""
+    """An own similarity that redefines the group: the question is answered from one definition, and
+    never empty.
+    """
     done = []
 
     def score(query, nodes):
@@ -946,7 +1061,9 @@ def test_a_group_redefined_inside_a_similarity(folder, batch, mode, target):
 
 @pytest.mark.parametrize("way", ["parent", "root"])
 def test_a_similarity_that_looks_around_in_a_redefined_group(folder, way):
-    """A node whose group was redefined under a running own similarity does not fail the question."""
+    """A node whose group was redefined under a running own similarity does not fail the
+    question.
+    """
     done = []
 
     def score(query, node):
@@ -965,7 +1082,9 @@ def test_a_similarity_that_looks_around_in_a_redefined_group(folder, way):
 
 
 def test_a_similarity_that_always_redefines(folder):
-    """An own similarity that redefines the group at every call: each question is answered from one definition."""
+    """An own similarity that redefines the group at every call: each question is answered from one
+    definition.
+    """
     turns = itertools.cycle([lower, upper])
 
     def score(query, nodes):
@@ -976,12 +1095,17 @@ def test_a_similarity_that_always_redefines(folder):
     docs = Document(folder(LINES))
     docs.create_node_group("line", transform=upper)
     for similarity in ("restless", "restless", "bm25"):
-        assert sorted(hit.text for hit in Retriever(docs, "line", similarity, topk=10)("tea")) in (UPPER, LOWER)
+        assert sorted(hit.text for hit in Retriever(docs, "line", similarity, topk=10)("tea")) in (
+            UPPER,
+            LOWER,
+        )
 
 
 @pytest.mark.slow
 def test_threads_that_ask_while_another_redefines(folder):
-    """For a second one thread redefines a group and three ask it: none raises, is empty or mixes definitions."""
+    """For a second one thread redefines a group and three ask it: none raises, is empty or mixes
+    definitions.
+    """
     register_similarity(lambda query, node: 1.0, name="own")
     docs = Document(folder(LINES), embed=vector)
     docs.create_node_group("line", transform=upper)
@@ -1024,7 +1148,9 @@ def find_words(words):
 @pytest.mark.parametrize("owner", ["instance", "class"])
 @pytest.mark.parametrize("asked_before", [True, False])
 def test_definitions_that_differ_in_an_unseen_object_only(docs, owner, asked_before):
-    """Redefined to something else and then to the same code over another object, a group has the last one's nodes."""
+    """Redefined to something else and then to the same code over another object, a group has the
+    last one's nodes.
+    """
     holder = docs if owner == "instance" else Document
     holder.create_node_group("found", transform=find_words(["Coffee"]))
     if asked_before:
@@ -1036,7 +1162,9 @@ def test_definitions_that_differ_in_an_unseen_object_only(docs, owner, asked_bef
 
 
 def test_an_instance_s_definition_over_another_unseen_object(docs, folder):
-    """An instance's group shadows the class's also where the two differ only in an object that cannot be seen."""
+    """An instance's group shadows the class's also where the two differ only in an object that
+    cannot be seen.
+    """
     Document.create_node_group("found", transform=find_words(["Coffee"]))
     assert texts(docs, "found") == ["Coffee"]
     docs.create_node_group("found", transform=find_words(["Milk"]))
@@ -1045,18 +1173,24 @@ def test_an_instance_s_definition_over_another_unseen_object(docs, folder):
 
 
 def test_the_same_code_and_version_is_the_same_definition(docs):
-    """version= speaks for what cannot be seen: with it there is no error, without it the error names the object."""
+    """version= speaks for what cannot be seen: with it there is no error, without it the error
+    names the object.
+    """
     docs.create_node_group("found", transform=find_words(["Coffee"]), version="1")
     docs.create_node_group("found", transform=find_words(["Milk"]), version="1")
     assert texts(docs, "found") == ["Coffee"]
     docs.create_node_group("other", transform=find_words(["Coffee"]))
-    with pytest.raises(AlreadyRegisteredError, match=r"same code over other objects \('words'\).*version='\.\.\.'"):
+    with pytest.raises(
+        AlreadyRegisteredError, match=r"same code over other objects \('words'\).*version='\.\.\.'"
+    ):
         docs.create_node_group("other", transform=find_words(["Milk"]))
     assert texts(docs, "other") == ["Coffee"]
 
 
 def test_a_splitter_of_one_s_own(docs):
-    """A subclass of SentenceSplitter that overrides transform has its own result beside the built-in's."""
+    """A subclass of SentenceSplitter that overrides transform has its own result beside the
+    built-in's.
+    """
 
     class Shouting(SentenceSplitter):
         """Chunks in capitals."""
@@ -1071,7 +1205,9 @@ def test_a_splitter_of_one_s_own(docs):
     assert texts(docs, "shouting") == [TEXT.upper()]
     with pytest.raises(AlreadyRegisteredError):
         docs.create_node_group("plain", transform=Shouting, chunk_size=64, chunk_overlap=0)
-    docs.create_node_group("plain", transform=Shouting, chunk_size=64, chunk_overlap=0, replace=True)
+    docs.create_node_group(
+        "plain", transform=Shouting, chunk_size=64, chunk_overlap=0, replace=True
+    )
     assert texts(docs, "plain") == [TEXT.upper()]
 
 
@@ -1086,7 +1222,9 @@ def test_a_forgotten_trans_node(docs):
 
 
 def test_a_transform_that_asks_another_document_locks_nobody_out(folder):
-    """A question that is disturbed again and again waits for no build that itself waits for the other Document."""
+    """A question that is disturbed again and again waits for no build that itself waits for the
+    other Document.
+    """
     path = folder({"a.txt": "tea"})
     first, second = Document(path, name="one"), Document(path, name="two")
     if id(first.reader.indexer) < id(second.reader.indexer):
@@ -1103,7 +1241,9 @@ def test_a_transform_that_asks_another_document_locks_nobody_out(folder):
     def score(query, nodes):
         call = next(calls)
         if call % 2 == 0 and call <= 6:  # each of the first three tries is disturbed
-            second.create_node_group("other", lambda text: f"{text}{call}", version=str(call), replace=True)
+            second.create_node_group(
+                "other", lambda text: f"{text}{call}", version=str(call), replace=True
+            )
             second.get_nodes("other")
         if call == 6:
             threading.Thread(target=first.get_nodes, args=("asking",)).start()
@@ -1128,7 +1268,9 @@ def test_a_transform_that_asks_another_document_locks_nobody_out(folder):
 
 
 def test_a_retry_passes_over_what_cannot_be_defined_any_more(folder):
-    """A circle that definitions of class and instance form together keeps nothing else from being tried again."""
+    """A circle that definitions of class and instance form together keeps nothing else from being
+    tried again.
+    """
     docs = Document(folder({"a.txt": "tea"}))
     Document.create_node_group("upper", transform=str.upper)
     docs.create_node_group("lower", transform=str.lower, parent="upper")
@@ -1139,7 +1281,9 @@ def test_a_retry_passes_over_what_cannot_be_defined_any_more(folder):
 
 
 def test_neighbours_while_a_group_is_redefined(folder):
-    """Parents, children and relatives are there or stale, whatever another thread defines meanwhile."""
+    """Parents, children and relatives are there or stale, whatever another thread defines
+    meanwhile.
+    """
     docs = Document(folder(LINES))
     docs.create_node_group("line", transform=upper)
     docs.create_node_group("word", transform=str.split, parent="line")
@@ -1161,7 +1305,8 @@ def test_neighbours_while_a_group_is_redefined(folder):
     thread.start()
     while time.monotonic() < end:
         for node in docs.get_nodes("word"):
-            with contextlib.suppress(StaleNodeError, KeyError):  # no "word" among the children before it is built again
+            # no "word" among the children before it is built again
+            with contextlib.suppress(StaleNodeError, KeyError):
                 look_round(node)
     thread.join()
     words = docs.get_nodes("word")
@@ -1172,7 +1317,9 @@ def test_neighbours_while_a_group_is_redefined(folder):
 
 @pytest.mark.parametrize("says_again", [False, True])
 def test_who_overrides_a_splitter_may_look_at_more_than_texts(tmp_path, says_again):
-    """New metadata of a file reach such a transform, unless its class says itself that it reads texts only."""
+    """New metadata of a file reach such a transform, unless its class says itself that it reads
+    texts only.
+    """
 
     class Titled(SentenceSplitter):
         def transform(self, node):
@@ -1182,7 +1329,9 @@ def test_who_overrides_a_splitter_may_look_at_more_than_texts(tmp_path, says_aga
         Titled.reads_text_only = True
     (tmp_path / "a.txt").write_text("Pour water.", encoding="utf-8")
     titles = {"a.txt": {"title": "Tea"}}
-    docs = Document(tmp_path, file_metadata=titles, doc_fields={"title": DocField(DataType.VARCHAR)})
+    docs = Document(
+        tmp_path, file_metadata=titles, doc_fields={"title": DocField(DataType.VARCHAR)}
+    )
     docs.create_node_group("titled", transform=Titled, version="1")
     docs.create_node_group("plain", transform=SentenceSplitter)
     assert [node.text for node in docs.get_nodes(group="titled")] == ["Tea: Pour water."]

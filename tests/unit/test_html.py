@@ -21,7 +21,9 @@ def text_of(markup: str) -> str:
 def under(markup: str) -> list[tuple[str, str]]:
     """Each heading's label, and the text of its place."""
     page = read_html(markup)
-    return [(location.label, page.text[location.start : location.end]) for location in page.locations]
+    return [
+        (location.label, page.text[location.start : location.end]) for location in page.locations
+    ]
 
 
 @pytest.mark.parametrize(
@@ -62,19 +64,29 @@ def test_white_space_is_folded(markup, text):
     ],
 )
 def test_blocks_stand_on_lines_of_their_own(markup, text):
-    """Blocks begin and end lines, paragraphs and headings leave an empty line, inline elements neither."""
+    """Blocks begin and end lines, paragraphs and headings leave an empty line, inline elements
+    neither.
+    """
     assert text_of(markup) == text
 
 
-@pytest.mark.parametrize("tag", ["center", "menu", "dir", "hgroup", "search", "article", "main", "address"])
+@pytest.mark.parametrize(
+    "tag", ["center", "menu", "dir", "hgroup", "search", "article", "main", "address"]
+)
 def test_words_of_neighbouring_blocks_are_not_joined(tag):
     """No element that browsers set apart joins its words with those around it."""
-    assert text_of(f"<div>before<{tag}>inside</{tag}>after</div>").split() == ["before", "inside", "after"]
+    assert text_of(f"<div>before<{tag}>inside</{tag}>after</div>").split() == [
+        "before",
+        "inside",
+        "after",
+    ]
 
 
 def test_two_line_breaks_leave_an_empty_line():
     """Two <br>, by which many pages part paragraphs, leave an empty line as in a browser."""
-    assert text_of("first paragraph<br><br>second paragraph") == "first paragraph\n\nsecond paragraph"
+    assert (
+        text_of("first paragraph<br><br>second paragraph") == "first paragraph\n\nsecond paragraph"
+    )
 
 
 @pytest.mark.parametrize("tag", ["script", "style", "template", "noscript", "nav", "svg"])
@@ -95,10 +107,12 @@ def test_a_script_inside_a_word_does_not_split_it():
 
 
 def test_comments_are_left_out():
-    """Comments are left out, inside words and between blocks, and conditional ones with markup in them."""
-    assert text_of("<p>gr<!-- x > y -->een</p><!-- <p>no</p> --><p>tea<!--[if IE]><p>no</p><![endif]--></p>") == (
-        "green\n\ntea"
-    )
+    """Comments are left out, inside words and between blocks, and conditional ones with markup in
+    them.
+    """
+    assert text_of(
+        "<p>gr<!-- x > y -->een</p><!-- <p>no</p> --><p>tea<!--[if IE]><p>no</p><![endif]--></p>"
+    ) == ("green\n\ntea")
 
 
 @pytest.mark.parametrize(
@@ -129,12 +143,16 @@ def test_entities(markup, text):
     ],
 )
 def test_preformatted_text_keeps_its_white_space(markup, text):
-    """In <pre> lines and indentation stay, tags inside it or not; behind it white space is folded again."""
+    """In <pre> lines and indentation stay, tags inside it or not; behind it white space is folded
+    again.
+    """
     assert text_of(markup).rstrip("\n") == text
 
 
 def test_tables_are_read_row_by_row():
-    """Each row is a line with | between its cells, which keep their columns; empty ones at its end leave no mark."""
+    """Each row is a line with | between its cells, which keep their columns; empty ones at its end
+    leave no mark.
+    """
     markup = """
     <table><caption>Prices</caption>
       <thead><tr><th>Tea</th><th>Price</th></tr></thead>
@@ -152,7 +170,9 @@ def test_cells_stay_on_their_row_s_line():
 
 
 def test_nested_tables_keep_all_cells():
-    """A table inside a cell is read where it stands; no cell of either is lost and none are joined."""
+    """A table inside a cell is read where it stands; no cell of either is lost and none are
+    joined.
+    """
     markup = (
         "<table><tr><td>a</td><td>b<table><tr><td>c</td><td>d</td></tr><tr><td>e</td></tr></table>f</td><td>g</td></tr>"
         "<tr><td>h</td><td>i</td></tr></table>"
@@ -164,7 +184,9 @@ def test_nested_tables_keep_all_cells():
 
 
 def test_tables_with_names_are_data_whatever_is_in_their_cells():
-    """Headings, code and tables in the cells of a table that has column names stay in their rows; none is layout."""
+    """Headings, code and tables in the cells of a table that has column names stay in their rows;
+    none is layout.
+    """
     markup = (
         "<table><tr><th>Tea<th>Steps<th><h3>Kinds</h3></tr><tr><td>green<td><pre>boil\n  wait</pre>"
         "<td>old<table><tr><th>name<th>kg<tr><td>Sencha<td>4</table>new</tr><tr><td>black<td>boil<td>none</table>"
@@ -182,7 +204,11 @@ def test_tables_with_names_are_data_whatever_is_in_their_cells():
 def test_many_tables_within_each_other():
     """Tables with column names nested to any depth end as a text, with each name once."""
     for depth in (3, 60, 200):
-        markup = "".join(f"<table><tr><th>n{at}</th><td>" for at in range(depth)) + "x" + "</td></tr></table>" * depth
+        markup = (
+            "".join(f"<table><tr><th>n{at}</th><td>" for at in range(depth))
+            + "x"
+            + "</td></tr></table>" * depth
+        )
         text = text_of(markup)
         assert all(text.count(f"n{at}") >= 1 for at in range(depth))
         assert len(text) < 20 * depth
@@ -190,7 +216,9 @@ def test_many_tables_within_each_other():
 
 def test_layout_tables_keep_their_blocks():
     """A page that is laid out by a table with tables in its cells keeps lines and paragraphs."""
-    markup = "<table><tr><td><p>one</p><p>two</p><table><tr><td>x</td></tr></table></td></tr></table>"
+    markup = (
+        "<table><tr><td><p>one</p><p>two</p><table><tr><td>x</td></tr></table></td></tr></table>"
+    )
     assert text_of(markup) == "one\n\ntwo\n\nx"
 
 
@@ -238,7 +266,9 @@ def test_chinese_lines_are_joined_without_spaces(markup, text):
 
 
 def test_headings_become_places():
-    """Each heading's place reaches from its first letter to the next heading, labelled with the headings above."""
+    """Each heading's place reaches from its first letter to the next heading, labelled with the
+    headings above.
+    """
     markup = "<p>before</p><h1>Tea</h1><p>leaves</p><h2> Green\n <i>tea</i> </h2><p>in April</p><h1>Coffee</h1>beans"
     assert under(markup) == [
         ("Tea", "Tea\n\nleaves\n\n"),
@@ -256,7 +286,10 @@ def test_headings_inside_headings_and_blocks():
     """Headings that damaged pages nest in one another all make places, and no word is lost."""
     page = read_html("<h1><div>Tea<h2>Picking</h2></div>leaves</h1><p>end</p>")
     assert page.text.split() == ["Tea", "Picking", "leaves", "end"]
-    assert {location.label.rpartition(" > ")[2].split()[0] for location in page.locations} == {"Tea", "Picking"}
+    assert {location.label.rpartition(" > ")[2].split()[0] for location in page.locations} == {
+        "Tea",
+        "Picking",
+    }
 
 
 def test_headings_in_tables_and_preformatted_text_around_them():
@@ -273,13 +306,17 @@ def test_headings_that_are_not_seen_make_no_places(name):
 
 def test_title_is_metadata():
     """The page's title is metadata, white space folded, and no part of the text."""
-    page = read_html("<html><head><title>\n Green   tea &amp; more</title></head><body><p>text</p></body></html>")
+    page = read_html(
+        "<html><head><title>\n Green   tea &amp; more</title></head><body><p>text</p></body></html>"
+    )
     assert dict(page.metadata) == {"title": "Green tea & more"}
     assert page.text == "text"
 
 
 def test_the_head_is_metadata():
-    """Description, author and language are metadata; of two descriptions the page's own goes first."""
+    """Description, author and language are metadata; of two descriptions the page's own goes
+    first.
+    """
     page = read_html(
         "<html lang='zh-CN'><head><meta property='og:description' content='no'><meta name=Author content=' Li  Wei '>"
         "<meta name='description' content='On\n tea'></head><body>text</body></html>"
@@ -303,7 +340,9 @@ def test_the_head_is_metadata():
     ],
 )
 def test_hidden_parts_are_left_out(attribute, seen):
-    """What a page hides until a script shows it is left out; panels of tabs, which a click shows, are not."""
+    """What a page hides until a script shows it is left out; panels of tabs, which a click shows,
+    are not.
+    """
     text = text_of(f"<p>before</p><div {attribute}>inside <b>too</b></div><p>after</p>")
     assert text.split() == ["before", *(["inside", "too"] if seen else []), "after"]
 
@@ -320,7 +359,9 @@ def test_hidden_elements_end_nothing_that_is_open(tag):
     assert text.replace("|", " ").split() == ["Teas", "of", "spring", "Sencha"]
 
 
-ARTICLE = "<h1>Green tea</h1>" + "".join(f"<p>Leaf {number} is picked in April and dried.</p>" for number in range(9))
+ARTICLE = "<h1>Green tea</h1>" + "".join(
+    f"<p>Leaf {number} is picked in April and dried.</p>" for number in range(9)
+)
 
 
 def main_of(markup: str) -> str:
@@ -341,11 +382,15 @@ def main_of(markup: str) -> str:
     ],
 )
 def test_main_text(page):
-    """What stands around an article, or beside it, is left out; the article is whole, its headings are places."""
+    """What stands around an article, or beside it, is left out; the article is whole, its headings
+    are places.
+    """
     markup = page.format(ARTICLE)
     assert main_of(markup) == text_of(ARTICLE)
     assert text_of(markup) != text_of(ARTICLE)
-    assert [location.label for location in read_html(markup, main_text=True).locations] == ["Green tea"]
+    assert [location.label for location in read_html(markup, main_text=True).locations] == [
+        "Green tea"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -361,7 +406,9 @@ def test_main_text(page):
     ],
 )
 def test_main_text_where_all_is_main(markup):
-    """Nothing is left out where that would leave nothing: lists and tables of links, forms around all, odd names."""
+    """Nothing is left out where that would leave nothing: lists and tables of links, forms around
+    all, odd names.
+    """
     assert main_of(markup) == text_of(markup)
 
 
@@ -373,14 +420,18 @@ def test_text_behind_what_is_left_out_stays():
 
 @pytest.mark.shared
 def test_main_text_of_real_pages():
-    """A blog loses its menus and keeps its article; a filing, a Chinese page and a plain one lose nothing."""
+    """A blog loses its menus and keeps its article; a filing, a Chinese page and a plain one lose
+    nothing.
+    """
     blog = HtmlLoader(main_text=True).load(shared("data", "docs", "test_blog.html"))
     full = HtmlLoader().load(shared("data", "docs", "test_blog.html"))
     assert "Copyright © 2024" in full.text
     assert "Copyright © 2024" not in blog.text
     assert "different difficulty levels affect the results." in blog.text
     assert "Research paper about the tuning technique" in blog.text  # a list of links at its end
-    assert [location.label for location in blog.locations] == [location.label for location in full.locations]
+    assert [location.label for location in blog.locations] == [
+        location.label for location in full.locations
+    ]
     for name in ("example-10k-1p.html", "made_zh_gbk.html", "fake-html-cp1252.html"):
         path = shared("data", "docs", name)
         assert HtmlLoader(main_text=True).load(path) == HtmlLoader().load(path)
@@ -419,12 +470,15 @@ def test_no_title_is_no_metadata(head):
     ],
 )
 def test_fragments_and_damaged_markup(markup, text):
-    """Fragments without html and body, open tags and tags closed in the wrong order lose no text."""
+    """Fragments without html and body, open tags and tags closed in the wrong order lose no
+    text.
+    """
     assert text_of(markup) == text
 
 
 @pytest.mark.parametrize(
-    "markup", ["", "   \n", "<!-- nothing -->", "<html></html>", "<script>x</script>", "<!DOCTYPE html>"]
+    "markup",
+    ["", "   \n", "<!-- nothing -->", "<html></html>", "<script>x</script>", "<!DOCTYPE html>"],
 )
 def test_pages_without_text_are_reported(tmp_path, markup):
     """A page in which nothing can be read fails with a LoadError."""
@@ -476,9 +530,14 @@ def test_encodings_declared_or_not(tmp_path, charset, encoding, body):
 
 @pytest.mark.parametrize("depth", [200, 1_000, 10_000, 100_000])
 def test_deep_nesting_is_read_whole_or_reported(tmp_path, depth):
-    """A page of thousands of nested elements is read to its last word or fails; it is never cut short."""
+    """A page of thousands of nested elements is read to its last word or fails; it is never cut
+    short.
+    """
     path = tmp_path / "deep.html"
-    path.write_text("<p>first</p>" + "<div>" * depth + "inside" + "</div>" * depth + "<p>last</p>", encoding="utf-8")
+    path.write_text(
+        "<p>first</p>" + "<div>" * depth + "inside" + "</div>" * depth + "<p>last</p>",
+        encoding="utf-8",
+    )
     try:
         loaded = load_file(path)
     except LoadError as reported:
@@ -498,7 +557,9 @@ def test_a_deep_page_does_not_hinder_others(folder):
 
 @pytest.mark.slow
 def test_a_large_text_is_read_whole(tmp_path):
-    """A page with 15 MB of text in one element, more than parsers allow by default, is read to its end."""
+    """A page with 15 MB of text in one element, more than parsers allow by default, is read to its
+    end.
+    """
     path = tmp_path / "large.html"
     path.write_text("<p>" + "green tea " * 1_500_000 + "</p><p>end</p>", encoding="utf-8")
     text = load_file(path).text
@@ -544,13 +605,19 @@ def _half_hidden_table(attribute: str, cells: list[tuple[str, list[str]]]) -> tu
     """A table whose first row has every other cell hidden, and whose second row is hidden."""
     kinds = [f" {attribute}" if at % 2 else "" for at in range(len(cells))]
     markup = "".join(f"<td{kind}>{cell}</td>" for kind, (cell, _) in zip(kinds, cells, strict=True))
-    words = [word for kind, (_, words) in zip(kinds, cells, strict=True) if not kind for word in words]
+    words = [
+        word for kind, (_, words) in zip(kinds, cells, strict=True) if not kind for word in words
+    ]
     return f"<table><tr>{markup}</tr><tr {attribute}><td>no</td></tr></table>", words
 
 
-HIDING = st.sampled_from(["hidden", "hidden=''", "style='display:none'", "style='color:red; visibility: hidden'"])
+HIDING = st.sampled_from(
+    ["hidden", "hidden=''", "style='display:none'", "style='color:red; visibility: hidden'"]
+)
 AROUND_ANY = st.sampled_from(["div", "section", "article", "span", "blockquote"])
-OF_WORDS = st.sampled_from(["h1", "h3", "h6", "p", "pre", "li", "ol", "button", "summary", "header", "form"])
+OF_WORDS = st.sampled_from(
+    ["h1", "h3", "h6", "p", "pre", "li", "ol", "button", "summary", "header", "form"]
+)
 HIDDEN_WORDS = WORDS.map(lambda word: (word, [word]))
 
 # Markup with the words in it that a reader sees, in order.
@@ -572,13 +639,17 @@ MARKUP = st.recursive(
 
 @given(MARKUP)
 def test_no_visible_text_is_lost(page):
-    """Whatever elements are nested in one another, all visible letters come out, in order, and no others."""
+    """Whatever elements are nested in one another, all visible letters come out, in order, and no
+    others.
+    """
     markup, words = page
     text = text_of(f"<html><body><div>{markup}</div></body></html>")
     assert "".join(text.replace("|", "").split()) == "".join(words)
 
 
-@given(st.lists(st.lists(WORDS, min_size=1, max_size=4).map(" ".join), min_size=1, max_size=6), BLOCK)
+@given(
+    st.lists(st.lists(WORDS, min_size=1, max_size=4).map(" ".join), min_size=1, max_size=6), BLOCK
+)
 def test_words_in_blocks_stay_apart(blocks, tag):
     """The words of blocks that follow each other directly come out one by one."""
     text = text_of("<body>" + "".join(f"<{tag}>{block}</{tag}>" for block in blocks) + "</body>")
@@ -587,8 +658,12 @@ def test_words_in_blocks_stay_apart(blocks, tag):
 
 @given(st.lists(st.tuples(st.integers(1, 6), WORDS, WORDS), min_size=1, max_size=8))
 def test_places_of_headings_begin_with_their_words(sections):
-    """Each heading's place begins with its words, holds what follows, and ends where the next one begins."""
-    markup = "".join(f"<h{level}> {title} </h{level}><p>{body}</p>" for level, title, body in sections)
+    """Each heading's place begins with its words, holds what follows, and ends where the next one
+    begins.
+    """
+    markup = "".join(
+        f"<h{level}> {title} </h{level}><p>{body}</p>" for level, title, body in sections
+    )
     page = read_html(f"<p>before</p>{markup}")
     assert [page.text[location.start : location.end].split() for location in page.locations] == [
         [title, body] for _, title, body in sections

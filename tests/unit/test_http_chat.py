@@ -36,7 +36,13 @@ def chat(model):
 
 def message(content, index=0, **others):
     """An answer with one candidate."""
-    return answered({"choices": [{"index": index, "message": {"content": content, **others}, "finish_reason": "stop"}]})
+    return answered(
+        {
+            "choices": [
+                {"index": index, "message": {"content": content, **others}, "finish_reason": "stop"}
+            ]
+        }
+    )
 
 
 def broken(call):
@@ -69,20 +75,33 @@ def test_an_answer(chat, model):
     """Text, reason, model and usage; only what was asked for is sent."""
     answer = chat.chat("When is tea picked?")
     assert answer.text == "When is tea picked?"
-    assert (answer.choices[0].finish_reason, answer.model, answer.usage) == ("stop", "echo-1", Usage(3, 2))
-    assert model.bodies == [{"model": "m", "messages": [{"role": "user", "content": "When is tea picked?"}]}]
+    assert (answer.choices[0].finish_reason, answer.model, answer.usage) == (
+        "stop",
+        "echo-1",
+        Usage(3, 2),
+    )
+    assert model.bodies == [
+        {"model": "m", "messages": [{"role": "user", "content": "When is tea picked?"}]}
+    ]
 
 
 @pytest.mark.slow
 def test_all_options_are_sent(chat, model):
     """By the names of the protocol; extra as it is."""
     extra = {"top_p": 0.5, "max_completion_tokens": 9}
-    options = ChatOptions(n=2, temperature=0, max_tokens=5, stop=("END",), seed=7, logprobs=True, extra=extra)
-    chat.chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tea?"}], options)
+    options = ChatOptions(
+        n=2, temperature=0, max_tokens=5, stop=("END",), seed=7, logprobs=True, extra=extra
+    )
+    chat.chat(
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tea?"}], options
+    )
     assert model.bodies == [
         {
             "model": "m",
-            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tea?"}],
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Tea?"},
+            ],
             "n": 2,
             "temperature": 0,
             "max_tokens": 5,
@@ -132,7 +151,9 @@ def test_several_candidates(chat, model):
 
 
 def test_a_server_that_gives_one_candidate_is_asked_again(chat, model):
-    """For each that is missing, at the same time, with a seed of its own; the usage is that of all calls."""
+    """For each that is missing, at the same time, with a seed of its own; the usage is that of all
+    calls.
+    """
 
     def one_only(request):
         body = request.get_json()
@@ -158,11 +179,15 @@ def test_more_candidates_than_asked_for_are_cut(chat, model):
 
 def test_logprobs(chat, model):
     """Of each token, where they are given."""
-    told = {"content": [{"token": "Te", "logprob": -0.25, "bytes": None}, {"token": "a", "logprob": 0}]}
+    told = {
+        "content": [{"token": "Te", "logprob": -0.25, "bytes": None}, {"token": "a", "logprob": 0}]
+    }
     model.faults = [answered({"choices": [{"message": {"content": "Tea"}, "logprobs": told}]})]
     [choice] = chat.chat("a", ChatOptions(logprobs=True)).choices
     assert choice.logprobs == (TokenLogprob("Te", -0.25), TokenLogprob("a", 0.0))
-    model.faults = [answered({"choices": [{"message": {"content": "Tea"}, "logprobs": {"content": [7]}}]})]
+    model.faults = [
+        answered({"choices": [{"message": {"content": "Tea"}, "logprobs": {"content": [7]}}]})
+    ]
     assert "got [7]" in broken(lambda: chat.chat("a"))
 
 
@@ -170,7 +195,14 @@ def test_logprobs(chat, model):
     ("content", "text"),
     [
         ("", ""),
-        ([{"type": "text", "text": "green "}, {"type": "thinking", "thinking": "hm"}, {"text": "tea"}], "green tea"),
+        (
+            [
+                {"type": "text", "text": "green "},
+                {"type": "thinking", "thinking": "hm"},
+                {"text": "tea"},
+            ],
+            "green tea",
+        ),
     ],
 )
 def test_texts_and_parts_of_text(chat, model, content, text):
@@ -182,8 +214,14 @@ def test_texts_and_parts_of_text(chat, model, content, text):
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (message(None, refusal="I would rather not."), "the model refused, saying 'I would rather not.'"),
-        (message(None, tool_calls=[{"id": "1"}]), "holds no text, but a tool call (finish_reason 'stop')"),
+        (
+            message(None, refusal="I would rather not."),
+            "the model refused, saying 'I would rather not.'",
+        ),
+        (
+            message(None, tool_calls=[{"id": "1"}]),
+            "holds no text, but a tool call (finish_reason 'stop')",
+        ),
         (message(None, reasoning_content="Let me think"), "reasoning only; raise max_tokens"),
         (message(None), "holds no text (finish_reason 'stop')"),
         (message([]), "holds no text"),
@@ -206,10 +244,14 @@ def test_an_answer_without_text_is_an_error(chat, model, answer, told):
     assert error.startswith(f"The chat model 'm' at {model.url} failed: ")
 
 
-@pytest.mark.parametrize("usage", [None, 7, {}, {"prompt_tokens": 3}, {"prompt_tokens": 3, "completion_tokens": "2"}])
+@pytest.mark.parametrize(
+    "usage", [None, 7, {}, {"prompt_tokens": 3}, {"prompt_tokens": 3, "completion_tokens": "2"}]
+)
 def test_usage_that_is_not_told_is_none(chat, model, usage):
     """It is no reason to lose an answer."""
-    model.faults = [answered({"choices": [{"message": {"content": "Tea"}}], "usage": usage, "model": 7})]
+    model.faults = [
+        answered({"choices": [{"message": {"content": "Tea"}}], "usage": usage, "model": 7})
+    ]
     answer = chat.chat("a")
     assert (answer.text, answer.usage, answer.model) == ("Tea", None, "")
 
@@ -221,7 +263,11 @@ def test_an_answer_in_any_event_loop(chat):
         answers = await asyncio.gather(*(chat.achat(f"question {number}") for number in range(5)))
         return [answer.text for answer in answers]
 
-    assert asyncio.run(several()) == asyncio.run(several()) == [f"question {number}" for number in range(5)]
+    assert (
+        asyncio.run(several())
+        == asyncio.run(several())
+        == [f"question {number}" for number in range(5)]
+    )
 
 
 def test_cancelling_an_answer_ends_the_call():
@@ -246,10 +292,16 @@ class TestStreams:
     def test_pieces_come_one_by_one(self, chat, model):
         """With the reason in the last one; pieces that say nothing are left out."""
         logprobs = {"content": [{"token": "green", "logprob": -1}]}
-        role = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+        role = {
+            "choices": [
+                {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+            ]
+        }
         usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
         last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
-        model.faults = [streamed(role, piece("green", logprobs=logprobs), piece(" 茶"), last, usage, "[DONE]")]
+        model.faults = [
+            streamed(role, piece("green", logprobs=logprobs), piece(" 茶"), last, usage, "[DONE]")
+        ]
         assert list(chat.stream("a")) == [
             ChatDelta("green", logprobs=(TokenLogprob("green", -1.0),)),
             ChatDelta(" 茶"),
@@ -281,7 +333,12 @@ class TestStreams:
         assert "belongs to candidate 1" in streamed_until_error(chat.stream("x"))[1]
 
     @pytest.mark.parametrize(
-        "end", [[piece("", finish_reason="stop")], ["[DONE]"], [piece("", finish_reason="stop"), "[DONE]"]]
+        "end",
+        [
+            [piece("", finish_reason="stop")],
+            ["[DONE]"],
+            [piece("", finish_reason="stop"), "[DONE]"],
+        ],
     )
     def test_a_reason_or_a_done_ends_a_stream(self, chat, model, end):
         """Servers send one of them at least."""
@@ -323,7 +380,9 @@ class TestStreams:
 
     def test_a_refusal_is_an_error(self, chat, model):
         """A stream that held no text says what it held."""
-        refusal = {"choices": [{"delta": {"refusal": "I would rather not."}, "finish_reason": "stop"}]}
+        refusal = {
+            "choices": [{"delta": {"refusal": "I would rather not."}, "finish_reason": "stop"}]
+        }
         model.faults = [streamed(refusal, "[DONE]")]
         assert "the model refused" in streamed_until_error(chat.stream("a"))[1]
 
@@ -385,9 +444,15 @@ class TestJsonSchema:
     def test_it_is_sent_as_response_format(self, chat, model):
         """And a format in `extra` takes precedence."""
         chat.chat("tea?", ChatOptions(json_schema=SCHEMA))
-        chat.chat("tea?", ChatOptions(json_schema=SCHEMA, extra={"response_format": {"type": "json_object"}}))
+        chat.chat(
+            "tea?",
+            ChatOptions(json_schema=SCHEMA, extra={"response_format": {"type": "json_object"}}),
+        )
         chat.chat("tea?")
-        wanted = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA}}
+        wanted = {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA},
+        }
         formats = [body.get("response_format") for body in model.bodies]
         assert formats == [wanted, {"type": "json_object"}, None]
 
@@ -401,7 +466,9 @@ class TestJsonSchema:
         assert ["response_format" in body for body in model.bodies] == [True, False, False, False]
 
     def test_another_fault_is_not_held_against_the_schema(self, chat, model):
-        """If the request fails without it too, the error is the second one, and the next call sends the schema."""
+        """If the request fails without it too, the error is the second one, and the next call sends
+        the schema.
+        """
         model.faults = [failed(400, "first"), failed(400, "context too long"), failed(401)]
         for why in ("context too long", "401"):
             with pytest.raises(GenerationError, match=why):
@@ -422,14 +489,23 @@ def test_usage_is_collected_of_all_calls_while_there_is_a_list(chat, model):
         usage_of_calls.reset(token)
     assert calls == [Usage(3, 2)] * 3
     list(chat.stream("tea?"))
-    assert [one.get("stream_options") for one in model.bodies] == [None, {"include_usage": True}, None, None]
+    assert [one.get("stream_options") for one in model.bodies] == [
+        None,
+        {"include_usage": True},
+        None,
+        None,
+    ]
 
 
 def test_halves_of_a_character_in_two_pieces_are_one(model):
     """A half alone becomes U+FFFD, streamed or not."""
     pieces = [piece(text) for text in ("tea \ud83c", "\udf75", " and \ud83c!", "\ud83c")]
     with HttpChatModel(model.url, "m") as one:
-        model.faults = [streamed(*map(json.dumps, pieces), piece("", finish_reason="stop"), "[DONE]")]
-        assert "".join(delta.text for delta in one.stream("q")) == "tea \U0001f375 and \ufffd!\ufffd"
+        model.faults = [
+            streamed(*map(json.dumps, pieces), piece("", finish_reason="stop"), "[DONE]")
+        ]
+        assert (
+            "".join(delta.text for delta in one.stream("q")) == "tea \U0001f375 and \ufffd!\ufffd"
+        )
         model.faults = [answered({"choices": [{"message": {"content": "tea \ud83c"}}]})]
         assert one.chat("q").text == "tea \ufffd"

@@ -14,7 +14,16 @@ from lazyrag.errors import ConfigError, EmbeddingError, UnknownKeywordError
 from lazyrag.models import Endpoint
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import BatchEmbedder
-from tests.model_server import KEY, PATIENCE_S, RawServer, answered, everything_shown, failed, head, item
+from tests.model_server import (
+    KEY,
+    PATIENCE_S,
+    RawServer,
+    answered,
+    everything_shown,
+    failed,
+    head,
+    item,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
@@ -41,7 +50,9 @@ def embedder_of(model, **options):
 
 def test_it_is_a_batch_embedder():
     """With what the Protocol asks of it, and no secret in how it shows itself."""
-    one = HttpEmbedder("http://localhost:1/v1", "bge-m3", api_key=KEY, dimension=3, max_tokens=9, normalised=True)
+    one = HttpEmbedder(
+        "http://localhost:1/v1", "bge-m3", api_key=KEY, dimension=3, max_tokens=9, normalised=True
+    )
     assert isinstance(one, BatchEmbedder)
     assert (one.dimension, one.max_tokens, one.normalised) == (3, 9, True)
     assert KEY not in f"{one!r} {one.identity} {vars(one)}"
@@ -51,7 +62,10 @@ def test_it_is_a_batch_embedder():
 def test_its_identity_holds_what_vectors_depend_on():
     """URL, model, dimension, prefixes; and nothing of how the server is asked."""
     url = "http://localhost:1/v1"
-    assert HttpEmbedder(url + "/", "a", batch_size=3, timeout_s=5).identity == "http:http://localhost:1/v1:a"
+    assert (
+        HttpEmbedder(url + "/", "a", batch_size=3, timeout_s=5).identity
+        == "http:http://localhost:1/v1:a"
+    )
     others = [
         HttpEmbedder(url, "b"),
         HttpEmbedder(url, "a", dimension=256),
@@ -65,7 +79,14 @@ def test_its_identity_holds_what_vectors_depend_on():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dimension": 0}, {"max_tokens": 1.5}, {"batch_size": 0}, {"model": " "}, {"model": None}, {"query_prefix": 3}],
+    [
+        {"dimension": 0},
+        {"max_tokens": 1.5},
+        {"batch_size": 0},
+        {"model": " "},
+        {"model": None},
+        {"query_prefix": 3},
+    ],
     ids=repr,
 )
 def test_values_out_of_range_are_refused(wrong):
@@ -105,11 +126,15 @@ def test_what_is_sent(model):
         {"model": "m", "input": ["Q: tea", "Q: 茶"], "encoding_format": "float"},
         {"model": "m", "input": ["tea"], "encoding_format": "float", "dimensions": 2},
     ]
-    assert [request.headers.get("Authorization") for request in model.requests] == [f"Bearer {KEY}"] * 2 + [None]
+    assert [request.headers.get("Authorization") for request in model.requests] == [
+        f"Bearer {KEY}"
+    ] * 2 + [None]
 
 
 def test_many_texts_go_in_batches_at_the_same_time(model):
-    """Each text gets its own vector, equal ones are asked for once, and no more calls run than allowed."""
+    """Each text gets its own vector, equal ones are asked for once, and no more calls run than
+    allowed.
+    """
     model.hold_s = 0.02
     texts = ["x" * (1 + number % 90) for number in range(100)]
     with embedder_of(model, batch_size=7, concurrency=3) as one:
@@ -157,7 +182,9 @@ def test_an_answer_that_is_not_one_vector_for_each_text_fails_its_batch(model, d
 
     def answer(request):
         return (
-            model.embeddings(request.get_json()) if "ccc" in request.get_json()["input"] else answered({"data": data})
+            model.embeddings(request.get_json())
+            if "ccc" in request.get_json()["input"]
+            else answered({"data": data})
         )
 
     with embedder_of(model, batch_size=2, concurrency=1) as one:
@@ -178,7 +205,9 @@ def test_json_of_another_kind_is_an_error(model, answer):
 
 
 @pytest.mark.parametrize(
-    "bad", [[1.0, float("nan")], [1.0, None], None, [], ["x", 1.0], [[1.0, 1.0]], "QUJD", {"0": 1.0}], ids=repr
+    "bad",
+    [[1.0, float("nan")], [1.0, None], None, [], ["x", 1.0], [[1.0, 1.0]], "QUJD", {"0": 1.0}],
+    ids=repr,
 )
 def test_one_bad_vector_fails_its_own_text(model, bad):
     """Its neighbours keep their vectors."""
@@ -205,7 +234,9 @@ def test_a_vector_of_another_length_fails_its_own_text(model):
 
 @pytest.mark.parametrize("guilty", [[0], [3], [0, 1]], ids=str)
 def test_a_batch_that_fails_for_good_fails_its_texts_at_fault(model, guilty):
-    """They have its error, with status, message and tries; the error of the first one is raised by embed."""
+    """They have its error, with status, message and tries; the error of the first one is raised by
+    embed.
+    """
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
     refused = [texts[at] for at in guilty]
 
@@ -224,7 +255,9 @@ def test_a_batch_that_fails_for_good_fails_its_texts_at_fault(model, guilty):
 
 
 def test_a_server_that_fails_later_on_is_asked_few_times(model):
-    """A text that was accepted before is tried again alone: it fails, so the texts are not at fault."""
+    """A text that was accepted before is tried again alone: it fails, so the texts are not at
+    fault.
+    """
     model.faults = [model.embeddings({"input": ["x"] * 32}), *[failed(503, "overloaded")] * 99]
     with embedder_of(model, batch_size=32, concurrency=1, retries=0) as one:
         found = results(one, [f"text {number}" for number in range(96)])
@@ -255,8 +288,14 @@ def test_a_refused_batch_is_narrowed_down_to_the_texts_at_fault(model, status, g
     with embedder_of(model) as one:
         found = results(one, texts)
     assert [position for position, result in enumerate(found) if isinstance(result, str)] == guilty
-    assert all(f"{status} " in found[position] and "at most 30" in found[position] for position in guilty)
-    assert all(result == [float(len(text)), 1.0] for text, result in zip(texts, found, strict=True) if result[1] == 1)
+    assert all(
+        f"{status} " in found[position] and "at most 30" in found[position] for position in guilty
+    )
+    assert all(
+        result == [float(len(text)), 1.0]
+        for text, result in zip(texts, found, strict=True)
+        if result[1] == 1
+    )
     assert len(model.requests) <= 1 + 14 * len(guilty)
 
 
@@ -272,7 +311,9 @@ def test_many_long_texts_before_the_others_do_not_condemn_them(model):
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 64])
 def test_a_request_that_is_refused_whatever_its_texts_is_not_narrowed_down(model, batch_size):
-    """When the two shortest texts are refused alike too, every text gets that error, and no more calls are made."""
+    """When the two shortest texts are refused alike too, every text gets that error, and no more
+    calls are made.
+    """
     model.faults = [failed(400, "this model takes no encoding_format")] * 1000
     with embedder_of(model, batch_size=batch_size, concurrency=2) as one:
         found = results(one, [f"text {number}" for number in range(200)])
@@ -356,7 +397,9 @@ def test_one_embedder_serves_threads_and_loops_at_once(model):
 
 
 def test_halves_are_not_retried_but_single_texts_are(model):
-    """So a poisoned text costs a request for each half, and what fails for a moment is found by retrying it alone."""
+    """So a poisoned text costs a request for each half, and what fails for a moment is found by
+    retrying it alone.
+    """
 
     def answer(request):
         texts = request.get_json()["input"]
@@ -367,4 +410,5 @@ def test_halves_are_not_retried_but_single_texts_are(model):
         found = results(one, ["bb", *("c" * number for number in range(3, 18))])
     assert [at for at, result in enumerate(found) if isinstance(result, str)] == [0]
     failing = [len(body["input"]) for body in model.bodies if "bb" in body["input"]]
-    assert sorted(failing) == [1, 1, 1, 1, 2, 4, 8, 16, 16, 16]  # alone as a probe, then with two retries
+    # alone as a probe, then with two retries
+    assert sorted(failing) == [1, 1, 1, 1, 2, 4, 8, 16, 16, 16]

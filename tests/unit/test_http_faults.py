@@ -1,4 +1,6 @@
-"""One table of faults for every kind of call to an endpoint: chat, streams, embeddings and both rerank protocols."""
+"""One table of faults for every kind of call to an endpoint: chat, streams, embeddings and both
+rerank protocols.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,16 @@ from lazyrag.errors import ConfigError, EmbeddingError, GenerationError, Retriev
 from lazyrag.models import Endpoint
 from lazyrag.models import concurrency as background
 from lazyrag.models.openai import client
-from tests.model_server import KEY, PATIENCE_S, RawServer, event, everything_shown, head, item, piece
+from tests.model_server import (
+    KEY,
+    PATIENCE_S,
+    RawServer,
+    event,
+    everything_shown,
+    head,
+    item,
+    piece,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
@@ -97,27 +108,63 @@ FAULTS = {
     "reset": (reset, "the connection broke", FOREVER),
     "cut in the head": (b"HTTP/1.1 200 OK\r\nContent-", "the connection broke", FOREVER),
     "cut in the body": (head(Content_Length=100) + b'{"data": [', "the connection broke", FOREVER),
-    "no HTTP": (b"220 mail.example ESMTP " + KEY.encode() + b"\r\n\r\n", "the connection broke", FOREVER),
-    "broken header": (b"HTTP/1.1 200 OK\r\n" + KEY.encode() + b"\r\n\r\n{}", "the connection broke", FOREVER),
+    "no HTTP": (
+        b"220 mail.example ESMTP " + KEY.encode() + b"\r\n\r\n",
+        "the connection broke",
+        FOREVER,
+    ),
+    "broken header": (
+        b"HTTP/1.1 200 OK\r\n" + KEY.encode() + b"\r\n\r\n{}",
+        "the connection broke",
+        FOREVER,
+    ),
     "broken gzip": (response(b"no gzip", Content_Encoding="gzip"), "the connection broke", FOREVER),
     "slow drip": (drip, r"longer than deadline_s=1\.5", NEVER),
-    "web page": (response(b"<html>Sign in</html>", content_type="text/html"), "Check base_url", ONCE_MORE),
+    "web page": (
+        response(b"<html>Sign in</html>", content_type="text/html"),
+        "Check base_url",
+        ONCE_MORE,
+    ),
     "half JSON": (response(b'{"data": ['), "the answer is not JSON", ONCE_MORE),
     "no JSON": (response(f"Hello {KEY}".encode()), "the answer is not JSON", ONCE_MORE),
     "deep JSON": (response(b"[" * 100_000), "the answer is not JSON", ONCE_MORE),
     "other shape": (response({"surprise": [1]}), "failed: the (answer|stream)", NEVER),
-    "other values": (response({"choices": 7, "data": 7, "results": 7}), "failed: the answer", NEVER),
-    "huge": (response(b"[" + b"1," * 100_000 + b"1]"), "larger than max_answer_bytes=50,000. Raise", NEVER),
+    "other values": (
+        response({"choices": 7, "data": 7, "results": 7}),
+        "failed: the answer",
+        NEVER,
+    ),
+    "huge": (
+        response(b"[" + b"1," * 100_000 + b"1]"),
+        "larger than max_answer_bytes=50,000. Raise",
+        NEVER,
+    ),
     "huge unzipped": (
         response(gzip.compress(bytes(10_000_000)), Content_Encoding="gzip"),
         "larger than max_answer_bytes=50,000. Raise",
         NEVER,
     ),
-    "huge error": (response(b"x" * 2_000_000, "400 Bad Request"), "400 Bad Request: no explanation", NEVER),
-    "bad key": (response({"error": {"message": f"bad key {KEY}"}}, "401 Unauthorized"), r"bad key \*\*\*", NEVER),
+    "huge error": (
+        response(b"x" * 2_000_000, "400 Bad Request"),
+        "400 Bad Request: no explanation",
+        NEVER,
+    ),
+    "bad key": (
+        response({"error": {"message": f"bad key {KEY}"}}, "401 Unauthorized"),
+        r"bad key \*\*\*",
+        NEVER,
+    ),
     "busy": (response({"error": "busy"}, "429 Too Many", Retry_After_Ms=30), "429 .*busy", FOREVER),
-    "down": (response({"error": "down"}, "503 Unavailable", Retry_After="0.02"), "503 .*down", FOREVER),
-    "error as success": (response({"error": {"message": f"broken {KEY}"}}), r"broken \*\*\*", NEVER),
+    "down": (
+        response({"error": "down"}, "503 Unavailable", Retry_After="0.02"),
+        "503 .*down",
+        FOREVER,
+    ),
+    "error as success": (
+        response({"error": {"message": f"broken {KEY}"}}),
+        r"broken \*\*\*",
+        NEVER,
+    ),
 }
 """What a server sends (or does), words of the error, and how often it is tried with two retries."""
 
@@ -126,11 +173,15 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", CALLS)
 def test_a_fault_is_one_clear_error(kind, fault, monkeypatch):
-    """Of the model's own type, with its name and no key; it is tried as often as that helps; the next call succeeds."""
+    """Of the model's own type, with its name and no key; it is tried as often as that helps; the
+    next call succeeds.
+    """
     make, call, good, expected, error = CALLS[kind]
     script, words, tries = FAULTS[fault]
     monkeypatch.setattr(client, "_DEADLINE_FACTOR", 0.05)  # of timeout_s=30
-    monkeypatch.setitem(dripped, "content_type", "text/event-stream" if kind == "stream" else "application/json")
+    monkeypatch.setitem(
+        dripped, "content_type", "text/event-stream" if kind == "stream" else "application/json"
+    )
     if fault == "web page" and kind == "stream":
         tries = NEVER  # the content type is enough
     options = {"max_answer_bytes": 50_000} if fault.startswith("huge") else {}
@@ -165,7 +216,11 @@ def test_cancelling_ends_the_call(kind, sent):
                 pass
 
         async def cancel():
-            work = {"chat": lambda: model.achat("tea?"), "stream": drain, "rerank": lambda: model.arerank("q", ["tea"])}
+            work = {
+                "chat": lambda: model.achat("tea?"),
+                "stream": drain,
+                "rerank": lambda: model.arerank("q", ["tea"]),
+            }
             task = asyncio.ensure_future(work[kind]())
             await asyncio.to_thread(server.asked.wait, PATIENCE_S)
             task.cancel()
@@ -177,7 +232,9 @@ def test_cancelling_ends_the_call(kind, sent):
 
 
 def test_cancelling_during_a_tls_handshake_closes_the_connection():
-    """The server accepts and then says nothing: no request was sent, and the connection is gone all the same."""
+    """The server accepts and then says nothing: no request was sent, and the connection is gone all
+    the same.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         one = Endpoint(f"https://127.0.0.1:{listening.getsockname()[1]}/v1")
 
@@ -217,7 +274,10 @@ class TestSizes:
         numbers = ", ".join(["-0.012345678901234567"] * 3072)
         rows = ", ".join(f'{{"index": {at}, "embedding": [{numbers}]}}' for at in range(2048))
         body = f'{{"data": [{rows}]}}'.encode()
-        with RawServer(response(body)) as server, HttpEmbedder(server.url, "m", batch_size=2048) as one:
+        with (
+            RawServer(response(body)) as server,
+            HttpEmbedder(server.url, "m", batch_size=2048) as one,
+        ):
             vectors = one.embed([f"text {at}" for at in range(2048)])
         assert vectors.shape == (2048, 3072)
 
@@ -250,7 +310,9 @@ class TestDeadlines:
 
     @pytest.mark.slow
     def test_a_stream_has_none_as_a_whole(self, monkeypatch):
-        """While pieces come it goes on, however long it takes; a deadline that was given is one for all of it."""
+        """While pieces come it goes on, however long it takes; a deadline that was given is one for
+        all of it.
+        """
         monkeypatch.setattr(client, "_DEADLINE_FACTOR", 0.1)
 
         def slow(connection):
@@ -274,13 +336,20 @@ class TestDeadlines:
 @pytest.mark.parametrize("capture_content", [False, True])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_no_key_is_seen_anywhere(spans, caplog, streamed, capture_content):
-    """A server that repeats the key in an error: neither spans nor logs, reprs or errors show it."""
+    """A server that repeats the key in an error: neither spans nor logs, reprs or errors show
+    it.
+    """
     caplog.set_level(logging.DEBUG)
     docs = Document()
     docs.add_texts({"tea.txt": "Green tea wants water of 80 degrees."})
     refused = response({"error": {"message": f"wrong key {KEY}"}}, "401 Unauthorized")
-    with RawServer(refused) as server, HttpChatModel(server.url, "m", api_key=KEY, headers={"X-Key": KEY}) as chat:
-        pipeline = RAGPipeline.over(docs, "FineChunk", generator=chat, capture_content=capture_content)
+    with (
+        RawServer(refused) as server,
+        HttpChatModel(server.url, "m", api_key=KEY, headers={"X-Key": KEY}) as chat,
+    ):
+        pipeline = RAGPipeline.over(
+            docs, "FineChunk", generator=chat, capture_content=capture_content
+        )
 
         async def ask():
             if not streamed:

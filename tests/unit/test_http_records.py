@@ -33,7 +33,9 @@ def web():
 
 def source_of(web, path="/teas", **options):
     """A source that may ask the server."""
-    return HttpRecordsSource(web.url + path, **{"allow_private": True, "retries": 0, "backoff_s": 0.01, **options})
+    return HttpRecordsSource(
+        web.url + path, **{"allow_private": True, "retries": 0, "backoff_s": 0.01, **options}
+    )
 
 
 def identities(source):
@@ -88,21 +90,29 @@ def by_offset(request):
     ],
 )
 def test_every_way_of_paging(web, route, options, pages):
-    """All records, in order, each page asked for once; the parameters of the first page stay where they are needed."""
+    """All records, in order, each page asked for once; the parameters of the first page stay where
+    they are needed.
+    """
     web.routes["/teas"] = route
-    assert identities(source_of(web, params={"sort": "name"}, **options)) == [str(tea["id"]) for tea in TEAS]
+    assert identities(source_of(web, params={"sort": "name"}, **options)) == [
+        str(tea["id"]) for tea in TEAS
+    ]
     assert len(web.requests) == pages
     assert web.requests[0].params["sort"] == "name"
 
 
 def test_the_text_and_metadata_of_a_record(web):
-    """Paths in templates and metadata; numbers keep their spelling in the text and their type in metadata."""
+    """Paths in templates and metadata; numbers keep their spelling in the text and their type in
+    metadata.
+    """
     web.routes["/teas"] = (
         200,
         {},
         '[{"id": "a", "price": 12.50, "tags": ["绿"], "by": {"town": "Uji", "n": 7}}]'.encode(),
     )
-    source = source_of(web, template="{price} of {by.town}", metadata=["price", "by.n", "tags", "by.town"])
+    source = source_of(
+        web, template="{price} of {by.town}", metadata=["price", "by.n", "tags", "by.town"]
+    )
     [item] = source.load()
     assert (item.identity, item.text) == ("a", "12.50 of Uji")
     assert item.metadata == {"price": 12.5, "by.n": 7, "tags": ["绿"], "by.town": "Uji"}
@@ -115,7 +125,9 @@ def test_a_folder_follows_an_api(web, tmp_path):
     web.routes["/teas"] = by_link_header
     source = source_of(web, headers={"Authorization": "Bearer secret-of-the-api"})
     assert len(source.fetch(tmp_path).added) == 7
-    web.routes["/teas"] = lambda request: by_link_header(request) if "page" not in request.params else (500, {}, b"")
+    web.routes["/teas"] = lambda request: (
+        by_link_header(request) if "page" not in request.params else (500, {}, b"")
+    )
     report = source.fetch(tmp_path)
     assert (len(report.unchanged), len(report.retained), report.removed) == (3, 4, ())
     assert "answers 500" in report.cut_short
@@ -138,16 +150,26 @@ def by_a_circle(request):
 @pytest.mark.parametrize(
     ("route", "options", "reason"),
     [
-        ({"data": TEAS, "next": "?page=1"}, {"paging": NextLink(), "records": "data"}, "repeats an earlier"),
+        (
+            {"data": TEAS, "next": "?page=1"},
+            {"paging": NextLink(), "records": "data"},
+            "repeats an earlier",
+        ),
         (by_a_circle, {"paging": NextLink(), "records": "data"}, "leads back"),
         (TEAS, {"paging": PageNumber()}, "does not take this paging"),
         (by_an_unknown_number, {"paging": PageNumber(), "max_pages": 5}, "max_pages=5"),
         (by_an_unknown_number, {"paging": PageNumber(), "max_seconds": 0.05}, "max_seconds"),
-        (by_an_unknown_number, {"paging": PageNumber(), "max_total_bytes": 99}, "max_total_bytes=99"),
+        (
+            by_an_unknown_number,
+            {"paging": PageNumber(), "max_total_bytes": 99},
+            "max_total_bytes=99",
+        ),
     ],
 )
 def test_pages_without_end_end(web, route, options, reason):
-    """A circle of links, a parameter that is not known, and pages for ever: the run is cut short and says why."""
+    """A circle of links, a parameter that is not known, and pages for ever: the run is cut short
+    and says why.
+    """
     web.routes["/teas"] = route
     *_, last = source_of(web, **options).items()
     assert isinstance(last, CutShort)
@@ -155,7 +177,9 @@ def test_pages_without_end_end(web, route, options, reason):
 
 
 def test_a_next_page_may_not_lead_inside(web):
-    """A link to a closed address, or to what is no URL, ends the run; credentials go nowhere else."""
+    """A link to a closed address, or to what is no URL, ends the run; credentials go nowhere
+    else.
+    """
     for following in ("http://169.254.169.254/latest", "file:///etc/passwd", {"to": 1}):
         web.routes["/teas"] = {"data": TEAS, "next": following}
         source = source_of(web, paging=NextLink(), records="data")
@@ -169,11 +193,21 @@ def test_a_next_page_may_not_lead_inside(web):
 
 def test_records_that_are_none(web):
     """A record without identity, or that is no object, is one failure; the others are there."""
-    web.routes["/teas"] = [{"id": 1, "name": "a"}, {"name": "b"}, "tea", {"id": None}, {"id": 2, "name": "c"}]
+    web.routes["/teas"] = [
+        {"id": 1, "name": "a"},
+        {"name": "b"},
+        "tea",
+        {"id": None},
+        {"id": 2, "name": "c"},
+    ]
     first, *failed, last = source_of(web, fields=["name"]).items()
     assert (first.identity, last.identity) == ("1", "2")
     assert all(isinstance(one, FailedItem) for one in failed)
-    assert [one.identity for one in failed] == ["page 1, record 2", "page 1, record 3", "page 1, record 4"]
+    assert [one.identity for one in failed] == [
+        "page 1, record 2",
+        "page 1, record 3",
+        "page 1, record 4",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +270,13 @@ def test_unknown_keywords():
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: NextLink(""), lambda: Cursor(param=" "), lambda: PageNumber(start=-1), lambda: Offset(limit=0)]
+    "make",
+    [
+        lambda: NextLink(""),
+        lambda: Cursor(param=" "),
+        lambda: PageNumber(start=-1),
+        lambda: Offset(limit=0),
+    ],
 )
 def test_paging_is_checked(make):
     """Names are not blank, numbers in their range; a class is no paging."""

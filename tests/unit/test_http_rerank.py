@@ -18,7 +18,9 @@ TEAS = ["green", "iced tea with milk", "black tea", "oolong tea"]
 
 def scored(*scores):
     """An answer with these scores, in this order."""
-    return answered({"results": [{"index": index, "relevance_score": score} for index, score in scores]})
+    return answered(
+        {"results": [{"index": index, "relevance_score": score} for index, score in scores]}
+    )
 
 
 def test_it_is_a_rerank_model():
@@ -43,7 +45,9 @@ def test_it_reranks_in_any_event_loop(model):
 
     async def several():
         with HttpRerankModel(model.url, "m") as one:
-            return await asyncio.gather(one.arerank("tea?", TEAS, 1), one.arerank("tea?", TEAS[2:], 1))
+            return await asyncio.gather(
+                one.arerank("tea?", TEAS, 1), one.arerank("tea?", TEAS[2:], 1)
+            )
 
     assert asyncio.run(several()) == [[(1, 18.0)], [(1, 10.0)]]
 
@@ -98,7 +102,10 @@ def test_no_documents_need_no_call(model):
 def test_an_answer_that_is_no_ranking_is_an_error(model, answer, told):
     """The error names model, URL and what is wrong."""
     model.faults = [answer] * 9
-    with HttpRerankModel(model.url, "m", api_key=KEY) as one, pytest.raises(RetrievalError) as caught:
+    with (
+        HttpRerankModel(model.url, "m", api_key=KEY) as one,
+        pytest.raises(RetrievalError) as caught,
+    ):
         one("tea?", TEAS[:2])
     assert told in str(caught.value)
     assert f"The rerank model 'm' at {model.url}" in str(caught.value)
@@ -107,7 +114,9 @@ def test_an_answer_that_is_no_ranking_is_an_error(model, answer, told):
 
 @pytest.mark.parametrize("status", [400, 413, 500])
 def test_a_passage_that_the_model_refuses_has_no_score(model, status):
-    """The others are ranked as without it, and a warning names the status and how many are left out."""
+    """The others are ranked as without it, and a warning names the status and how many are left
+    out.
+    """
 
     def answer(request):
         body = request.get_json()
@@ -130,7 +139,9 @@ def test_a_limit_of_passages_in_a_request_is_kept(model):
 
     def answer(request):
         body = request.get_json()
-        return model.rerank(body) if len(body["documents"]) <= 2 else failed(422, "batch size 4 > 2")
+        return (
+            model.rerank(body) if len(body["documents"]) <= 2 else failed(422, "batch size 4 > 2")
+        )
 
     model.faults = [answer] * 50
     with HttpRerankModel(model.url, "m") as one:
@@ -140,7 +151,10 @@ def test_a_limit_of_passages_in_a_request_is_kept(model):
 def test_a_server_that_is_down_is_asked_few_times(model):
     """A request, its retries, and three passages alone; then it is an error."""
     model.faults = [failed(503, "overloaded")] * 50
-    with HttpRerankModel(model.url, "m", retries=1) as one, pytest.raises(RetrievalError, match="503"):
+    with (
+        HttpRerankModel(model.url, "m", retries=1) as one,
+        pytest.raises(RetrievalError, match="503"),
+    ):
         one("tea?", [f"tea {number}" for number in range(40)])
     assert len(model.requests) == 5
 
@@ -155,7 +169,10 @@ def test_one_request_that_fails_ends_the_others():
             connection.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
             connection.close()
 
-    with RawServer(answer, hold=True) as server, HttpRerankModel(server.url, "m", batch_size=1) as one:
+    with (
+        RawServer(answer, hold=True) as server,
+        HttpRerankModel(server.url, "m", batch_size=1) as one,
+    ):
         with pytest.raises(RetrievalError, match="401 Unauthorized"):
             one("tea?", ["a", "b"])
         assert server.gone.wait(PATIENCE_S)
@@ -163,7 +180,12 @@ def test_one_request_that_fails_ends_the_others():
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(("", ["a"]), "query"), (("q", "text"), "documents"), (("q", ["a", 1]), "documents"), (("q", ["a"], 0), "top_n")],
+    [
+        (("", ["a"]), "query"),
+        (("q", "text"), "documents"),
+        (("q", ["a", 1]), "documents"),
+        (("q", ["a"], 0), "top_n"),
+    ],
 )
 def test_arguments_that_make_no_sense_are_refused(arguments, told):
     """Before anything is sent."""
@@ -178,18 +200,25 @@ def test_it_is_a_model_for_the_reranker(model):
     nodes = [DocNode(text=text) for text in TEAS]
     with HttpRerankModel(model.url, "m") as one:
         found = Reranker("ModuleReranker", model=one, topk=2)(nodes, query="tea?")
-    assert [(node.text, node.score) for node in found] == [("iced tea with milk", 18.0), ("oolong tea", 10.0)]
+    assert [(node.text, node.score) for node in found] == [
+        ("iced tea with milk", 18.0),
+        ("oolong tea", 10.0),
+    ]
 
 
 @pytest.fixture
 def tei(server):
-    """A server that speaks as text-embeddings-inference does: longer is better. Its URL, and what it was asked."""
+    """A server that speaks as text-embeddings-inference does: longer is better. Its URL, and what
+    it was asked.
+    """
     asked = []
 
     def rerank(request):
         body = request.get_json()
         asked.append(body)
-        scores = sorted(((len(text), index) for index, text in enumerate(body["texts"])), reverse=True)
+        scores = sorted(
+            ((len(text), index) for index, text in enumerate(body["texts"])), reverse=True
+        )
         return answered([{"index": index, "score": float(score)} for score, index in scores])
 
     server.clear()
@@ -211,7 +240,14 @@ def test_text_embeddings_inference_is_asked_in_its_way(tei):
 
 
 @pytest.mark.parametrize(
-    "value", [{"results": []}, [{"index": 0, "relevance_score": 1.0}], [[0, 1.0]], [{"index": "0", "score": 1.0}], None]
+    "value",
+    [
+        {"results": []},
+        [{"index": 0, "relevance_score": 1.0}],
+        [[0, 1.0]],
+        [{"index": "0", "score": 1.0}],
+        None,
+    ],
 )
 def test_another_answer_than_text_embeddings_inference_gives_is_refused(server, value):
     """With what was expected."""

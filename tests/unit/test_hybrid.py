@@ -27,14 +27,17 @@ from lazyrag.ranking.fusion import KeywordSetting, VectorSetting, Weights, fusio
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.retrieval.stages import Stage
 
-WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black 茶叶 春天 水温".split()
+WORDS = (
+    "tea leaf garden kettle steam cup water spring harvest roast green black 茶叶 春天 水温".split()
+)
 
 
 def corpus(count, seed=0):
     """Seeded texts from few words, so that many nodes share terms."""
     chance = random.Random(seed)
     return {
-        f"{number:03d}": " ".join(chance.choice(WORDS) for _ in range(chance.randint(1, 30))) for number in range(count)
+        f"{number:03d}": " ".join(chance.choice(WORDS) for _ in range(chance.randint(1, 30)))
+        for number in range(count)
     }
 
 
@@ -58,7 +61,9 @@ def docs():
 
 def pair(docs, **kwargs):
     """By meaning and by words."""
-    return HybridRetriever(Retriever(docs, "FineChunk"), Retriever(docs, "FineChunk", "bm25"), **kwargs)
+    return HybridRetriever(
+        Retriever(docs, "FineChunk"), Retriever(docs, "FineChunk", "bm25"), **kwargs
+    )
 
 
 def told(nodes):
@@ -68,7 +73,10 @@ def told(nodes):
 
 def by_hand(docs, query, depth, **kwargs):
     """What the two retrievers of `pair` find, as rankings."""
-    return [told(Retriever(docs, "FineChunk", name)(query, topk=depth, **kwargs)) for name in (None, "bm25")]
+    return [
+        told(Retriever(docs, "FineChunk", name)(query, topk=depth, **kwargs))
+        for name in (None, "bm25")
+    ]
 
 
 def fixed(*nodes):
@@ -82,7 +90,9 @@ class TestFusion:
     @pytest.mark.parametrize("query", ["green tea", "春天的茶叶 kettle", "steam"])
     @pytest.mark.parametrize("topk", [1, 6, 20])
     def test_the_result_is_the_retrievers_own_results_fused(self, docs, query, topk):
-        """RRF of what the two retrievers give by themselves, at the default depth, gives the very result."""
+        """RRF of what the two retrievers give by themselves, at the default depth, gives the very
+        result.
+        """
         expected = rrf(by_hand(docs, query, max(50, 4 * topk)))[:topk]
         assert told(pair(docs, topk=topk)(query)) == expected
         assert len(expected) == topk
@@ -90,7 +100,9 @@ class TestFusion:
     def test_weighted_fusion_is_that_of_the_retrievers_own_scores(self, docs):
         """Weights and normalisation reach the fusion."""
         expected = weighted(by_hand(docs, "green tea", 50), weights=[0.2, 0.8])[:6]
-        assert told(pair(docs, fusion_method="weighted", weights=[0.2, 0.8])("green tea")) == expected
+        assert (
+            told(pair(docs, fusion_method="weighted", weights=[0.2, 0.8])("green tea")) == expected
+        )
 
     def test_two_retrievers_are_weighed_as_in_spec_003_by_default(self, docs):
         """0.7 for the first and 0.3 for the second, under "weighted" alone."""
@@ -98,7 +110,9 @@ class TestFusion:
             told(pair(docs, fusion_method="weighted")("green tea"))
             == (weighted(by_hand(docs, "green tea", 50), weights=[0.7, 0.3])[:6])
         )
-        three = HybridRetriever(*[Retriever(docs, "FineChunk", "bm25")] * 3, fusion_method="weighted")
+        three = HybridRetriever(
+            *[Retriever(docs, "FineChunk", "bm25")] * 3, fusion_method="weighted"
+        )
         ranking = by_hand(docs, "green tea", 50)[1]
         assert told(three("green tea")) == weighted([ranking] * 3)[:6]
 
@@ -161,9 +175,16 @@ class TestIdentity:
         assert len({node.uid for node in pair(docs, topk=20)("green tea")}) == 8
 
     def test_dedupe_keeps_the_best_of_equal_texts(self):
-        """dedupe="text" leaves one node of each text, the one that ranks best, and fills up with others."""
-        docs = document({**dict.fromkeys("abcdefgh", "green tea"), "x": "green leaf", "y": "tea leaf"})
-        every, distinct = pair(docs, topk=20)("green tea"), pair(docs, topk=3, dedupe="text")("green tea")
+        """dedupe="text" leaves one node of each text, the one that ranks best, and fills up with
+        others.
+        """
+        docs = document(
+            {**dict.fromkeys("abcdefgh", "green tea"), "x": "green leaf", "y": "tea leaf"}
+        )
+        every, distinct = (
+            pair(docs, topk=20)("green tea"),
+            pair(docs, topk=3, dedupe="text")("green tea"),
+        )
         assert [node.text for node in distinct] == list(dict.fromkeys(node.text for node in every))
         assert len(distinct) == 3
         assert told(distinct)[0] == told(every)[0]
@@ -171,31 +192,41 @@ class TestIdentity:
             pair(docs, dedupe="uid")
 
     def test_one_uid_in_two_documents_is_two_nodes(self):
-        """Equal paths give equal uids; a hybrid over two Documents keeps both nodes, each with its own text."""
+        """Equal paths give equal uids; a hybrid over two Documents keeps both nodes, each with its
+        own text.
+        """
         one, two = document({"a": "green tea"}), document({"a": "tea of spring"})
         assert one.get_nodes("FineChunk")[0].uid == two.get_nodes("FineChunk")[0].uid
-        hybrid = HybridRetriever(Retriever(one, "FineChunk", "bm25"), Retriever(two, "FineChunk", "bm25"))
+        hybrid = HybridRetriever(
+            Retriever(one, "FineChunk", "bm25"), Retriever(two, "FineChunk", "bm25")
+        )
         found = hybrid("tea")
         assert sorted(node.text for node in found) == ["green tea", "tea of spring"]
         assert [node.score for node in found] == [1 / 61, 1 / 61]
         stage = hybrid.trace("tea").inputs[0]
-        assert {node: sum(contributions) for node, contributions in stage.contributions.items()} == dict.fromkeys(
-            found, 1 / 61
-        )
+        assert {
+            node: sum(contributions) for node, contributions in stage.contributions.items()
+        } == dict.fromkeys(found, 1 / 61)
 
     def test_documents_are_the_same_in_any_order(self):
         """Retrievers that name the Documents in another order still mean the same nodes."""
         one, two = document({"a": "green tea"}), document({"a": "tea of spring harvest"})
-        hybrid = HybridRetriever(Retriever([one, two], "FineChunk", "bm25"), Retriever([two, one], "FineChunk", "bm25"))
+        hybrid = HybridRetriever(
+            Retriever([one, two], "FineChunk", "bm25"), Retriever([two, one], "FineChunk", "bm25")
+        )
         found = hybrid("tea")
         assert [node.text for node in found] == ["green tea", "tea of spring harvest"]
         assert [node.score for node in found] == [2 / 61, 2 / 62]
 
     @pytest.mark.parametrize("memory_first", [True, False])
     def test_an_index_over_a_documents_uids_finds_its_nodes(self, docs, memory_first):
-        """Spec 003's way: BM25 over mappings with the uids of a Document's nodes. A uid is one node, the Document's."""
+        """Spec 003's way: BM25 over mappings with the uids of a Document's nodes. A uid is one
+        node, the Document's.
+        """
         memory = BM25Retriever(analyser="en")
-        memory.index_documents([{"id": node.uid, "text": node.text} for node in docs.get_nodes("FineChunk")])
+        memory.index_documents(
+            [{"id": node.uid, "text": node.text} for node in docs.get_nodes("FineChunk")]
+        )
         by_meaning = Retriever(docs, "FineChunk")
         parts = [memory, by_meaning] if memory_first else [by_meaning, memory]
         hybrid = HybridRetriever(*parts, depth=80, topk=80)
@@ -211,11 +242,16 @@ class TestIdentity:
         assert explanation.dropped == ()
 
     def test_the_trace_breaks_ties_as_the_call_does(self):
-        """Equal scores and equal uids in two Documents: both keep the order in which retrievers name the Documents."""
+        """Equal scores and equal uids in two Documents: both keep the order in which retrievers
+        name the Documents.
+        """
         one, two = document({"a": "tea b b b b b"}), document({"a": "tea"})
         both = Retriever([one, two], "FineChunk", "bm25")
-        hybrid = HybridRetriever(both, Retriever(one, "FineChunk", "bm25"), fusion_method="comb_max")
-        assert [node.text for node in both("tea")] == ["tea", "tea b b b b b"]  # the second one's is met first
+        hybrid = HybridRetriever(
+            both, Retriever(one, "FineChunk", "bm25"), fusion_method="comb_max"
+        )
+        # the second one's is met first
+        assert [node.text for node in both("tea")] == ["tea", "tea b b b b b"]
         found = hybrid("tea")
         assert [(node.text, node.score) for node in found] == [("tea b b b b b", 1.0), ("tea", 1.0)]
         assert [node.text for node in hybrid.trace("tea").nodes] == [node.text for node in found]
@@ -249,7 +285,9 @@ class TestCallables:
         assert len(found) == 7
 
     def test_scores_are_needed_where_they_are_added(self):
-        """Nodes without a score can be fused by rank, and by score not: the message says what to do."""
+        """Nodes without a score can be fused by rank, and by score not: the message says what to
+        do.
+        """
         bare = fixed(DocNode(text="tea", uid="1"), DocNode(text="tea", uid="2"))
         assert [node.uid for node in HybridRetriever(bare)("tea")] == ["1", "2"]
         for normalise in ("min_max", "none"):
@@ -276,11 +314,16 @@ class TestArguments:
     """What is refused, and what a call may say."""
 
     def test_the_names_of_spec_003(self, docs):
-        """Retrievers by position, by name, and the fusion behind them as a text, are the same retriever."""
+        """Retrievers by position, by name, and the fusion behind them as a text, are the same
+        retriever.
+        """
         one, two = Retriever(docs, "FineChunk"), Retriever(docs, "FineChunk", "bm25")
         expected = told(HybridRetriever(one, two, fusion_method="weighted")("green tea"))
         assert told(HybridRetriever(one, two, "weighted")("green tea")) == expected
-        assert told(HybridRetriever(one, bm25_retriever=two, fusion_method="weighted")("green tea")) == expected
+        assert (
+            told(HybridRetriever(one, bm25_retriever=two, fusion_method="weighted")("green tea"))
+            == expected
+        )
         named = HybridRetriever(fusion_method="weighted", bm25_retriever=two, vector_retriever=one)
         assert told(named("green tea")) == expected
 
@@ -292,13 +335,17 @@ class TestArguments:
                 HybridRetriever(one, one, positional, fusion_method="weighted")
 
     def test_what_a_view_hides_is_never_found(self):
-        """Neither in a result nor in its trace, whatever the retrievers; a wider one beside it finds what it may."""
+        """Neither in a result nor in its trace, whatever the retrievers; a wider one beside it
+        finds what it may.
+        """
         docs = document({str(n): "green tea" for n in range(9)})
         view = docs.restricted({"file_name": ["1", "5"]})
         hybrid = HybridRetriever.over(view, "FineChunk", topk=40)
         assert sorted(node.path for node in hybrid("green tea")) == ["1", "5"]
         assert sorted(node.path for node in hybrid.trace("green tea").inputs[0].nodes) == ["1", "5"]
-        beside = HybridRetriever(Retriever(view, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "bm25"), topk=40)
+        beside = HybridRetriever(
+            Retriever(view, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "bm25"), topk=40
+        )
         found = beside("green tea")
         assert len(found) == 9
         assert {node.path for node in found[:2]} == {"1", "5"}
@@ -341,9 +388,14 @@ class TestArguments:
     def test_a_call_may_ask_for_more(self, docs):
         """topk of a call goes before the retriever's, and the depth grows with it."""
         assert len(pair(docs, topk=2)("green tea")) == 2
-        assert told(pair(docs, topk=2)("green tea", topk=30)) == rrf(by_hand(docs, "green tea", 120))[:30]
+        assert (
+            told(pair(docs, topk=2)("green tea", topk=30))
+            == rrf(by_hand(docs, "green tea", 120))[:30]
+        )
 
-    @pytest.mark.parametrize("weights", [[1], [1, 2, 3], [-1, 2], [0, 0], [math.nan, 1], "ab", 3, [True, 1], ["1", 1]])
+    @pytest.mark.parametrize(
+        "weights", [[1], [1, 2, 3], [-1, 2], [0, 0], [math.nan, 1], "ab", 3, [True, 1], ["1", 1]]
+    )
     def test_weights_must_fit(self, docs, weights):
         """One number >= 0 for each retriever, not all 0; in the constructor and in a call."""
         for method in ("rrf", "weighted"):
@@ -356,13 +408,18 @@ class TestArguments:
         """A weight multiplies a retriever's part; 0 leaves its order without effect."""
         rankings = by_hand(docs, "green tea", 50)
         assert told(pair(docs, weights=[3, 1])("green tea")) == rrf(rankings, weights=[3, 1])[:6]
-        assert told(pair(docs)("green tea", weights=[0.1, 0.9])) == rrf(rankings, weights=[0.1, 0.9])[:6]
+        assert (
+            told(pair(docs)("green tea", weights=[0.1, 0.9]))
+            == rrf(rankings, weights=[0.1, 0.9])[:6]
+        )
         only = pair(docs, weights=np.array([0, 1]))("green tea")
         assert [node.uid for node in only] == [uid for uid, _ in rankings[1][:6]]
 
     @pytest.mark.parametrize("method", ["rrf", "weighted", "comb_mnz", "comb_max"])
     def test_weight_zero_is_not_asked(self, docs, method):
-        """The result has nothing of such a retriever, not even to fill it; a trace says why, and why_not too."""
+        """The result has nothing of such a retriever, not even to fill it; a trace says why, and
+        why_not too.
+        """
 
         def never(query, filters=None, topk=None):
             raise OSError("asked")
@@ -382,7 +439,9 @@ class TestArguments:
         assert [hit.uid for hit in hybrid.explain("green tea")] == [node.uid for node in found]
         with pytest.raises(OSError, match="asked"):
             hybrid("green tea", weights=[1, 1])
-        assert told(HybridRetriever(never, few, fusion_method=method)("green tea", weights=[0, 1])) == told(found)
+        assert told(
+            HybridRetriever(never, few, fusion_method=method)("green tea", weights=[0, 1])
+        ) == told(found)
 
     def test_what_is_unknown_is_named(self, docs):
         """Fusions and keywords, with what was meant."""
@@ -430,9 +489,13 @@ class TestSearch:
                 assert [(hit.id, hit.score) for hit in result] == expected
 
     def test_two_weights_are_for_two_retrievers(self, docs):
-        """With another number, the message says how to give them; a single one must leave something."""
+        """With another number, the message says how to give them; a single one must leave
+        something.
+        """
         with pytest.raises(ConfigError, match="two retrievers; there are 1"):
-            asyncio.run(HybridRetriever(Retriever(docs, "FineChunk")).search("tea", vector_weight=0.5))
+            asyncio.run(
+                HybridRetriever(Retriever(docs, "FineChunk")).search("tea", vector_weight=0.5)
+            )
         with pytest.raises(ConfigError, match="from 0 to 1"):
             asyncio.run(pair(docs).search("tea", bm25_weight=2))
 
@@ -442,9 +505,14 @@ class TestWhatWasNotFound:
 
     @pytest.mark.slow
     def test_words_are_not_outweighed_by_the_mere_presence_of_alike_vectors(self):
-        """All cosines are alike; the one node with the word is first, though the vectors' fifty lack it."""
+        """All cosines are alike; the one node with the word is first, though the vectors' fifty
+        lack it.
+        """
         docs = Document(embed=lambda text: [1.0, 0.001 * (len(text) % 7)])
-        docs.add_texts({f"{at:03d}": f"leaf {'x' * at}" for at in range(120)} | {"zz": "samovar and nothing else"})
+        docs.add_texts(
+            {f"{at:03d}": f"leaf {'x' * at}" for at in range(120)}
+            | {"zz": "samovar and nothing else"}
+        )
         hybrid = HybridRetriever.over(docs, "FineChunk")
         assert "zz" not in {node.path for node in Retriever(docs, "FineChunk")("samovar", topk=50)}
         assert hybrid("samovar")[0].path == "zz"
@@ -479,8 +547,13 @@ class TestOver:
 
     @pytest.mark.parametrize("query", ["green tea", "春天的茶叶 kettle", "steam"])
     def test_its_defaults(self, docs, query):
-        """By default BM25 with Chinese words counts 0.4, the embeddings 0.6, both divided by their best score."""
-        rankings = [told(Retriever(docs, "FineChunk", name)(query, topk=100)) for name in (None, "bm25_chinese")]
+        """By default BM25 with Chinese words counts 0.4, the embeddings 0.6, both divided by their
+        best score.
+        """
+        rankings = [
+            told(Retriever(docs, "FineChunk", name)(query, topk=100))
+            for name in (None, "bm25_chinese")
+        ]
         expected = weighted(rankings, weights=[0.6, 0.4], normalise="max", depth=100)[:6]
         assert told(HybridRetriever.over(docs, "FineChunk")(query)) == expected
         swung = weighted(rankings, weights=[0.1, 0.9], normalise="min_max")[:6]
@@ -501,11 +574,20 @@ class TestOver:
 class TestTrace:
     """The record of a call."""
 
-    @given(query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join), topk=st.integers(1, 30))
+    @given(
+        query=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join),
+        topk=st.integers(1, 30),
+    )
     @settings(max_examples=settings.default.max_examples // 3, deadline=None)
     def test_shares_add_up_and_the_trace_is_the_call(self, docs, query, topk):
-        """For every node the shares of a fusion sum to its score; the last stage's nodes are those of a call."""
-        for method, keywords in (("rrf", {}), ("weighted", {"weights": [2, 1]}), ("rrf", {"k": 3, "weights": [1, 4]})):
+        """For every node the shares of a fusion sum to its score; the last stage's nodes are those
+        of a call.
+        """
+        for method, keywords in (
+            ("rrf", {}),
+            ("weighted", {"weights": [2, 1]}),
+            ("rrf", {"k": 3, "weights": [1, 4]}),
+        ):
             hybrid = pair(docs, fusion_method=method, **keywords)
             last = hybrid.trace(query, topk=topk)
             assert told(last.nodes) == told(hybrid(query, topk=topk))
@@ -545,7 +627,9 @@ def test_all_retrievers_see_one_state():
 
 
 def test_weights_of_spec_004(docs):
-    """Weights(VectorSetting, KeywordSetting) is the pair of its two numbers, for the constructor and a call."""
+    """Weights(VectorSetting, KeywordSetting) is the pair of its two numbers, for the constructor
+    and a call.
+    """
     weights = Weights(VectorSetting(0.6, "local", "all-minilm-l6-v2"), KeywordSetting(0.4))
     for method in ("rrf", "weighted"):
         expected = told(pair(docs, fusion_method=method, weights=[0.6, 0.4])("green tea"))

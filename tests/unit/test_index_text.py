@@ -1,4 +1,6 @@
-"""What indexes read of a node: fields of its file before its text, or another text; its own text and span stay."""
+"""What indexes read of a node: fields of its file before its text, or another text; its own text
+and span stay.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def stored(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_built_in_groups_are_found_by_path_title_and_headings(folder: Path) -> None:
-    """Words of the path find a chunk of a built-in group; its text and span are those of the file."""
+    """Words of the path find a chunk of a built-in group; its text and span are those of the
+    file.
+    """
     docs = Document(folder)
     [node] = docs.search("allotment")
     assert node.text == GUIDE
@@ -75,11 +79,17 @@ def test_an_equal_function_is_no_other_definition(folder: Path) -> None:
     assert found(docs, "x")
 
 
-def test_a_child_group_that_is_not_defined_concerns_its_group_alone(folder: Path, tmp_path: Path) -> None:
-    """Another program without the child group syncs and shows its status; a search of the group names what it lacks."""
+def test_a_child_group_that_is_not_defined_concerns_its_group_alone(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Another program without the child group syncs and shows its status; a search of the group
+    names what it lacks.
+    """
     with Document(folder, store_conf=stored(tmp_path)) as docs:
         docs.create_node_group("section", sections, index_text="header")
-        docs.create_node_group("header", lambda text: "decay" if "heap" in text else "other", parent="section")
+        docs.create_node_group(
+            "header", lambda text: "decay" if "heap" in text else "other", parent="section"
+        )
         assert found(docs, "decay")
     (folder / "new.md").write_text("A spade.")
     with Document(folder, store_conf=stored(tmp_path)) as docs:
@@ -151,18 +161,28 @@ def test_each_embed_key_and_keyword_search_may_have_fields_of_its_own(folder: Pa
 def test_a_function_writes_what_is_indexed(folder: Path) -> None:
     """The function receives the node, with its neighbours; the node keeps its text."""
     docs = Document(folder)
-    docs.create_node_group("section", sections, index_text=lambda node: f"{node.root.path} number{node.number}")
+    docs.create_node_group(
+        "section", sections, index_text=lambda node: f"{node.root.path} number{node.number}"
+    )
     assert found(docs, "number2") == ["## Compost\n\nTurn the heap every month."]
     assert found(docs, "heap") == []
 
 
 def test_the_nodes_of_a_child_group_are_read_before_the_text(folder: Path) -> None:
-    """A header that a model would write finds its section; a new definition of it indexes the sections again."""
+    """A header that a model would write finds its section; a new definition of it indexes the
+    sections again.
+    """
     docs = Document(folder)
     docs.create_node_group("section", sections, index_text="header")
-    docs.create_node_group("header", lambda text: "decay" if "heap" in text else "other", parent="section")
-    assert found(docs, "decay") == found(docs, "heap") == ["## Compost\n\nTurn the heap every month."]
-    docs.create_node_group("header", lambda text: "rotting" if "heap" in text else "x", parent="section", replace=True)
+    docs.create_node_group(
+        "header", lambda text: "decay" if "heap" in text else "other", parent="section"
+    )
+    assert (
+        found(docs, "decay") == found(docs, "heap") == ["## Compost\n\nTurn the heap every month."]
+    )
+    docs.create_node_group(
+        "header", lambda text: "rotting" if "heap" in text else "x", parent="section", replace=True
+    )
     assert found(docs, "decay") == []
     assert found(docs, "rotting") == found(docs, "heap")
 
@@ -236,13 +256,19 @@ def test_a_moved_file_is_found_by_its_new_path_and_not_embedded_again(
     (folder / "allotment").rename(folder / "orchard")
     docs.sync()
     assert len(embed.texts) == before
-    assert [node.path for node in Retriever(docs, "MediumChunk", similarity="bm25")("orchard")] == ["orchard/guide.md"]
+    assert [node.path for node in Retriever(docs, "MediumChunk", similarity="bm25")("orchard")] == [
+        "orchard/guide.md"
+    ]
     docs.close()
 
 
 @pytest.mark.parametrize(("fields", "count"), [(["path"], 3), (["title"], 0)])
-def test_a_plan_counts_what_a_move_embeds(folder: Path, tmp_path: Path, fields: list[str], count: int) -> None:
-    """Embeddings that read the path are made again; a plan counts them, and max_calls limits them."""
+def test_a_plan_counts_what_a_move_embeds(
+    folder: Path, tmp_path: Path, fields: list[str], count: int
+) -> None:
+    """Embeddings that read the path are made again; a plan counts them, and max_calls limits
+    them.
+    """
     embed = Embedder()
     with Document(folder, embed=embed, store_conf=stored(tmp_path)) as docs:
         docs.create_node_group("section", sections, index_fields=fields)
@@ -250,7 +276,9 @@ def test_a_plan_counts_what_a_move_embeds(folder: Path, tmp_path: Path, fields: 
         (folder / "allotment").rename(folder / "orchard")
         before = len(embed.texts)
         assert docs.plan().calls == docs.plan(diff=True).calls == count
-        assert [diff.embed for diff in docs.plan(diff=True).diffs] == [{"default": count}] * (count > 0)
+        assert [diff.embed for diff in docs.plan(diff=True).diffs] == [{"default": count}] * (
+            count > 0
+        )
         if count:
             with pytest.raises(ConfigError, match="max_calls"):
                 docs.sync(max_calls=count - 1)
@@ -289,7 +317,9 @@ def test_unchanged_texts_of_an_edited_file_are_not_embedded_again(
     before = len(embed.texts)
     (folder / "allotment" / "guide.md").write_text(GUIDE.replace("month", "week"))
     docs.sync()
-    assert embed.texts[before:] == ["Garden guide > Compost\n## Compost\n\nTurn the heap every week.\n\n"]
+    assert embed.texts[before:] == [
+        "Garden guide > Compost\n## Compost\n\nTurn the heap every week.\n\n"
+    ]
     docs.close()
 
 
@@ -307,7 +337,9 @@ def test_a_reopened_store_keeps_its_indexes(folder: Path, tmp_path: Path) -> Non
     again.probe = False
     with opened(again) as docs:
         assert len(Retriever(docs, "section", similarity="cosine")("rain")) == 3
-        assert [group.indexes for group in docs.status().groups if group.name == "section"] == [("default",)]
+        assert [group.indexes for group in docs.status().groups if group.name == "section"] == [
+            ("default",)
+        ]
     assert again.texts == ["rain"]
 
 

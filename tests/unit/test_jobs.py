@@ -67,12 +67,22 @@ def test_a_job_is_stored_run_and_reported(place, tmp_path):
     """From WAITING to SUCCESS, with the method's report as its result."""
     with Document(store_conf=None if place == "memory" else conf(tmp_path / "store.db")) as docs:
         job = Jobs(docs).submit("add_texts", {**TEA, "metadata": {"tea": {"year": 2024}}})
-        assert (job.state, job.attempts, job.heartbeat, job.is_finished) == ("WAITING", 0, None, False)
+        assert (job.state, job.attempts, job.heartbeat, job.is_finished) == (
+            "WAITING",
+            0,
+            None,
+            False,
+        )
         assert Jobs(docs).working() == {"tea": "WAITING"}
         assert docs.get_nodes() == []
         done = Worker(docs).run_one()
         assert done == Jobs(docs).get(job.id) == Jobs(docs).wait(job.id)
-        assert (done.state, done.attempts, done.error, done.is_finished) == ("SUCCESS", 1, None, True)
+        assert (done.state, done.attempts, done.error, done.is_finished) == (
+            "SUCCESS",
+            1,
+            None,
+            True,
+        )
         assert done.result["added"] == ["tea"]
         assert done.result["counts"]["added"] == 1
         assert done.progress.done == done.progress.total == 1
@@ -156,14 +166,22 @@ def test_a_read_only_document_submits_for_the_writer(docs):
 
 
 def test_every_kind_runs(folder, tmp_path):
-    """Each with the arguments that a program would send; paths are those of the program that submits."""
+    """Each with the arguments that a program would send; paths are those of the program that
+    submits.
+    """
     root = folder({"a.txt": "green tea\nblack tea"})
     (tmp_path / "b.txt").write_text("white tea", encoding="utf-8")
     with Document(root, store_conf=conf(tmp_path / "store.db"), keep_versions=2) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         for kind, arguments in [
             ("sync", {"on_error": "raise"}),
-            ("add_files", {"files": {"b": os.path.relpath(tmp_path / "b.txt")}, "metadata": {"b": {"year": 1}}}),
+            (
+                "add_files",
+                {
+                    "files": {"b": os.path.relpath(tmp_path / "b.txt")},
+                    "metadata": {"b": {"year": 1}},
+                },
+            ),
             ("add_texts", TEA),
             ("add_texts", {"texts": {"tea": "Another text."}}),
             ("update_metadata", {"changes": {"tea": {"year": 2}}}),
@@ -178,14 +196,19 @@ def test_every_kind_runs(folder, tmp_path):
             job = Jobs(docs).submit(kind, arguments)
             done = Worker(docs).run_one()
             assert done.id == job.id
-            assert (done.state, done.error) == ("DELETED" if kind == "delete_files" else "SUCCESS", None), kind
+            assert (done.state, done.error) == (
+                "DELETED" if kind == "delete_files" else "SUCCESS",
+                None,
+            ), kind
             json.dumps([done.result, done.arguments])
         assert sorted(one.path for one in docs.get_nodes()) == ["a.txt", "b"]
         assert len(docs.get_nodes("line")) == 3
 
 
 def test_files_are_named_by_what_they_will_be(folder):
-    """A file of the folder by its path there, another one by its id; one that does not exist is an error now."""
+    """A file of the folder by its path there, another one by its id; one that does not exist is an
+    error now.
+    """
     root = folder({"a/b.txt": "green tea"})
     docs = Document(root)
     with pytest.raises(DatasetPathError, match="does not exist"):
@@ -246,7 +269,8 @@ def test_a_running_job_is_cancelled_at_a_safe_point(docs, tmp_path):
     begun.wait(60)
     running = Jobs(docs).get(job.id)
     assert (running.state, running.attempts) == ("WORKING", 1)
-    assert Jobs(docs).working().items() >= dict.fromkeys("abc", "WORKING").items()  # the small one runs beside it
+    # the small one runs beside it
+    assert Jobs(docs).working().items() >= dict.fromkeys("abc", "WORKING").items()
     assert Jobs(docs).cancel(job.id).state == "WORKING"
     time.sleep(0.6)  # many looks at the job's row
     go_on.set()
@@ -265,7 +289,9 @@ def test_a_stopped_worker_hands_its_job_back(docs, tmp_path):
     begun, go_on = blocking(docs)
     for name in "ab":
         (tmp_path / f"{name}.slow").write_text(f"{name} tea", encoding="utf-8")
-    job = Jobs(docs).submit("add_files", {"files": [str(tmp_path / "a.slow"), str(tmp_path / "b.slow")]})
+    job = Jobs(docs).submit(
+        "add_files", {"files": [str(tmp_path / "a.slow"), str(tmp_path / "b.slow")]}
+    )
     stop = threading.Event()
     thread = threading.Thread(target=Worker(docs).run, args=[stop])
     thread.start()
@@ -301,7 +327,9 @@ def test_progress_is_written_while_a_job_runs(docs, tmp_path):
 
 
 def test_jobs_run_one_after_the_other(docs, tmp_path):
-    """In their order, however many workers there are: a deletion does not overtake what it deletes."""
+    """In their order, however many workers there are: a deletion does not overtake what it
+    deletes.
+    """
     begun, go_on = blocking(docs)
     (tmp_path / "a.slow").write_text("a tea", encoding="utf-8")
     Jobs(docs).submit("add_files", {"files": {"a": str(tmp_path / "a.slow")}})
@@ -330,11 +358,17 @@ def test_a_job_waits_while_another_program_writes(docs, monkeypatch):
 
     job = Jobs(docs).submit("sync", {"wait_s": 0.1})
     with Document(store_conf=conf(Jobs(docs).file.path)) as other:
-        thread = threading.Thread(target=other.add_texts, args=[{"a": "tea"}], kwargs={"on_progress": hold})
+        thread = threading.Thread(
+            target=other.add_texts, args=[{"a": "tea"}], kwargs={"on_progress": hold}
+        )
         thread.start()
         begun.wait(60)
         waiting = Worker(docs).run_one()
-        assert (waiting.state, waiting.attempts, waiting.error.type) == ("WAITING", 0, "StoreBusyError")
+        assert (waiting.state, waiting.attempts, waiting.error.type) == (
+            "WAITING",
+            0,
+            "StoreBusyError",
+        )
         go_on.set()
         thread.join()
         done = Worker(docs).run_one()
@@ -345,7 +379,12 @@ def taken(docs, *, host=None, pid=None, started=0, heartbeat=None, attempts=1):
     """A job that another program has claimed."""
     job = Jobs(docs).submit("add_texts", TEA)
     program = json.dumps(
-        {"name": "other.py", "host": host or module.Program().host, "pid": pid or 2**22 + 1, "started": started}
+        {
+            "name": "other.py",
+            "host": host or module.Program().host,
+            "pid": pid or 2**22 + 1,
+            "started": started,
+        }
     )
     execute(
         docs,
@@ -379,7 +418,9 @@ def test_the_job_of_a_silent_machine_is_taken_over(docs, monkeypatch):
 
 
 def test_a_job_that_killed_its_workers_has_failed(docs):
-    """After three attempts, with an error that says so; a retry begins anew. A cancelled one is cancelled."""
+    """After three attempts, with an error that says so; a retry begins anew. A cancelled one is
+    cancelled.
+    """
     job = taken(docs, attempts=3)
     assert Worker(docs).run_one() is None
     failed = Jobs(docs).get(job.id)
@@ -403,7 +444,10 @@ def test_a_worker_that_lost_its_job_writes_nothing_of_it(docs, tmp_path):
     thread = threading.Thread(target=Worker(docs).run_one)
     thread.start()
     begun.wait(60)
-    execute(docs, "UPDATE job SET worker = 'another', result = '{\"by\": \"another\"}', state = 'SUCCESS'")
+    execute(
+        docs,
+        "UPDATE job SET worker = 'another', result = '{\"by\": \"another\"}', state = 'SUCCESS'",
+    )
     time.sleep(0.6)  # many looks at the job's row
     go_on.set()
     thread.join()
@@ -419,8 +463,13 @@ def test_finished_jobs_hold_no_texts(docs):
 
 
 def test_a_purged_document_is_in_no_job(docs):
-    """Neither in those that named it, with its text, nor in the one that purges it, at whatever attempt."""
-    name, text = "a note with a name of more than thirty-two bytes", "The well is dry; ask Wei for the pump, tomorrow."
+    """Neither in those that named it, with its text, nor in the one that purges it, at whatever
+    attempt.
+    """
+    name, text = (
+        "a note with a name of more than thirty-two bytes",
+        "The well is dry; ask Wei for the pump, tomorrow.",
+    )
     for given in ("first " * 9, text):
         Jobs(docs).submit("add_texts", {"texts": {name: given}, "metadata": {name: {"year": 2024}}})
         Worker(docs).run_one()
@@ -471,7 +520,9 @@ def test_a_job_that_is_gone_stops_its_attempt(docs, tmp_path):
     begun, go_on = blocking(docs)
     (tmp_path / "a.slow").write_text("tea", encoding="utf-8")
     (tmp_path / "b.slow").write_text("tea", encoding="utf-8")
-    Jobs(docs).submit("add_files", {"files": {name: str(tmp_path / f"{name}.slow") for name in "ab"}})
+    Jobs(docs).submit(
+        "add_files", {"files": {name: str(tmp_path / f"{name}.slow") for name in "ab"}}
+    )
     ended = []
     worker = Worker(docs)
     thread = threading.Thread(target=lambda: ended.append(worker.run_one()))
@@ -528,7 +579,9 @@ def test_a_store_of_an_earlier_release_gets_its_table(tmp_path):
 
 
 def test_a_second_attempt_repeats_nothing(docs):
-    """What the first one deleted or rolled back before its worker died is done; what it did not is."""
+    """What the first one deleted or rolled back before its worker died is done; what it did not
+    is.
+    """
     with Document(store_conf=conf(Jobs(docs).file.path), keep_versions=2) as writer:
         for text in ("first", "second"):
             writer.add_texts({"tea": text, "coffee": text})
@@ -538,7 +591,10 @@ def test_a_second_attempt_repeats_nothing(docs):
         execute(docs, "UPDATE job SET state = 'WORKING' WHERE id = ?", int(job.id))
         again = Worker(writer).run_one()
         assert (again.attempts, again.state, again.result) == (2, "SUCCESS", rolled_back.result)
-        assert {one.path: one.text for one in writer.get_nodes()} == {"tea": "first", "coffee": "second"}
+        assert {one.path: one.text for one in writer.get_nodes()} == {
+            "tea": "first",
+            "coffee": "second",
+        }
         job = Jobs(docs).submit("delete_files", {"documents": ["tea", "coffee"]})
         Worker(writer).run_one()
         execute(docs, "UPDATE job SET state = 'DELETING' WHERE id = ?", int(job.id))
@@ -568,11 +624,15 @@ CREATE TRIGGER trace AFTER UPDATE OF state ON job BEGIN INSERT INTO trace (job, 
 
 
 def start(path):
-    return subprocess.Popen([sys.executable, "-c", _WORKER, os.fspath(path)], stdout=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", _WORKER, os.fspath(path)], stdout=subprocess.PIPE
+    )
 
 
 def kill_workers(path, kills, seed):
-    """Submit jobs while workers are killed at random instants; what became of each, and which had to be retried."""
+    """Submit jobs while workers are killed at random instants; what became of each, and which had
+    to be retried.
+    """
     rng = random.Random(seed)
     with Document(store_conf=conf(path)) as docs:
         docs.create_node_group("line", transform=str.splitlines)
@@ -594,10 +654,16 @@ def kill_workers(path, kills, seed):
         process = start(path)
         try:
             done = [Jobs(reader).wait(job.id, timeout_s=30) for job in jobs]
-            # A job that three workers happened to be killed in has failed, and with it the deletion of its document.
-            texts = {job.key for job in done if job.error is not None and job.error.type == "WorkerDied"}
+            # A job that three workers happened to be killed in has failed, and with it the deletion
+            # of its document.
+            texts = {
+                job.key for job in done if job.error is not None and job.error.type == "WorkerDied"
+            }
             failed = [job for job in done if job.state == "FAILED"]
-            assert all(job.attempts == 3 or job.arguments["documents"][0].split()[0] in texts for job in failed)
+            assert all(
+                job.attempts == 3 or job.arguments["documents"][0].split()[0] in texts
+                for job in failed
+            )
             for job in failed:
                 Jobs(reader).retry(job.id)
             return [Jobs(reader).wait(job.id, timeout_s=30) for job in jobs], texts
@@ -608,9 +674,14 @@ def kill_workers(path, kills, seed):
 
 
 def check_kills(path, kills, seed):
-    """No job is lost, none is run again after its success, none is stuck, and each has done its work."""
+    """No job is lost, none is run again after its success, none is stuck, and each has done its
+    work.
+    """
     jobs, late = kill_workers(path, kills, seed)
-    assert {(job.kind, job.state) for job in jobs} == {("add_texts", "SUCCESS"), ("delete_files", "DELETED")}
+    assert {(job.kind, job.state) for job in jobs} == {
+        ("add_texts", "SUCCESS"),
+        ("delete_files", "DELETED"),
+    }
     with closing(sqlite3.connect(path)) as connection:
         trace = connection.execute("SELECT job, state FROM trace ORDER BY rowid").fetchall()
     finished = set()
@@ -623,7 +694,9 @@ def check_kills(path, kills, seed):
         docs.create_node_group("line", transform=str.splitlines)
         docs.sync()
         assert docs.verify() == ()
-        expected = {f"{kill} {number}" for kill in range(kills) for number in range(30) if number != 7}
+        expected = {
+            f"{kill} {number}" for kill in range(kills) for number in range(30) if number != 7
+        }
         # A deletion may have overtaken an addition that failed and was retried.
         found = {one.path for one in docs.get_nodes()}
         assert found - {f"{kill} 7" for kill in late} == expected

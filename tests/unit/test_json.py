@@ -23,7 +23,9 @@ SHOP = {
 
 @pytest.fixture
 def load(tmp_path):
-    """A function that loads a text of JSON, or a value written as JSON, with a loader's arguments."""
+    """A function that loads a text of JSON, or a value written as JSON, with a loader's
+    arguments.
+    """
 
     def loaded(value, suffix: str = ".json", **arguments):
         path = tmp_path / f"file{suffix}"
@@ -38,12 +40,15 @@ def load(tmp_path):
 def placed(loaded) -> list[tuple[str, str, str]]:
     """Kind, label and text of each place."""
     return [
-        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+        (location.kind, location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
     ]
 
 
 def test_an_object_becomes_lines_with_paths(load):
-    """Each value stands on a line behind its path, a list of plain values on one; each name is a place."""
+    """Each value stands on a line behind its path, a list of plain values on one; each name is a
+    place.
+    """
     loaded = load(SHOP)
     assert placed(loaded) == [
         ("key", "shop", "shop: Uji"),
@@ -69,10 +74,16 @@ def test_the_elements_of_a_list_are_records(load):
 
 
 def test_lines_are_records(load):
-    """A value in each line is a record; blank lines count as lines and hold none; also under the suffix .json."""
+    """A value in each line is a record; blank lines count as lines and hold none; also under the
+    suffix .json.
+    """
     text = '{"tea": "Sencha"}\r\n\n["a", null, "b"]\n"\u2028"\n17\n'
     loaded = load(text, ".jsonl")
-    assert placed(loaded) == [("line", "1", "tea: Sencha"), ("line", "3", "a, b"), ("line", "5", "17")]
+    assert placed(loaded) == [
+        ("line", "1", "tea: Sencha"),
+        ("line", "3", "a, b"),
+        ("line", "5", "17"),
+    ]
     assert loaded.metadata == {"records": 4}
     assert load(text, ".ndjson") == load(text) == loaded
 
@@ -88,7 +99,9 @@ def test_a_broken_line_is_left_out_and_named(load):
 
 
 def test_json_of_several_broken_lines_is_no_json_lines(load):
-    """A damaged object over several lines is named by the place where it breaks, not read line by line."""
+    """A damaged object over several lines is named by the place where it breaks, not read line by
+    line.
+    """
     with pytest.raises(LoadError, match="JSON breaks at line 2, column 1"):
         load('{"a": 1}\n{\n"b": 2\n}}\n')
     with pytest.raises(LoadError, match="JSON breaks at line 4, column 1"):
@@ -97,20 +110,30 @@ def test_json_of_several_broken_lines_is_no_json_lines(load):
 
 def test_numbers_and_doubled_names_stay(load):
     """What the file spells is what is read: digits, exponents, names that stand twice."""
-    text = '{"v": 1.10, "big": 1e400, "v": 1.20, "digits": ' + "7" * 5000 + ', "odd": NaN, "empty": {}, "no": null}'
+    text = (
+        '{"v": 1.10, "big": 1e400, "v": 1.20, "digits": '
+        + "7" * 5000
+        + ', "odd": NaN, "empty": {}, "no": null}'
+    )
     assert load(text).text == "v: 1.10\nbig: 1e400\nv: 1.20\ndigits: " + "7" * 5000 + "\nodd: NaN"
 
 
 def test_long_texts_keep_their_line_ends(load):
     """A value of several lines stays as it is; what no store can write is replaced."""
-    assert load('{"t": "one\\n\\n  two\\tthree", "u": "\\u0000\\ud83c."}').text == "t: one\n\n  two\tthree\nu:  \ufffd."
+    assert (
+        load('{"t": "one\\n\\n  two\\tthree", "u": "\\u0000\\ud83c."}').text
+        == "t: one\n\n  two\tthree\nu:  \ufffd."
+    )
 
 
 def test_selected_records_and_fields(load):
-    """The list of records is named by its path, fields by theirs: whole branches, and all elements of lists."""
+    """The list of records is named by its path, fields by theirs: whole branches, and all elements
+    of lists.
+    """
     value = {"data": {"items": [{"a": {"b": 1, "c": 2}, "list": [{"x": 3}, {"x": 4}], "ab": 5}]}}
     assert (
-        load(value, records="data.items", fields=["list.x", "a"]).text == "list[0].x: 3\nlist[1].x: 4\na.b: 1\na.c: 2"
+        load(value, records="data.items", fields=["list.x", "a"]).text
+        == "list[0].x: 3\nlist[1].x: 4\na.b: 1\na.c: 2"
     )
     assert load(value, records="data.items", fields=["list[1].x"]).text == "list[1].x: 4"
     assert load(value, records="data.items", template="{a.b}: {list.x}").text == "1: 3, 4"
@@ -167,7 +190,9 @@ def test_a_line_of_megabytes(load):
 
 @pytest.mark.shared
 def test_files_of_other_projects(folder):
-    """Records of another library are lines with places; a file that is cut off and one of 5,000 levels are errors."""
+    """Records of another library are lines with places; a file that is cut off and one of 5,000
+    levels are errors.
+    """
     loaded = load_file(shared("data", "docs", "simple.ndjson"))
     assert [location.label for location in loaded.locations] == [
         str(number) for number in range(1, len(loaded.locations) + 1)
@@ -181,12 +206,16 @@ def test_files_of_other_projects(folder):
 
 def test_nodes_say_which_records_they_touch(folder):
     """A node's place names the records it stands in."""
-    docs = Document(folder({"teas.json": json.dumps(SHOP["orders"]), "shop.json": json.dumps(SHOP)}))
+    docs = Document(
+        folder({"teas.json": json.dumps(SHOP["orders"]), "shop.json": json.dumps(SHOP)})
+    )
     docs.create_node_group("all", transform=lambda text: [text])
     assert [node.location for node in docs.get_nodes("all")] == ["keys shop to orders", "items 1-2"]
 
 
-_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6).filter(str.strip)
+_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6).filter(
+    str.strip
+)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | _TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
@@ -197,7 +226,11 @@ _VALUES = st.recursive(
 def _expected(value, path: str = "") -> list[tuple[str, str]]:
     """Paths and texts of the leaves of what the standard library reads, by recursion."""
     if isinstance(value, dict):
-        return [one for name, inner in value.items() for one in _expected(inner, f"{path}.{name}" if path else name)]
+        return [
+            one
+            for name, inner in value.items()
+            for one in _expected(inner, f"{path}.{name}" if path else name)
+        ]
     if isinstance(value, list) and any(isinstance(inner, (dict, list)) for inner in value):
         return [one for at, inner in enumerate(value) for one in _expected(inner, f"{path}[{at}]")]
     if isinstance(value, list):
@@ -211,7 +244,9 @@ def _expected(value, path: str = "") -> list[tuple[str, str]]:
 @pytest.mark.slow
 @given(_VALUES)
 def test_no_value_is_lost(tmp_path_factory, value):
-    """Each line's text is the leaves, in order with their paths, of what the standard library reads."""
+    """Each line's text is the leaves, in order with their paths, of what the standard library
+    reads.
+    """
     path = tmp_path_factory.mktemp("json") / "values.jsonl"
     path.write_text(json.dumps(value), encoding="utf-8")
     expected = "\n".join(f"{name}: {text}" if name else text for name, text in _expected(value))
@@ -220,7 +255,9 @@ def test_no_value_is_lost(tmp_path_factory, value):
 
 @given(st.text(st.sampled_from('{}[]",:\\ntrue019.-eu'), max_size=40))
 def test_any_text_loads_or_fails_with_load_error(tmp_path_factory, text):
-    """What looks like JSON gives a text or a LoadError, and a text whenever the standard library reads it."""
+    """What looks like JSON gives a text or a LoadError, and a text whenever the standard library
+    reads it.
+    """
     path = tmp_path_factory.mktemp("json") / "file.json"
     path.write_text(text, encoding="utf-8")
     try:
@@ -236,7 +273,9 @@ def test_any_text_loads_or_fails_with_load_error(tmp_path_factory, text):
 
 @pytest.mark.parametrize("deep", ["[" * 100_000, "[" * 300 + "1" + "]" * 300])
 def test_a_line_that_is_nested_too_deep_fails_alone(tmp_path, deep):
-    """The other lines are read, and the file says which is not; a file of such lines alone fails."""
+    """The other lines are read, and the file says which is not; a file of such lines alone
+    fails.
+    """
     path = tmp_path / "teas.jsonl"
     path.write_text(f'{{"tea": "Sencha"}}\n{deep}\n{{"tea": "Assam"}}\n', encoding="utf-8")
     loaded = load_file(path)

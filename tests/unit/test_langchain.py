@@ -31,11 +31,17 @@ def words(docs, **options):
 
 
 def test_a_retriever_is_one_of_langchains(docs):
-    """It is a BaseRetriever, gives what ours gives in the same order, with uid, source, place and score."""
+    """It is a BaseRetriever, gives what ours gives in the same order, with uid, source, place and
+    score.
+    """
     found = as_retriever(words(docs)).invoke("green tea")
     nodes = words(docs)("green tea")
     assert isinstance(as_retriever(words(docs)), BaseRetriever)
-    assert [one.page_content for one in found] == [node.text for node in nodes] == ["green tea", "black tea, tea"]
+    assert (
+        [one.page_content for one in found]
+        == [node.text for node in nodes]
+        == ["green tea", "black tea, tea"]
+    )
     assert [one.id for one in found] == [node.uid for node in nodes]
     assert found[0].metadata["source"] == "a"
     assert found[0].metadata["location"] == "line 1"
@@ -45,7 +51,9 @@ def test_a_retriever_is_one_of_langchains(docs):
 
 def test_filters_and_topk(docs):
     """Both hold for every question."""
-    assert [one.id for one in as_retriever(words(docs), topk=1).invoke("tea")] == [words(docs)("tea")[0].uid]
+    assert [one.id for one in as_retriever(words(docs), topk=1).invoke("tea")] == [
+        words(docs)("tea")[0].uid
+    ]
     [found] = as_retriever(words(docs), filters={"season": ["spring"]}).invoke("tea")
     assert found.metadata["source"] == "a"
 
@@ -61,7 +69,9 @@ def test_it_works_in_chains_and_event_loops(docs):
 
 def test_any_retriever_of_nodes_will_do(docs):
     """Hybrids and functions; one that gives texts or dicts, and what is none, are errors."""
-    hybrid = HybridRetriever(words(docs), lambda query, filters=None, topk=None: docs.get_nodes("FineChunk"))
+    hybrid = HybridRetriever(
+        words(docs), lambda query, filters=None, topk=None: docs.get_nodes("FineChunk")
+    )
     assert len(as_retriever(hybrid).invoke("green")) == 3
     for wrong in (words(docs, output_format="dict"), docs, Retriever, None):
         with pytest.raises(ConfigError, match="retriever of nodes"):
@@ -80,18 +90,26 @@ def test_documents_come_in_and_go_out():
     """Text, id and metadata of a document are there again; filters read declared fields."""
     docs = Document(doc_fields={"season": DocField(DataType.VARCHAR)})
     given = [
-        LangChainDocument("green tea", id="a", metadata={"season": "spring", "source": "teas.md", "tags": ["x"]}),
+        LangChainDocument(
+            "green tea", id="a", metadata={"season": "spring", "source": "teas.md", "tags": ["x"]}
+        ),
         LangChainDocument("black tea", id="b", metadata={"season": "autumn"}),
     ]
     assert add_documents(docs, given).added == ("a", "b")
     [found] = as_retriever(words(docs), filters={"season": ["spring"]}).invoke("tea")
     assert found.page_content == "green tea"
-    assert {"season": "spring", "source": "teas.md", "tags": ["x"]}.items() <= found.metadata.items()
+    assert {
+        "season": "spring",
+        "source": "teas.md",
+        "tags": ["x"],
+    }.items() <= found.metadata.items()
     assert docs.get_nodes()[0].path == "a"
 
 
 def test_documents_come_in_again(docs):
-    """What this package gave out can be taken in by another Document; names of its own become original ones."""
+    """What this package gave out can be taken in by another Document; names of its own become
+    original ones.
+    """
     other = Document()
     add_documents(other, as_retriever(words(docs)).invoke("tea"))
     metadata = to_document(other.get_nodes("FineChunk")[0]).metadata
@@ -101,7 +119,9 @@ def test_documents_come_in_again(docs):
 
 
 def test_documents_without_an_id():
-    """The same documents again change nothing; an equal text with other metadata is another document."""
+    """The same documents again change nothing; an equal text with other metadata is another
+    document.
+    """
     docs = Document()
     given = [
         LangChainDocument("green tea"),
@@ -114,9 +134,15 @@ def test_documents_without_an_id():
 
 
 def test_what_is_no_document(docs):
-    """A text in a document's place, two with one id, and a blank text are errors; nothing is taken in."""
+    """A text in a document's place, two with one id, and a blank text are errors; nothing is taken
+    in.
+    """
     twice = [LangChainDocument("x", id="a"), LangChainDocument("y", id="a")]
-    for wrong, message in ((["tea"], "LangChain documents"), (7, "LangChain documents"), (twice, "have the id 'a'")):
+    for wrong, message in (
+        (["tea"], "LangChain documents"),
+        (7, "LangChain documents"),
+        (twice, "have the id 'a'"),
+    ):
         with pytest.raises(ConfigError, match=message):
             add_documents(docs, wrong)
     with pytest.raises(ConfigError):

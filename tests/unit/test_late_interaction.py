@@ -22,7 +22,10 @@ def by_loops(query: np.ndarray, document: np.ndarray) -> float:
     """The definition: for each token of the query its best cosine, added up."""
     total = 0.0
     for asked in query.astype(float):
-        total += max(asked @ told / np.linalg.norm(asked) / np.linalg.norm(told) for told in document.astype(float))
+        total += max(
+            asked @ told / np.linalg.norm(asked) / np.linalg.norm(told)
+            for told in document.astype(float)
+        )
     return total
 
 
@@ -34,7 +37,9 @@ def test_all_documents_at_once_are_each_one_alone(tokens, lengths, seed):
     documents = [chance.normal(size=(length, 8)).astype(np.float32) for length in lengths]
     found = max_sims(query, documents)
     assert found.shape == (len(documents),)
-    np.testing.assert_allclose(found, [by_loops(query, document) for document in documents], atol=1e-5)
+    np.testing.assert_allclose(
+        found, [by_loops(query, document) for document in documents], atol=1e-5
+    )
     assert found.tolist() == [max_sim(query, document) for document in documents]
 
 
@@ -43,7 +48,9 @@ def test_products_of_any_size_give_the_same(monkeypatch, size):
     """A document is read in pieces: at least a row, 1, 3 or all of them here."""
     chance = np.random.default_rng(1)
     query = chance.normal(size=(3, 8)).astype(np.float32)
-    documents = [chance.normal(size=(length, 8)).astype(np.float32) for length in (5, 1, 2, 9, 1, 1, 4)]
+    documents = [
+        chance.normal(size=(length, 8)).astype(np.float32) for length in (5, 1, 2, 9, 1, 1, 4)
+    ]
     expected = max_sims(query, documents)
     monkeypatch.setattr(late_interaction, "_PRODUCT", size)
     np.testing.assert_allclose(max_sims(query, documents), expected, atol=1e-6)
@@ -73,7 +80,9 @@ def test_other_shapes_are_refused(query, document, message):
 @pytest.fixture
 def tiny(tmp_path) -> MaxSimModel:
     """Over a model whose token vectors are known."""
-    return MaxSimModel(OnnxEmbedder(write_embedder(tmp_path / "tiny", pooling={"pooling_mode": "mean"})))
+    return MaxSimModel(
+        OnnxEmbedder(write_embedder(tmp_path / "tiny", pooling={"pooling_mode": "mean"}))
+    )
 
 
 DOCUMENTS = ["tea", "late frost", "a cup of green tea", "", "green tea " * 60]
@@ -130,7 +139,9 @@ def test_an_embedder_must_give_token_vectors():
 
 
 def test_token_vectors_are_stored_with_the_vectors_of_texts(tmp_path, monkeypatch):
-    """Another program reranks what the first one embedded: the model reads no passage again, scores hardly differ."""
+    """Another program reranks what the first one embedded: the model reads no passage again, scores
+    hardly differ.
+    """
     folder = write_embedder(tmp_path / "m", pooling={"pooling_mode": "mean"})
     plain = OnnxEmbedder(folder)
     storing = OnnxEmbedder(folder, token_cache=tmp_path / "tokens.db")
@@ -140,12 +151,17 @@ def test_token_vectors_are_stored_with_the_vectors_of_texts(tmp_path, monkeypatc
     computed = dict(MaxSimModel(plain)("green tea", texts))
     reading = OnnxEmbedder(folder, token_cache=tmp_path / "tokens.db")
     rows, run = [], reading._model.run
-    monkeypatch.setattr(reading._model, "run", lambda some, output: rows.extend(some) or run(some, output))
+    monkeypatch.setattr(
+        reading._model, "run", lambda some, output: rows.extend(some) or run(some, output)
+    )
     stored = dict(MaxSimModel(reading, cache_bytes=0)("green tea", texts))
     assert len(rows) == 1  # the query
     assert stored == pytest.approx(computed, abs=0.01)
-    assert dict(MaxSimModel(reading, cache_bytes=0)("green tea", ["new frost", *texts])) == pytest.approx(
-        {0: dict(MaxSimModel(plain)("green tea", ["new frost"]))[0]} | {at + 1: score for at, score in stored.items()},
+    assert dict(
+        MaxSimModel(reading, cache_bytes=0)("green tea", ["new frost", *texts])
+    ) == pytest.approx(
+        {0: dict(MaxSimModel(plain)("green tea", ["new frost"]))[0]}
+        | {at + 1: score for at, score in stored.items()},
         abs=0.01,
     )
     assert len(rows) == 3  # the query again, and the new passage
@@ -154,10 +170,14 @@ def test_token_vectors_are_stored_with_the_vectors_of_texts(tmp_path, monkeypatc
 
 
 def test_stored_token_vectors_belong_to_their_model(tmp_path):
-    """Another model in the same file has its own; rows have length 1, whether they were computed or read."""
+    """Another model in the same file has its own; rows have length 1, whether they were computed or
+    read.
+    """
     cache = EmbeddingCache(tmp_path / "tokens.db")
     folder = write_embedder(tmp_path / "m", pooling={"pooling_mode": "mean"})
-    one, two = (OnnxEmbedder(folder, document_prefix=prefix, token_cache=cache) for prefix in ("", "late "))
+    one, two = (
+        OnnxEmbedder(folder, document_prefix=prefix, token_cache=cache) for prefix in ("", "late ")
+    )
     first = one.token_embeddings(["green tea"])[0]
     assert np.array_equal(first, one.token_embeddings(["green tea"])[0])
     np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, atol=1e-6)
@@ -169,7 +189,9 @@ def test_stored_token_vectors_belong_to_their_model(tmp_path):
 @pytest.mark.shared
 @pytest.mark.slow
 def test_it_finds_more_than_single_vectors_do():
-    """On 120 questions of XQuAD and 30 paragraphs, more of the right ones come first than by cosine."""
+    """On 120 questions of XQuAD and 30 paragraphs, more of the right ones come first than by
+    cosine.
+    """
     embedder = OnnxEmbedder(shared("models", "all-minilm-l6-v2"))
     paragraphs, questions = read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))
     paragraphs = paragraphs[:30]
@@ -178,7 +200,9 @@ def test_it_finds_more_than_single_vectors_do():
     right = np.array([number for _, number in questions])
     by_vector = embedder.embed(asked, "query") @ embedder.embed(paragraphs).T
     told = embedder.token_embeddings(paragraphs)
-    by_token = np.array([max_sims(tokens, told) for tokens in embedder.token_embeddings(asked, "query")])
+    by_token = np.array(
+        [max_sims(tokens, told) for tokens in embedder.token_embeddings(asked, "query")]
+    )
     hits_by_vector = (by_vector.argmax(axis=1) == right).mean()
     hits_by_token = (by_token.argmax(axis=1) == right).mean()
     assert hits_by_token > hits_by_vector > 0.8

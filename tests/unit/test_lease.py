@@ -1,4 +1,6 @@
-"""Who may write: one program at a time, for as long as it runs and goes on, under definitions nobody contradicts."""
+"""Who may write: one program at a time, for as long as it runs and goes on, under definitions
+nobody contradicts.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,10 @@ def test_another_program_holds_it(file, program):
     other = program()
     entered(file, other, LONG_S)
     with (
-        pytest.raises(StoreBusyError, match=rf"is being written by 'other', process {other.pid} on .*read_only=True"),
+        pytest.raises(
+            StoreBusyError,
+            match=rf"is being written by 'other', process {other.pid} on .*read_only=True",
+        ),
         Lease(file, 1, Program()).held(),
     ):
         pass
@@ -168,7 +173,9 @@ def begins_beside(turns):
 
 
 def test_who_waits_for_the_others_is_not_overtaken_for_ever():
-    """Operations begin beside an older one while somebody waits for it, and then not before who waits."""
+    """Operations begin beside an older one while somebody waits for it, and then not before who
+    waits.
+    """
     turns, ends = Turns(), []
 
     def whole():
@@ -191,7 +198,9 @@ def test_who_waits_for_the_others_is_not_overtaken_for_ever():
 
 
 def test_an_interrupt_ends_the_wait_for_other_threads(monkeypatch):
-    """An operation that waits until it is the only one has its turn again at once, and passes the interrupt on."""
+    """An operation that waits until it is the only one has its turn again at once, and passes the
+    interrupt on.
+    """
     turns, aside, finish, waits = Turns(), threading.Event(), threading.Event(), []
 
     def other():
@@ -267,9 +276,13 @@ def test_a_holder_that_has_ended(file):
     assert row(file)[0] == ""
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells when a process began")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux tells when a process began"
+)
 def test_a_process_of_the_same_number(file):
-    """Numbers of processes are used again: another process of the number, begun at another time, is not the holder."""
+    """Numbers of processes are used again: another process of the number, begun at another time, is
+    not the holder.
+    """
     entered(file, replace(running(), started=1), LONG_S)
     with Lease(file, 1, Program()).held():
         pass
@@ -293,10 +306,14 @@ def test_a_holder_that_nobody_has_waited_for(file):
         child.communicate()
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have no PID namespaces")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems have no PID namespaces"
+)
 @pytest.mark.parametrize("part", [1, 2])
 def test_processes_of_another_namespace(file, part):
-    """Process ids of another boot or container mean nothing here, not even ours: only the clock ends such a lease."""
+    """Process ids of another boot or container mean nothing here, not even ours: only the clock
+    ends such a lease.
+    """
     here = Program()
     place = here.host.split(" ")
     place[part] = "another"
@@ -311,7 +328,9 @@ def test_processes_of_another_namespace(file, part):
 
 
 def test_a_clock_that_was_set_back(file, monkeypatch):
-    """A lease far into the future ends where nobody renews it while a program waits; renewed ones do not."""
+    """A lease far into the future ends where nobody renews it while a program waits; renewed ones
+    do not.
+    """
     monkeypatch.setattr(leases, "LEASE_S", 0.3)
     lease, other = Lease(file, 1, Program()), elsewhere()
     deadline = time.monotonic() + 0.6
@@ -342,8 +361,13 @@ def in_namespace(*command):
 
 @pytest.mark.slow
 def test_writers_in_two_containers(tmp_path):
-    """Containers that share a volume and a host name take turns: nobody is taken for dead, every write succeeds."""
-    if not shutil.which("unshare") or subprocess.run(in_namespace("true"), capture_output=True, check=False).returncode:
+    """Containers that share a volume and a host name take turns: nobody is taken for dead, every
+    write succeeds.
+    """
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(in_namespace("true"), capture_output=True, check=False).returncode
+    ):
         pytest.skip("no PID namespaces can be made here")
     path = str(tmp_path / "store.db")
     script = tmp_path / "writer.py"
@@ -389,7 +413,9 @@ def test_a_long_operation_keeps_it(file, monkeypatch):
 
 
 def test_a_lease_that_was_lost(file):
-    """A program that did not go on for too long finds that another one has taken over, and writes nothing."""
+    """A program that did not go on for too long finds that another one has taken over, and writes
+    nothing.
+    """
     slow = Lease(file, 1, Program())
     taker = running()
     with slow.held():
@@ -408,12 +434,17 @@ def test_a_lost_lease_nobody_took(file):
     with lease.held():
         with file.writing() as connection:
             connection.execute("UPDATE ledger SET holder = '', holder_told = ''")
-        with pytest.raises(StoreBusyError, match=r"was taken over:.*do it again"), file.writing() as connection:
+        with (
+            pytest.raises(StoreBusyError, match=r"was taken over:.*do it again"),
+            file.writing() as connection,
+        ):
             lease.ensure_held(connection)
 
 
 def test_a_zombie_writes_nothing(tmp_path):
-    """A sync whose lease is taken over in the middle ends with an error; what was live stays, the next one goes on."""
+    """A sync whose lease is taken over in the middle ends with an error; what was live stays, the
+    next one goes on.
+    """
     dataset = tmp_path / "dataset"
     dataset.mkdir()
     (dataset / "a.txt").write_text("green tea")
@@ -454,7 +485,9 @@ def test_nobody_writes_without_it(file):
 
 
 def test_ledgers_of_one_file(file):
-    """Each Document of a file has a lease of its own: two of different names do not wait for each other."""
+    """Each Document of a file has a lease of its own: two of different names do not wait for each
+    other.
+    """
     first, second = Ledger(file, "one"), Ledger(file, "two")
     with first.lease.held(), second.lease.held():
         assert first.writer() != ""
@@ -463,7 +496,9 @@ def test_ledgers_of_one_file(file):
 
 
 def test_a_file_that_is_closed_meanwhile(tmp_path):
-    """Giving back what lies in a closed file, or on a full disk, raises nothing; its process is not blocked by it."""
+    """Giving back what lies in a closed file, or on a full disk, raises nothing; its process is not
+    blocked by it.
+    """
     opened = StoreFile(tmp_path / "store.db")
     Ledger(opened, "default")
     lease = Lease(opened, 1, Program())
@@ -515,9 +550,14 @@ def define(file, program, **definitions):
 
 @pytest.mark.parametrize("program", [running, elsewhere])
 def test_definitions_that_contradict(file, program):
-    """Two running programs do not work with different definitions of one group: the second is refused."""
+    """Two running programs do not work with different definitions of one group: the second is
+    refused.
+    """
     define(file, program(), line="one", word="same")
-    with pytest.raises(StoreBusyError, match=r"The node group 'line' is in use under another definition, by 'other'"):
+    with pytest.raises(
+        StoreBusyError,
+        match=r"The node group 'line' is in use under another definition, by 'other'",
+    ):
         define(file, Program(), line="two", word="same")
     with file.reading() as connection:
         assert connection.execute("SELECT count(*) FROM program").fetchone() == (1,)
@@ -539,7 +579,9 @@ def test_definitions_of_who_is_gone(file, program):
 
 @pytest.mark.parametrize("ago_s", [leases.LEASE_S + 1, -86_400], ids=["long ago", "clock set back"])
 def test_definitions_of_a_machine_that_is_silent(file, ago_s):
-    """A program of another machine that has not worked for the length of a lease has no say any more."""
+    """A program of another machine that has not worked for the length of a lease has no say any
+    more.
+    """
     define(file, elsewhere(), line="one")
     with file.writing() as connection:
         connection.execute("UPDATE program SET seen_at = seen_at - ?", (ago_s,))
@@ -552,7 +594,9 @@ def test_a_program_may_change_its_mind(file):
     define(file, program, line="one")
     define(file, program, line="two")
     with file.reading() as connection:
-        assert connection.execute("SELECT definitions FROM program").fetchall() == [('{"line": "two"}',)]
+        assert connection.execute("SELECT definitions FROM program").fetchall() == [
+            ('{"line": "two"}',)
+        ]
 
 
 def test_closing_takes_definitions_back(tmp_path):
@@ -569,5 +613,8 @@ def test_a_reader_takes_no_lease(tmp_path):
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
     with Document(store_conf=conf) as docs:
         docs.sync()
-    with Document(store_conf=conf, read_only=True) as docs, pytest.raises(StoreError, match="read_only"):
+    with (
+        Document(store_conf=conf, read_only=True) as docs,
+        pytest.raises(StoreError, match="read_only"),
+    ):
         docs.reader.indexer.ledger.lease.held(LONG_S).__enter__()

@@ -1,4 +1,6 @@
-"""The ledger: what becomes live becomes so all at once, and whoever follows it step by step sees what is there."""
+"""The ledger: what becomes live becomes so all at once, and whoever follows it step by step sees
+what is there.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from lazyrag.stores.sqlite import StoreFile
 
 
 class Made:
-    """A ledger with a root group, a group below it and a lexical index over that, in a store file."""
+    """A ledger with a root group, a group below it and a lexical index over that, in a store
+    file.
+    """
 
     def __init__(self, file):
         """Make them live and empty."""
@@ -34,12 +38,19 @@ class Made:
     def open(self, name, parent, fingerprint="1", **arguments):
         """A group's row."""
         number, _ = self.ledger.groups.open(
-            name, parent, fingerprint, "{}", lambda suffix: f"{name}-{fingerprint}{suffix}", **arguments
+            name,
+            parent,
+            fingerprint,
+            "{}",
+            lambda suffix: f"{name}-{fingerprint}{suffix}",
+            **arguments,
         )
         return number
 
     def built(self, identity, count=2, *, is_live=True, **arguments):
-        """A document with a root node and so many nodes in the group below; the flip that makes them live."""
+        """A document with a root node and so many nodes in the group below; the flip that makes
+        them live.
+        """
         [row] = self.ledger.documents.register([DocumentRow(0, root_uid(identity), identity)])
         top, below = self.ledger.builds.reserve(2)
         self.ledger.builds.begin(
@@ -89,7 +100,10 @@ def plain(tree):
                 {
                     key: (
                         (index.id, index.collection, index.dimension, index.complete),
-                        [(one.id, one.file, one.builds.tolist(), one.rows.tolist()) for one in index.parts],
+                        [
+                            (one.id, one.file, one.builds.tolist(), one.rows.tolist())
+                            for one in index.parts
+                        ],
                     )
                     for key, index in group.indexes.items()
                 },
@@ -101,11 +115,17 @@ def plain(tree):
 
 def chain(build):
     """A build and those above it."""
-    return [] if build is None else [(build.number, build.document, build.group, build.counts), *chain(build.parent)]
+    return (
+        []
+        if build is None
+        else [(build.number, build.document, build.group, build.counts), *chain(build.parent)]
+    )
 
 
 def test_a_flip_is_seen_as_a_whole(made, tmp_path):
-    """Documents, builds, index and version appear together, here and to whoever has the file open elsewhere."""
+    """Documents, builds, index and version appear together, here and to whoever has the file open
+    elsewhere.
+    """
     with closing(StoreFile(tmp_path / "store.db", read_only=True)) as other:
         reader = Ledger(other, "default")
         assert identities(reader.tree) == []
@@ -119,7 +139,9 @@ def test_a_flip_is_seen_as_a_whole(made, tmp_path):
             assert tree.changes == before + 1
             assert identities(tree) == ["a", "b"]
             for flip in flips:
-                root, line = (tree.groups[name].builds[flip.row.uid] for name in (LAZY_ROOT_NAME, "line"))
+                root, line = (
+                    tree.groups[name].builds[flip.row.uid] for name in (LAZY_ROOT_NAME, "line")
+                )
                 assert (root.number, line.number) == tuple(flip.builds.values())
                 assert line.parent is root
                 assert line.uids == tuple(child_uids(root_uid(flip.row.identity), "line", [1, 2]))
@@ -129,7 +151,9 @@ def test_a_flip_is_seen_as_a_whole(made, tmp_path):
 
 
 def test_a_flip_that_fails_changes_nothing(made):
-    """Where its last statement fails, as of an array file that is gone, none of the documents before it is live."""
+    """Where its last statement fails, as of an array file that is gone, none of the documents
+    before it is live.
+    """
     with made.ledger.lease.held():
         made.built("a")
         before, versions = plain(made.ledger.tree), made.rows("version")
@@ -144,7 +168,9 @@ def test_a_flip_that_fails_changes_nothing(made):
 
 
 def test_a_flip_takes_the_place_of_another(made):
-    """A document has one live build in each group; what was live is dead, and waits to be purged."""
+    """A document has one live build in each group; what was live is dead, and waits to be
+    purged.
+    """
     with made.ledger.lease.held():
         first = made.built("a")
         second = made.built("a", count=3)
@@ -169,12 +195,16 @@ def test_kept_versions_are_not_dead(made):
 
 
 def test_an_invisible_flip(made):
-    """Builds of a group that is still being built change nothing that a reader sees, until it is switched."""
+    """Builds of a group that is still being built change nothing that a reader sees, until it is
+    switched.
+    """
     with made.ledger.lease.held():
         flip = made.built("a")
         other = made.open("line", made.root, "2")
         [number] = made.ledger.builds.reserve(1)
-        made.ledger.builds.begin([BuildRow(number, flip.row.id, other, flip.root, flip.root, "in", "[5]")])
+        made.ledger.builds.begin(
+            [BuildRow(number, flip.row.id, other, flip.root, flip.root, "in", "[5]")]
+        )
         made.ledger.builds.acknowledge([number])
         before = plain(made.ledger.tree)
         made.ledger.flip([Flip(flip.row, {**flip.builds, other: number})], visible=False)
@@ -182,11 +212,15 @@ def test_an_invisible_flip(made):
         made.ledger.switch([other], [], [made.line])
         [build] = made.ledger.tree.groups["line"].builds.values()
         assert (made.ledger.tree.groups["line"].id, build.size) == (other, 5)
-        assert [number for number, _ in made.ledger.groups.dropped_groups(time.time())] == [made.line]
+        assert [number for number, _ in made.ledger.groups.dropped_groups(time.time())] == [
+            made.line
+        ]
 
 
 def test_a_move_is_one_change(made):
-    """The document at the new place appears in the moment in which the one at the old place goes."""
+    """The document at the new place appears in the moment in which the one at the old place
+    goes.
+    """
     with made.ledger.lease.held():
         old = made.built("old")
         new = made.built("new", is_live=False)
@@ -196,13 +230,17 @@ def test_a_move_is_one_change(made):
 
 
 def test_a_tombstone_hides_at_once(made):
-    """The document, its builds and its versions are gone for every reader; their rows wait to be purged."""
+    """The document, its builds and its versions are gone for every reader; their rows wait to be
+    purged.
+    """
     with made.ledger.lease.held():
         flip = made.built("a")
         made.built("b")
         made.ledger.documents.tombstone([flip.row.id], "deleted")
         assert identities(made.ledger.tree) == ["b"]
-        assert {one.document for one in made.ledger.tree.groups["line"].builds.values()} == {root_uid("b")}
+        assert {one.document for one in made.ledger.tree.groups["line"].builds.values()} == {
+            root_uid("b")
+        }
         assert made.ledger.documents.versions(flip.row.id) == []
         dead = [number for number, _, _ in made.ledger.builds.dead(time.time())]
         assert dead == sorted(flip.builds.values())
@@ -216,7 +254,11 @@ def test_discarding_takes_all_below(made):
         flip, other = made.built("a"), made.built("b")
         made.ledger.builds.discard([flip.root])
         tree = made.ledger.tree
-        assert set(tree.groups["line"].builds) == set(tree.groups[LAZY_ROOT_NAME].builds) == {other.row.uid}
+        assert (
+            set(tree.groups["line"].builds)
+            == set(tree.groups[LAZY_ROOT_NAME].builds)
+            == {other.row.uid}
+        )
         assert made.ledger.builds.missing(made.line) == {flip.row.id}
 
 
@@ -245,7 +287,11 @@ def test_numbers_are_given_out_once(made):
     """Of builds, over all ledgers of a file, and also where what had them is gone."""
     other = Ledger(made.file, "other")
     with made.ledger.lease.held(), other.lease.held():
-        numbers = [*made.ledger.builds.reserve(3), *other.builds.reserve(2), *made.ledger.builds.reserve(1)]
+        numbers = [
+            *made.ledger.builds.reserve(3),
+            *other.builds.reserve(2),
+            *made.ledger.builds.reserve(1),
+        ]
         assert len(set(numbers)) == 6
         flip = made.built("a")
         made.ledger.builds.delete_build_rows([])
@@ -285,7 +331,9 @@ def test_failures(made):
     strange = "half \ud83c pair"
     documents = made.ledger.documents
     with made.ledger.lease.held():
-        documents.set_failures(["a", strange], [("a", "load", LoadError("no")), (strange, "load", LoadError(strange))])
+        documents.set_failures(
+            ["a", strange], [("a", "load", LoadError("no")), (strange, "load", LoadError(strange))]
+        )
         documents.set_failures(["b"], [("b", "transform line", TransformError("never"))])
         assert [(one, stage) for one, stage, _, _ in documents.failures()][:2] == [
             ("a", "load"),
@@ -299,7 +347,9 @@ def test_failures(made):
 
 
 def test_groups_by_their_definitions(made):
-    """The same definition has the same row; another one, or one that is to be built afresh, has one of its own."""
+    """The same definition has the same row; another one, or one that is to be built afresh, has one
+    of its own.
+    """
     with made.ledger.lease.held():
         assert made.open("line", made.root) == made.line
         other = made.open("line", made.root, "2")
@@ -308,12 +358,16 @@ def test_groups_by_their_definitions(made):
         made.ledger.switch([other], [], [made.line])
         assert made.open("line", made.root) in {made.line, fresh}
         with made.file.reading() as connection:
-            collections = [one for (one,) in connection.execute("SELECT collection FROM node_group")]
+            collections = [
+                one for (one,) in connection.execute("SELECT collection FROM node_group")
+            ]
         assert len(set(collections)) == len(collections)
 
 
 def test_a_dropped_group_that_is_wanted_again(made):
-    """It is begun anew, in another collection: what the dropped one was made of may be removed at any time."""
+    """It is begun anew, in another collection: what the dropped one was made of may be removed at
+    any time.
+    """
     with made.ledger.lease.held():
         made.built("a")
         other = made.open("line", made.root, "2")
@@ -324,14 +378,23 @@ def test_a_dropped_group_that_is_wanted_again(made):
 
 
 def test_a_space_of_another_identity(made):
-    """It takes the place of the one of the same name when it is switched, and has no dimension until that is set."""
+    """It takes the place of the one of the same name when it is switched, and has no dimension
+    until that is set.
+    """
     with made.ledger.lease.held():
-        first, dimension = made.ledger.groups.open_index(made.line, "vectors", "default", "m1", "v1")
+        first, dimension = made.ledger.groups.open_index(
+            made.line, "vectors", "default", "m1", "v1"
+        )
         assert dimension == 0
         made.ledger.groups.set_dimension(first, 8)
         made.ledger.switch([], [first], [])
-        assert made.ledger.groups.open_index(made.line, "vectors", "default", "m1", "v1") == (first, 8)
-        second, dimension = made.ledger.groups.open_index(made.line, "vectors", "default", "m2", "v2")
+        assert made.ledger.groups.open_index(made.line, "vectors", "default", "m1", "v1") == (
+            first,
+            8,
+        )
+        second, dimension = made.ledger.groups.open_index(
+            made.line, "vectors", "default", "m2", "v2"
+        )
         assert (second != first, dimension) == (True, 0)
         made.ledger.switch([], [second], [])
         indexes = made.ledger.tree.groups["line"].indexes
@@ -341,8 +404,13 @@ def test_a_space_of_another_identity(made):
 
 
 def test_removals_are_announced(made, tmp_path):
-    """The count that tells readers to read again grows for them too, and what is live stays the same object."""
-    with closing(StoreFile(tmp_path / "store.db", read_only=True)) as other, made.ledger.lease.held():
+    """The count that tells readers to read again grows for them too, and what is live stays the
+    same object.
+    """
+    with (
+        closing(StoreFile(tmp_path / "store.db", read_only=True)) as other,
+        made.ledger.lease.held(),
+    ):
         reader = Ledger(other, "default")
         before, tree = reader.removals, reader.tree
         made.ledger.announce_removal()
@@ -426,7 +494,9 @@ class World:
         """Define the groups as they are at present."""
         line, word = self.widths["line"], self.widths["word"]
         self.docs.create_node_group("line", transform=lambda text: [text[::line]], replace=True)
-        self.docs.create_node_group("word", transform=lambda text: text.split()[:word], parent="line", replace=True)
+        self.docs.create_node_group(
+            "word", transform=lambda text: text.split()[:word], parent="line", replace=True
+        )
 
     def do(self, what, one, other):
         """One operation; those that cannot be done now do nothing."""
@@ -439,7 +509,9 @@ class World:
             "delete": lambda: docs.delete_files([f"note {one}" if other % 2 else path.name]),
             "metadata": lambda: docs.update_metadata({path.name: {"x": other}}),
             "define": lambda: self.redefine("line" if one % 2 else "word", other + 1),
-            "ask": lambda: Retriever(docs, GROUPS[one % 2], **({"similarity": "bm25"} if other % 2 else {}))("text"),
+            "ask": lambda: Retriever(
+                docs, GROUPS[one % 2], **({"similarity": "bm25"} if other % 2 else {})
+            )("text"),
             "back": lambda: docs.rollback(path.name),
             "repair": docs.repair,
             "restart": self.restart,
@@ -469,7 +541,9 @@ def embed(text):
 @settings(max_examples=15)
 @given(OPERATIONS)
 def test_following_step_by_step(tmp_path_factory, operations):
-    """Whatever is done, a tree that was brought up to date at any steps equals one that is read from nothing."""
+    """Whatever is done, a tree that was brought up to date at any steps equals one that is read
+    from nothing.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "_GRACE_S", 0.0)
         world = World(tmp_path_factory.mktemp("world"))

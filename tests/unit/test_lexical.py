@@ -45,7 +45,9 @@ def _expected(held: dict[str, list[str]], query: list[str], model: BM25) -> dict
 
 
 def _check(index: LexicalIndex, held: dict[str, list[str]], query: list[str], model: BM25) -> None:
-    """The index ranks exactly the rows that share a term, with the oracle's scores, best first, ties by key."""
+    """The index ranks exactly the rows that share a term, with the oracle's scores, best first,
+    ties by key.
+    """
     expected = _expected(held, query, model)
     found = index.state.search(query, len(held) + 5, model=model)
     assert dict(found) == pytest.approx(expected, rel=1e-6, abs=1e-12)
@@ -84,7 +86,9 @@ def _changed(changes) -> tuple[LexicalIndex, dict[str, list[str]]]:
 @MODELS
 @given(_changes, _queries)
 def test_scores_equal_the_oracles_after_any_changes(model, changes, query):
-    """Adding, replacing and deleting in any order leaves what a fresh index over the rows would say."""
+    """Adding, replacing and deleting in any order leaves what a fresh index over the rows would
+    say.
+    """
     index, held = _changed(changes)
     _check(index, held, query, model)
 
@@ -98,11 +102,15 @@ def test_scores_equal_the_oracles_for_any_parameters(model, changes, query, k1, 
     lowest = 0.001 if model.variant == "okapi" else 0.0
     chosen = BM25(max(round(k1, 3), lowest), round(b, 3), model.variant)
     expected = _expected(held, query, chosen)
-    assert dict(index.state.search(query, 100, model=chosen)) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+    assert dict(index.state.search(query, 100, model=chosen)) == pytest.approx(
+        expected, rel=1e-6, abs=1e-12
+    )
 
 
 def _corpus(size: int, seed: int) -> dict[str, list[str]]:
-    """Documents with rare and common terms; many of them equal, so that there are ties at every rank."""
+    """Documents with rare and common terms; many of them equal, so that there are ties at every
+    rank.
+    """
     rng = random.Random(seed)
     terms = [f"t{number}" for number in range(200)]
     weights = [1 / (number + 1) for number in range(200)]
@@ -115,10 +123,14 @@ def _corpus(size: int, seed: int) -> dict[str, list[str]]:
 @pytest.mark.sample(10)
 @MODELS
 @pytest.mark.parametrize(
-    "query", [["t0"], ["t150"], ["t0", "t1", "t9"], ["t3", "t3", "t40"], ["t0", "never"]], ids=" ".join
+    "query",
+    [["t0"], ["t150"], ["t0", "t1", "t9"], ["t3", "t3", "t40"], ["t0", "never"]],
+    ids=" ".join,
 )
 def test_scores_equal_the_oracles_on_a_large_index(model, query):
-    """Thousands of rows in several parts, some replaced, some deleted: the same scores, order and ties at any depth."""
+    """Thousands of rows in several parts, some replaced, some deleted: the same scores, order and
+    ties at any depth.
+    """
     held = _corpus(3000, 5)
     index = LexicalIndex()
     keys = list(held)
@@ -139,16 +151,27 @@ def test_scores_equal_the_oracles_on_a_large_index(model, query):
 
 
 class Crowd:
-    """Rows with many common terms and some rare ones, a third of them equal to others; what they should score."""
+    """Rows with many common terms and some rare ones, a third of them equal to others; what they
+    should score.
+    """
 
     def __init__(self, size: int = 8000) -> None:
         rng = np.random.default_rng(11)
-        chances = np.concatenate([np.linspace(0.7, 0.3, 8), np.linspace(0.1, 0.02, 12), np.full(60, 0.001)])
-        self.terms = [f"common{n}" for n in range(8)] + [f"mid{n}" for n in range(12)] + [f"rare{n}" for n in range(60)]
+        chances = np.concatenate(
+            [np.linspace(0.7, 0.3, 8), np.linspace(0.1, 0.02, 12), np.full(60, 0.001)]
+        )
+        self.terms = (
+            [f"common{n}" for n in range(8)]
+            + [f"mid{n}" for n in range(12)]
+            + [f"rare{n}" for n in range(60)]
+        )
         counts = (rng.random((size, 80)) < chances) * rng.integers(1, 5, (size, 80))
         counts[rng.permutation(size)[: size // 3]] = counts[rng.integers(0, 50, size // 3)]
         keys = [f"{number * 7919 % size:05d}" for number in range(size)]
-        rows = [[term for term, n in zip(self.terms, row, strict=True) for _ in range(n)] for row in counts.tolist()]
+        rows = [
+            [term for term, n in zip(self.terms, row, strict=True) for _ in range(n)]
+            for row in counts.tolist()
+        ]
         alive = rng.random(size) < 0.9
         self.year = {key: 2000 + number % 4 for number, key in enumerate(keys)}
         fields = [{"year": 2000 + number} for number in range(4)]
@@ -163,7 +186,9 @@ class Crowd:
         self.keys = [key for key, lives in zip(keys, alive, strict=True) if lives]
         self.counts = counts[alive].astype(np.float64)
         lengths = self.counts.sum(axis=1, keepdims=True)
-        self.contributions = self.counts / (self.counts + LUCENE.k1 * (0.25 + 0.75 * lengths / lengths.mean()))
+        self.contributions = self.counts / (
+            self.counts + LUCENE.k1 * (0.25 + 0.75 * lengths / lengths.mean())
+        )
 
     def scores(self, query: list[str], model: BM25) -> dict[str, float]:
         """Every row that shares a term, by the formula over the whole table."""
@@ -176,7 +201,10 @@ class Crowd:
             idf *= model.k1 + 1
         columns = [self.terms.index(term) for term in query]
         sums = self.contributions[:, columns] @ idf[columns]
-        return {self.keys[row]: float(sums[row]) for row in np.flatnonzero(self.contributions[:, columns].any(axis=1))}
+        return {
+            self.keys[row]: float(sums[row])
+            for row in np.flatnonzero(self.contributions[:, columns].any(axis=1))
+        }
 
 
 @pytest.fixture(scope="module")
@@ -186,12 +214,14 @@ def crowd() -> Crowd:
 
 
 def _of(kind: str, count: int, least: int, most: int):
-    return st.lists(st.sampled_from([f"{kind}{n}" for n in range(count)]), min_size=least, max_size=most)
+    return st.lists(
+        st.sampled_from([f"{kind}{n}" for n in range(count)]), min_size=least, max_size=most
+    )
 
 
-_crowd_queries = st.tuples(_of("common", 8, 1, 8), _of("mid", 12, 0, 2), _of("rare", 60, 0, 4)).flatmap(
-    lambda kinds: st.permutations(kinds[0] + kinds[1] + kinds[2])
-)
+_crowd_queries = st.tuples(
+    _of("common", 8, 1, 8), _of("mid", 12, 0, 2), _of("rare", 60, 0, 4)
+).flatmap(lambda kinds: st.permutations(kinds[0] + kinds[1] + kinds[2]))
 # As it is; leaving out whatever can be left out, however little it saves; and by rare terms alone.
 _eager = pytest.mark.parametrize("share", [None, 0.9, "rare"])
 
@@ -208,8 +238,8 @@ def _rare_first(patch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=30)
 @given(query=_crowd_queries, topk=st.sampled_from([1, 2, 3, 10, 40, 46, 47, 1000]), data=st.data())
 def test_common_terms_change_no_answer(crowd, share, model, query, topk, data):
-    """However many common terms a query has, the best are the same keys, scores and ties as at full depth, which are
-    the formula's; with filters, dead rows and statistics in common, too.
+    """However many common terms a query has, the best are the same keys, scores and ties as at full
+    depth, which are the formula's; with filters, dead rows and statistics in common, too.
     """
     with pytest.MonkeyPatch.context() as patch:
         if share == "rare":
@@ -221,7 +251,9 @@ def test_common_terms_change_no_answer(crowd, share, model, query, topk, data):
         full = crowd.whole.state.search(query, len(crowd.keys), model=model)
         expected = crowd.scores(query, model)
         assert {key for key, _ in full} == expected.keys()
-        np.testing.assert_allclose([score for _, score in full], [expected[key] for key, _ in full], rtol=1e-9)
+        np.testing.assert_allclose(
+            [score for _, score in full], [expected[key] for key, _ in full], rtol=1e-9
+        )
         assert crowd.whole.state.search(query, topk, model=model) == full[:topk]
 
         year = data.draw(st.sampled_from([2001, 2003]))
@@ -230,8 +262,14 @@ def test_common_terms_change_no_answer(crowd, share, model, query, topk, data):
         assert 0 < len(of_year) < len(full)
         assert crowd.whole.state.search(query, topk, model=model, filter=wanted) == of_year[:topk]
 
-        known = crowd.halves[0].state.statistics(query, model) + crowd.halves[1].state.statistics(query, model)
-        both = [hit for half in crowd.halves for hit in half.state.search(query, topk, model=model, statistics=known)]
+        known = crowd.halves[0].state.statistics(query, model) + crowd.halves[1].state.statistics(
+            query, model
+        )
+        both = [
+            hit
+            for half in crowd.halves
+            for hit in half.state.search(query, topk, model=model, statistics=known)
+        ]
         assert sorted(both, key=lambda hit: (-hit[1], hit[0]))[:topk] == full[:topk]
 
 
@@ -253,7 +291,9 @@ def test_common_terms_may_decide():
 
 @pytest.mark.slow
 def test_common_terms_are_left_out_where_that_is_safe(crowd, monkeypatch):
-    """Rare terms decide: only few rows are scored. Where common terms could lift others, nothing is left out."""
+    """Rare terms decide: only few rows are scored. Where common terms could lift others, nothing is
+    left out.
+    """
     scored = []
     exact = LexicalState._exact_scores
 
@@ -281,10 +321,19 @@ def test_common_terms_are_left_out_where_that_is_safe(crowd, monkeypatch):
 
 
 def test_millions_of_rows_are_ranked_by_the_postings_of_rare_terms(crowd, monkeypatch):
-    """The same keys, scores and ties, while no array as long as the index is filled; also when every term is needed."""
-    queries = [["rare0", "mid3", "common1"], ["common0", "rare1", "rare2"], ["mid1", "mid2", "mid1"], ["common4"]]
+    """The same keys, scores and ties, while no array as long as the index is filled; also when
+    every term is needed.
+    """
+    queries = [
+        ["rare0", "mid3", "common1"],
+        ["common0", "rare1", "rare2"],
+        ["mid1", "mid2", "mid1"],
+        ["common4"],
+    ]
     year = Condition("year", "eq", 2001)
-    asked = [(query, topk, wanted) for query in queries for topk in (1, 7, 60) for wanted in (None, year)]
+    asked = [
+        (query, topk, wanted) for query in queries for topk in (1, 7, 60) for wanted in (None, year)
+    ]
     search = crowd.whole.state.search
     expected = [search(query, topk, filter=wanted) for query, topk, wanted in asked]
     _rare_first(monkeypatch)
@@ -294,7 +343,9 @@ def test_millions_of_rows_are_ranked_by_the_postings_of_rare_terms(crowd, monkey
 
 
 def test_equal_texts_tie_wherever_they_lie():
-    """Rows with the same terms in another order, written at other times, have one score; the key decides."""
+    """Rows with the same terms in another order, written at other times, have one score; the key
+    decides.
+    """
     index = LexicalIndex()
     index.add(["z", "m"], [["a", "b", "b"], ["c"]])
     for number in range(40):
@@ -312,7 +363,10 @@ def test_bm25_by_hand():
     index.add(["a", "b"], [["green", "tea"], ["black", "tea", "tea", "cup"]])
     # N = 2, df(green) = 1, df(tea) = 2, mean length 3
     [(key, score)] = index.state.search(["green"], 5)
-    assert (key, score) == ("a", pytest.approx(0.6931471805599453 * 1 / (1 + 1.5 * (0.25 + 0.75 * 2 / 3))))
+    assert (key, score) == (
+        "a",
+        pytest.approx(0.6931471805599453 * 1 / (1 + 1.5 * (0.25 + 0.75 * 2 / 3))),
+    )
     tea = dict(index.state.search(["tea"], 5))
     idf = 0.1823215567939546  # ln(1 + 0.5 / 2.5)
     assert tea["a"] == pytest.approx(idf / (1 + 1.5 * 0.75))
@@ -321,10 +375,16 @@ def test_bm25_by_hand():
 
 @MODELS
 def test_a_row_without_a_common_term_is_never_ranked(model):
-    """There is no padding: three rows match, so three are returned, also where okapi's scores are 0 or less."""
+    """There is no padding: three rows match, so three are returned, also where okapi's scores are 0
+    or less.
+    """
     index = LexicalIndex()
     index.add(list("abcdef"), [["tea"], ["tea", "cup"], ["cup"], [], ["other"], ["tea"]])
-    assert sorted(key for key, _ in index.state.search(["tea"], 100, model=model)) == ["a", "b", "f"]
+    assert sorted(key for key, _ in index.state.search(["tea"], 100, model=model)) == [
+        "a",
+        "b",
+        "f",
+    ]
     assert index.state.search(["unheard"], 5, model=model) == []
     assert index.state.search([], 5, model=model) == []
 
@@ -375,7 +435,9 @@ def _with_fields(held: dict[str, list[str]]) -> LexicalIndex:
     ids=repr,
 )
 def test_a_filter_narrows_and_changes_no_score(model, wanted, kept):
-    """The filtered ranking is the whole one without the rows that do not match: statistics stay those of all rows."""
+    """The filtered ranking is the whole one without the rows that do not match: statistics stay
+    those of all rows.
+    """
     held = _corpus(400, 3)
     index = _with_fields(held)
     group = {key: number % 4 for number, key in enumerate(held)}
@@ -388,7 +450,9 @@ def test_a_filter_narrows_and_changes_no_score(model, wanted, kept):
 
 
 def test_a_filter_holds_after_changes():
-    """Deleted rows do not come back through a filter, new and replaced ones go by their new fields."""
+    """Deleted rows do not come back through a filter, new and replaced ones go by their new
+    fields.
+    """
     index = LexicalIndex()
     wanted = Condition("year", "eq", 2002)
     index.add(list("abcd"), [["tea"]] * 4, [{"year": 2002}] * 3 + [{"year": 2003}])
@@ -411,7 +475,10 @@ def test_a_filter_that_nothing_meets_finds_nothing():
 @given(st.lists(st.dictionaries(_keys, _documents, max_size=6), min_size=1, max_size=3), _queries)
 def test_indexes_that_share_statistics_are_one_index(model, parts, query):
     """Rows dealt to several indexes, some of them empty, score exactly as in one."""
-    named = [{f"{number}-{key}": document for key, document in part.items()} for number, part in enumerate(parts)]
+    named = [
+        {f"{number}-{key}": document for key, document in part.items()}
+        for number, part in enumerate(parts)
+    ]
     indexes, whole = [], LexicalIndex()
     for part in named:
         indexes.append(LexicalIndex())
@@ -420,7 +487,11 @@ def test_indexes_that_share_statistics_are_one_index(model, parts, query):
     together = indexes[0].state.statistics(query, model)
     for index in indexes[1:]:
         together += index.state.statistics(query, model)
-    found = [hit for index in indexes for hit in index.state.search(query, 50, model=model, statistics=together)]
+    found = [
+        hit
+        for index in indexes
+        for hit in index.state.search(query, 50, model=model, statistics=together)
+    ]
     assert sorted(found) == sorted(whole.state.search(query, 50, model=model))
 
 
@@ -432,7 +503,9 @@ def test_an_index_without_rows_adds_nothing(model):
     query = ["tea", "cup", "never"]
     for first, second in ((full, empty), (empty, full)):
         together = first.state.statistics(query, model) + second.state.statistics(query, model)
-        assert full.state.search(query, 9, model=model, statistics=together) == full.state.search(query, 9, model=model)
+        assert full.state.search(query, 9, model=model, statistics=together) == full.state.search(
+            query, 9, model=model
+        )
         assert empty.state.search(query, 9, model=model, statistics=together) == []
 
 
@@ -513,8 +586,13 @@ def _read_while(write, read, readers: int = 3) -> list:
 @MODELS
 @pytest.mark.usefixtures("hasty")
 def test_a_reader_sees_one_state(model):
-    """While rows come and go, every answer is the answer to one of the states, scores included; never a mix."""
-    base, extra = _corpus(300, 1), {f"x{key}": document for key, document in _corpus(400, 2).items()}
+    """While rows come and go, every answer is the answer to one of the states, scores included;
+    never a mix.
+    """
+    base, extra = (
+        _corpus(300, 1),
+        {f"x{key}": document for key, document in _corpus(400, 2).items()},
+    )
     query = ["t0", "t4", "t17"]
     index = LexicalIndex()
     index.add(list(base), list(base.values()))
@@ -552,7 +630,9 @@ def test_a_reader_of_a_replaced_row_sees_the_old_or_the_new_one():
 
 @pytest.mark.usefixtures("hasty")
 def test_the_first_queries_may_come_at_the_same_time():
-    """What is counted once, for the first query, is counted right when several threads are first."""
+    """What is counted once, for the first query, is counted right when several threads are
+    first.
+    """
     held = _corpus(600, 4)
     query = ["t0", "t1", "t2"]
     alone = LexicalIndex()

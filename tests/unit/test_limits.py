@@ -14,7 +14,9 @@ from lazyrag.models.openai.client import WINDOW_S
 
 
 class Clock:
-    """Time that passes only when somebody sleeps, and a little less than asked for, as real sleeps may."""
+    """Time that passes only when somebody sleeps, and a little less than asked for, as real sleeps
+    may.
+    """
 
     def __init__(self, short=0.0):
         self.now = 0.0
@@ -51,14 +53,21 @@ _pauses = st.lists(st.floats(0, 100), max_size=40)
 
 @given(st.integers(1, 8), _pauses, st.sampled_from([0.0, 0.1]))
 def test_no_minute_holds_more_than_its_limit(per_minute, pauses, short):
-    """Whenever requests come: each starts at least 60 seconds after the one that came so many places before it."""
+    """Whenever requests come: each starts at least 60 seconds after the one that came so many
+    places before it.
+    """
     found = starts(per_minute, pauses, short)
-    assert all(later - earlier >= WINDOW_S - 1e-6 for earlier, later in zip(found, found[per_minute:], strict=False))
+    assert all(
+        later - earlier >= WINDOW_S - 1e-6
+        for earlier, later in zip(found, found[per_minute:], strict=False)
+    )
 
 
 @given(st.integers(1, 8), _pauses)
 def test_nobody_waits_longer_than_needed(per_minute, pauses):
-    """A start is at the moment it was asked for, or exactly 60 seconds after the one that stood in its way."""
+    """A start is at the moment it was asked for, or exactly 60 seconds after the one that stood in
+    its way.
+    """
     found = starts(per_minute, pauses)
     now = 0.0
     for position, (pause, start) in enumerate(zip(pauses, found, strict=True)):
@@ -73,7 +82,9 @@ _calls = st.lists(st.tuples(st.floats(0, 40), st.integers(0, 12)), max_size=40)
 
 @given(st.none() | st.integers(1, 6), st.integers(1, 20), _calls, st.sampled_from([0.0, 0.1]))
 def test_no_window_holds_more_than_its_requests_and_tokens(requests, tokens, calls, short):
-    """Of any 60 seconds, wherever they begin; a call beyond the limit of tokens is alone in its window."""
+    """Of any 60 seconds, wherever they begin; a call beyond the limit of tokens is alone in its
+    window.
+    """
     clock = Clock(short)
     limit = RateLimit(requests, tokens, clock=clock, sleep=clock.sleep)
     found = []
@@ -123,7 +134,9 @@ def test_a_picture_counts_as_a_picture():
     assert 1_500 < one._tokens({"messages": [{"role": "user", "content": content}]}) < 1_600
 
 
-@pytest.mark.parametrize("wrong", [{"rate_limit": 60}, {"rate_limit": RateLimit(1), "requests_per_minute": 2}])
+@pytest.mark.parametrize(
+    "wrong", [{"rate_limit": 60}, {"rate_limit": RateLimit(1), "requests_per_minute": 2}]
+)
 def test_an_endpoint_takes_one_limit(wrong):
     """A number is no RateLimit, and two limits of requests would contradict each other."""
     with pytest.raises(ConfigError, match="rate_limit"):

@@ -15,11 +15,15 @@ BUILDS = 12
 
 
 class Rows:
-    """A store's ranking, best first, of which a search reaches only so many rows; notes what it is asked for."""
+    """A store's ranking, best first, of which a search reaches only so many rows; notes what it is
+    asked for.
+    """
 
     def __init__(self, builds, reached=None):
         """One row for each number of a build."""
-        self.ranking = [(store_key(f"{at:032x}", build), -float(at)) for at, build in enumerate(builds)]
+        self.ranking = [
+            (store_key(f"{at:032x}", build), -float(at)) for at, build in enumerate(builds)
+        ]
         self.reached = len(builds) if reached is None else reached
         self.asked = []
 
@@ -30,7 +34,9 @@ class Rows:
 
     def live(self, numbers):
         """What a reader may see of them."""
-        return [(key, score) for key, score in self.ranking if int(key.rpartition("-")[2]) in numbers]
+        return [
+            (key, score) for key, score in self.ranking if int(key.rpartition("-")[2]) in numbers
+        ]
 
 
 def found(numbers, topk, search, instead=None):
@@ -47,8 +53,8 @@ def found(numbers, topk, search, instead=None):
     st.integers(0, 300),
 )
 def test_the_best_live_rows_are_found_wherever_they_stand(builds, numbers, topk, reached):
-    """They are those of the whole ranking without what is not live. A search that reaches few rows keeps its answer,
-    unless that is short and it reached some that are not live: they hide nothing.
+    """They are those of the whole ranking without what is not live. A search that reaches few rows
+    keeps its answer, unless that is short and it reached some that are not live: they hide nothing.
     """
     rows, partly = Rows(builds), Rows(builds, reached)
     wanted = rows.live(numbers)[:topk]
@@ -68,7 +74,9 @@ def test_without_rows_that_are_not_live_the_store_is_asked_once():
 
 
 def test_kept_versions_do_not_make_every_question_read_all_of_them():
-    """With three dead rows beside each live one, some hundred of 40,000 are fetched for the ten best."""
+    """With three dead rows beside each live one, some hundred of 40,000 are fetched for the ten
+    best.
+    """
     rows = Rows([1, 2, 3, 4] * 10_000)
     assert found({4}, 10, rows) == rows.live({4})[:10]
     assert sum(rows.asked) < 200

@@ -1,4 +1,6 @@
-"""Readers of chat models' answers: whatever shape they have, what is read stands there, and nothing else is raised."""
+"""Readers of chat models' answers: whatever shape they have, what is read stands there, and nothing
+else is raised.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,43 @@ from lazyrag.transforms.llm import (
 
 READERS = [read_text, read_summary, read_keywords, read_pairs, read_lines, read_json]
 WORDS = st.text("茶水abcXYZ009é", min_size=1, max_size=12)
-LINES = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=30)
+LINES = st.text(
+    st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=30
+)
 # What models' answers are made of, in every order.
-MARKS = [*"[]{}\"',:“”‘’（）［］｛｝，：、；\n\t \\*_`#。.", "<think>", "</think>", "```json\n", "```", "- ", "1. "]
-PARTS = ["Q: ", "A: ", "问：", "答：", "question", "answer", "tea", "茶", "12", "true", "null", "\\u8336", "\\ud800"]
+MARKS = [
+    *"[]{}\"',:“”‘’（）［］｛｝，：、；\n\t \\*_`#。.",
+    "<think>",
+    "</think>",
+    "```json\n",
+    "```",
+    "- ",
+    "1. ",
+]
+PARTS = [
+    "Q: ",
+    "A: ",
+    "问：",
+    "答：",
+    "question",
+    "answer",
+    "tea",
+    "茶",
+    "12",
+    "true",
+    "null",
+    "\\u8336",
+    "\\ud800",
+]
 PIECES = st.sampled_from(MARKS + PARTS)
 ANSWERS = st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=60)
 
 
 @given(ANSWERS, st.booleans())
 def test_a_reader_reads_or_says_that_it_cannot(answer, is_cut):
-    """Any answer gives what was asked for, not blank and fit to be kept, or an UnreadableAnswerError."""
+    """Any answer gives what was asked for, not blank and fit to be kept, or an
+    UnreadableAnswerError.
+    """
     for read in READERS:
         try:
             found = read(answer, is_cut)
@@ -42,13 +70,17 @@ def test_a_reader_reads_or_says_that_it_cannot(answer, is_cut):
         json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
         if read is not read_json:
             assert found
-            assert all(part.strip() for one in found for part in ([one] if isinstance(one, str) else one))
+            assert all(
+                part.strip() for one in found for part in ([one] if isinstance(one, str) else one)
+            )
 
 
 @given(ANSWERS, st.booleans())
 def test_no_reader_makes_up_a_text(answer, is_cut):
     """Every letter and digit of what is read stands in the answer, in this order."""
-    inks = ["".join(filter(str.isalnum, told)) for told in (answer, answer.replace("\\u8336", "茶"))]
+    inks = [
+        "".join(filter(str.isalnum, told)) for told in (answer, answer.replace("\\u8336", "茶"))
+    ]
     for read in (read_text, read_summary, read_keywords, read_pairs, read_lines):
         try:
             found = read(answer, is_cut)
@@ -64,7 +96,9 @@ def test_keywords_come_back_from_json(words, indented):
     """A list of keywords, written as JSON, is read as it was."""
     told = json.dumps(words, ensure_ascii=False, indent=2 if indented else None)
     assert read_keywords(told, False) == words
-    assert read_keywords(f"Sure! Here they are:\n```json\n{told}\n```\nAnything else?", False) == words
+    assert (
+        read_keywords(f"Sure! Here they are:\n```json\n{told}\n```\nAnything else?", False) == words
+    )
 
 
 @pytest.mark.slow
@@ -72,7 +106,9 @@ def test_keywords_come_back_from_json(words, indented):
 def test_pairs_come_back_from_json(pairs):
     """Pairs in JSON are read as they were, by whatever names."""
     for asks, answers in (("question", "answer"), ("问题", "答案"), ("Q", "A")):
-        told = json.dumps([{asks: question, answers: answer} for question, answer in pairs], ensure_ascii=False)
+        told = json.dumps(
+            [{asks: question, answers: answer} for question, answer in pairs], ensure_ascii=False
+        )
         assert read_pairs(told, False) == pairs
         assert read_pairs(f'{{"pairs": {told}}}', False) == pairs
 
@@ -127,14 +163,20 @@ def test_pairs_in_what_models_write_for_json(answer, pairs):
 
 
 def test_what_was_cut_is_left_out():
-    """Of a list the last item, of a summary the last sentence; what has no complete item cannot be read."""
-    assert read_pairs('{"questions": [{"question": "Hot?", "answer": "Yes."}, {"question": "C', True) == [
-        ("Hot?", "Yes.")
-    ]
+    """Of a list the last item, of a summary the last sentence; what has no complete item cannot be
+    read.
+    """
+    assert read_pairs(
+        '{"questions": [{"question": "Hot?", "answer": "Yes."}, {"question": "C', True
+    ) == [("Hot?", "Yes.")]
     assert read_keywords('{"keywords": ["tea", "wat', True) == ["tea"]
     assert read_summary("Tea keeps. It is sto", True) == ["Tea keeps."]
     assert read_summary("茶要避光保存。开封后", True) == ["茶要避光保存。"]
-    for read, answer in ((read_pairs, '[{"question": "Hot?", "an'), (read_keywords, '["tea'), (read_summary, "Tea is")):
+    for read, answer in (
+        (read_pairs, '[{"question": "Hot?", "an'),
+        (read_keywords, '["tea'),
+        (read_summary, "Tea is"),
+    ):
         with pytest.raises(UnreadableAnswerError):
             read(answer, True)
 
@@ -153,7 +195,9 @@ def test_what_was_cut_is_left_out():
     ],
 )
 def test_summaries_in_the_shapes_that_models_write(answer, summary):
-    """Labels, preambles, fences, quotes and thoughts are left out; brackets of the text's own stay."""
+    """Labels, preambles, fences, quotes and thoughts are left out; brackets of the text's own
+    stay.
+    """
     assert read_summary(answer, False) == [summary]
 
 
@@ -219,7 +263,9 @@ def test_no_answer_takes_long(answer):
 
 def test_json_within_prose_is_the_wanted_one():
     """Brackets of prose, and JSON of another kind, are passed over."""
-    found = find_json('See [1] and {so}: {"a": [1, 2]} or [3]', lambda value: isinstance(value, dict))
+    found = find_json(
+        'See [1] and {so}: {"a": [1, 2]} or [3]', lambda value: isinstance(value, dict)
+    )
     assert found is not None
     assert found.value == {"a": [1, 2]}
     assert find_json("none here", bool) is None

@@ -1,4 +1,6 @@
-"""Limits of one file: what is made to harm, or harms by accident, is one failure within them; the others are in."""
+"""Limits of one file: what is made to harm, or harms by accident, is one failure within them; the
+others are in.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,16 @@ from lazyrag.loaders import LoadLimits, load_file
 from lazyrag.loaders.base import DEFAULT_LIMITS, check_pages
 from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.process import resident_bytes
-from tests.hostile import HOSTILE, MEBIBYTE, PEAK_MEBIBYTES, long_pdf, many_mails, peak_of, strings, zipped
+from tests.hostile import (
+    HOSTILE,
+    MEBIBYTE,
+    PEAK_MEBIBYTES,
+    long_pdf,
+    many_mails,
+    peak_of,
+    strings,
+    zipped,
+)
 from tests.interpreter import ROOT
 
 
@@ -38,7 +49,9 @@ def test_what_is_made_to_harm_is_one_failure(folder, name):
 
 @pytest.mark.sample(30)
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name.endswith(".pdf")])
-@pytest.mark.skipif(sys.platform == "win32", reason="this system does not tell the peak of a process")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="this system does not tell the peak of a process"
+)
 def test_pdf_bombs_stay_small(tmp_path, name):
     """In a process of its own, whose peak counts: strings, streams within streams."""
     make, words = HOSTILE[name]
@@ -51,7 +64,9 @@ def test_pdf_bombs_stay_small(tmp_path, name):
 
 
 def test_a_page_of_many_objects_is_refused(folder):
-    """Pages may share contents, as letterheads do; a page that lists them twice has twice as many."""
+    """Pages may share contents, as letterheads do; a page that lists them twice has twice as
+    many.
+    """
     loader, shared = PdfLoader(max_objects=1000), long_pdf(12, [strings(900)])
     path = folder({"a.pdf": shared, "b.pdf": shared.replace(b"[15 0 R]", b"[15 0 R 15 0 R]", 1)})
     assert loader.load(path / "a.pdf").text.count("a") > 12 * 100  # as many as fit on the pages
@@ -61,9 +76,14 @@ def test_a_page_of_many_objects_is_refused(folder):
 
 @pytest.mark.slow
 def test_members_share_a_limit(folder):
-    """Files within files count together, however deep they are: archives, mails, and both in each other."""
+    """Files within files count together, however deep they are: archives, mails, and both in each
+    other.
+    """
     limits = LoadLimits(members=12)
-    enough, many = zipped({f"{at}.txt": b"tea" for at in range(3)}), zipped({f"{at}.txt": b"tea" for at in range(7)})
+    enough, many = (
+        zipped({f"{at}.txt": b"tea" for at in range(3)}),
+        zipped({f"{at}.txt": b"tea" for at in range(7)}),
+    )
     good = folder({"a.zip": zipped({f"{at}.zip": enough for at in range(3)})}) / "a.zip"
     assert load_file(good, limits=limits).text.count("tea") == 9
     words = r"more than 12 files; the limit members=12 is exceeded.*LoadLimits\(members="
@@ -78,7 +98,9 @@ def test_members_share_a_limit(folder):
 
 
 def test_many_levels_of_archives(folder):
-    """An archive in an archive is read, to a depth; one that goes on is reported, and nothing is unpacked for ever."""
+    """An archive in an archive is read, to a depth; one that goes on is reported, and nothing is
+    unpacked for ever.
+    """
     data = b"tea"
     name = "tea.txt"
     for _ in range(4):
@@ -92,12 +114,16 @@ def test_many_levels_of_archives(folder):
 
 @pytest.mark.slow
 def test_archives_share_a_limit(folder):
-    """What archives in an archive unpack to counts together: many that are small are as bad as one that is large."""
+    """What archives in an archive unpack to counts together: many that are small are as bad as one
+    that is large.
+    """
     content = os.urandom(MEBIBYTE // 2).hex().encode()
     inner = zipped({"a.txt": content, "b.txt": content})
     data = zipped({f"{number}.zip": inner for number in range(3)})
     path = folder({"a.zip": data}) / "a.zip"
-    assert len(load_file(path, limits=LoadLimits(unpacked_bytes=16 * MEBIBYTE)).text) >= 6 * MEBIBYTE
+    assert (
+        len(load_file(path, limits=LoadLimits(unpacked_bytes=16 * MEBIBYTE)).text) >= 6 * MEBIBYTE
+    )
     words = r"unpacks to more than 4 MiB; the limit unpacked_bytes=4,194,304 is exceeded.*LoadLimits\(unpacked_bytes="
     with pytest.raises(LoadError, match=words):
         load_file(path, limits=LoadLimits(unpacked_bytes=4 * MEBIBYTE))
@@ -106,13 +132,30 @@ def test_archives_share_a_limit(folder):
 @pytest.mark.parametrize(
     ("limits", "name", "data", "words"),
     [
-        (LoadLimits(bytes=3), "a.txt", b"tea.", r"has 4 bytes; the limit bytes=3 is exceeded.*LoadLimits\(bytes="),
-        (LoadLimits(pages=9), "a.pdf", long_pdf(10), r"has 10 pages; the limit pages=9 is exceeded"),
-        (LoadLimits(unpacked_bytes=3), "a.zip", zipped({"a.txt": b"tea."}), "the limit unpacked_bytes=3 is exceeded"),
+        (
+            LoadLimits(bytes=3),
+            "a.txt",
+            b"tea.",
+            r"has 4 bytes; the limit bytes=3 is exceeded.*LoadLimits\(bytes=",
+        ),
+        (
+            LoadLimits(pages=9),
+            "a.pdf",
+            long_pdf(10),
+            r"has 10 pages; the limit pages=9 is exceeded",
+        ),
+        (
+            LoadLimits(unpacked_bytes=3),
+            "a.zip",
+            zipped({"a.txt": b"tea."}),
+            "the limit unpacked_bytes=3 is exceeded",
+        ),
     ],
 )
 def test_a_limit_of_a_document(folder, limits, name, data, words):
-    """What exceeds it is reported with the limit, its value and how to raise it; with 0 it is read, or fails later."""
+    """What exceeds it is reported with the limit, its value and how to raise it; with 0 it is read,
+    or fails later.
+    """
     path = folder({name: data, "b.log": "x"})
     with pytest.warns(IngestionWarning, match=rf"1 of 2 files.*{words}.*0 is no limit"):
         Document(path, limits=limits).get_nodes()
@@ -122,16 +165,26 @@ def test_a_limit_of_a_document(folder, limits, name, data, words):
 
 
 def test_pages_of_members_count_for_each(folder):
-    """An archive of many PDF may have more pages than one may: the limit is that of one document."""
+    """An archive of many PDF may have more pages than one may: the limit is that of one
+    document.
+    """
     pdf = (ROOT / "cookbook/corpus/reports/member-meeting-minutes-2025.pdf").read_bytes()
     path = folder({"a.zip": zipped({f"{number}.pdf": pdf for number in range(3)})}) / "a.zip"
-    assert sum(location.kind == "page" for location in load_file(path, limits=LoadLimits(pages=2)).locations) == 6
+    assert (
+        sum(
+            location.kind == "page"
+            for location in load_file(path, limits=LoadLimits(pages=2)).locations
+        )
+        == 6
+    )
     with pytest.raises(LoadError, match=r"None of the 3 members.*has 2 pages; the limit pages=1"):
         load_file(path, limits=LoadLimits(pages=1))
 
 
 def test_what_loaders_say_is_held_to_the_limit(folder):
-    """A user's reader that yields more pages than allowed fails, too, though it has never heard of limits."""
+    """A user's reader that yields more pages than allowed fails, too, though it has never heard of
+    limits.
+    """
     docs = Document(folder({"a.book": "x", "b.txt": "tea"}), limits=LoadLimits(pages=2))
 
     @docs.add_reader("*.book")
@@ -153,7 +206,14 @@ def test_pages_are_checked_outside_of_loading_as_well():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"bytes": -1}, {"pages": 1.5}, {"time_s": -1}, {"time_s": "1"}, {"time_s": float("inf")}, {"memory_bytes": True}],
+    [
+        {"bytes": -1},
+        {"pages": 1.5},
+        {"time_s": -1},
+        {"time_s": "1"},
+        {"time_s": float("inf")},
+        {"memory_bytes": True},
+    ],
 )
 def test_wrong_limits_are_refused(wrong):
     """A limit is a number that is not negative."""
@@ -162,7 +222,9 @@ def test_wrong_limits_are_refused(wrong):
 
 
 def test_limits_that_nothing_would_hold_are_refused():
-    """Time and memory need a process; a limit that would be ignored is an error. Anything but LoadLimits is one."""
+    """Time and memory need a process; a limit that would be ignored is an error. Anything but
+    LoadLimits is one.
+    """
     for name in ("time_s", "memory_bytes"):
         with pytest.raises(ConfigError, match=f"{name}=.*processes=1"):
             Document(limits=LoadLimits(**{name: 7}))
@@ -210,7 +272,9 @@ def read(path):
 
 @pytest.fixture
 def read(tmp_path, monkeypatch):
-    """A reader that hangs or eats memory where a file says so, and that other processes can import."""
+    """A reader that hangs or eats memory where a file says so, and that other processes can
+    import.
+    """
     location = tmp_path / "modules"
     location.mkdir()
     (location / "hostile_readers.py").write_text(LOADERS, encoding="utf-8")
@@ -223,7 +287,9 @@ def read(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_loader_that_hangs_is_killed(folder, read):
-    """Within its time; what it began is killed with it, what it left behind is gone, and the other files are in."""
+    """Within its time; what it began is killed with it, what it left behind is gone, and the other
+    files are in.
+    """
     path = folder({"a.do": "tea", "b.do": "hang", "c.do": "milk"})
     started = time.monotonic()
     with Document(path, processes=1, limits=LoadLimits(time_s=2)) as docs:
@@ -247,14 +313,18 @@ def test_a_loader_that_hangs_is_killed(folder, read):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not resident_bytes(os.getpid()), reason="this system does not tell what a process has in memory")
+@pytest.mark.skipif(
+    not resident_bytes(os.getpid()), reason="this system does not tell what a process has in memory"
+)
 @pytest.mark.parametrize("what", ["grow", "burst"])
 def test_a_loader_that_eats_memory_is_stopped(folder, read, what):
     """Slowly or at once: it ends as one failure that names the limit; the other files are in."""
     path = folder({"a.do": "tea", "b.do": what, "c.do": "milk"})
     with Document(path, processes=1, limits=LoadLimits(memory_bytes=300 * MEBIBYTE)) as docs:
         docs.add_reader("*.do", read)
-        words = r"1 of 3 files.*took more than 300 MiB; the limit memory_bytes=314,572,800 is exceeded"
+        words = (
+            r"1 of 3 files.*took more than 300 MiB; the limit memory_bytes=314,572,800 is exceeded"
+        )
         with pytest.warns(IngestionWarning, match=words):
             assert [node.path for node in docs.get_nodes()] == ["a.do", "c.do"]
 
@@ -284,7 +354,9 @@ if __name__ == "__main__":
     while not (note.exists() and note.read_text(encoding="utf-8")) and time.monotonic() < deadline:
         time.sleep(0.05)
     child = int(note.read_text(encoding="utf-8"))
-    loading = int(Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+    loading = int(
+        Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1]
+    )
     assert resident_bytes(loading) > 0
     running.kill()
     running.wait()

@@ -8,12 +8,20 @@ import pytest
 
 from lazyrag import DataType, DocField, DocNode, Document, IngestionWarning, register_loader
 from lazyrag.data.segment import Location
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, IngestionError, LoadError, UnknownKeywordError
+from lazyrag.errors import (
+    AlreadyRegisteredError,
+    ConfigError,
+    IngestionError,
+    LoadError,
+    UnknownKeywordError,
+)
 from lazyrag.loaders import LoadedFile, load_file, loaders
 
 
 def returning(result):
-    """A loader class whose load returns the result, or calls it with the path where it is a function."""
+    """A loader class whose load returns the result, or calls it with the path where it is a
+    function.
+    """
 
     class Loader:
         """Returns what it was made for."""
@@ -41,14 +49,19 @@ def load(tmp_path):
 def placed(loaded: LoadedFile) -> list[tuple[str, str, str]]:
     """Kind, label and text of each place."""
     return [
-        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+        (location.kind, location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
     ]
 
 
 def test_text(load):
     """A loader that returns a str gives a file of that text, without places and metadata."""
     loaded = load(lambda path: path.read_text(encoding="utf-8").upper())
-    assert (loaded.text, loaded.locations, dict(loaded.metadata)) == ("LINE ONE\nLINE TWO\n", (), {})
+    assert (loaded.text, loaded.locations, dict(loaded.metadata)) == (
+        "LINE ONE\nLINE TWO\n",
+        (),
+        {},
+    )
 
 
 def test_loaded_file(load):
@@ -66,16 +79,25 @@ def test_one_node(load):
 
 @pytest.mark.parametrize("kind", ["page", "slide", "sheet"])
 def test_nodes_with_pages_become_places(load, kind):
-    """DocNodes that say in their metadata which page, slide or sheet they are become places of that kind."""
-    loaded = load([DocNode(text="one", metadata={kind: 1}), DocNode(text="three", metadata={kind: "III"})])
+    """DocNodes that say in their metadata which page, slide or sheet they are become places of that
+    kind.
+    """
+    loaded = load(
+        [DocNode(text="one", metadata={kind: 1}), DocNode(text="three", metadata={kind: "III"})]
+    )
     assert loaded.text == "one\n\nthree"
     assert placed(loaded) == [(kind, "1", "one"), (kind, "III", "three")]
 
 
 def test_what_all_parts_say_alike_holds_for_the_file(load):
-    """Metadata that all parts have alike become the file's; what differs or is missing in one does not."""
+    """Metadata that all parts have alike become the file's; what differs or is missing in one does
+    not.
+    """
     parts = [
-        DocNode(text=f"{n}", metadata={"page": n, "author": "Li", **({"year": 1} if n == 1 else {})}) for n in (1, 2)
+        DocNode(
+            text=f"{n}", metadata={"page": n, "author": "Li", **({"year": 1} if n == 1 else {})}
+        )
+        for n in (1, 2)
     ]
     loaded = load(parts)
     assert dict(loaded.metadata) == {"author": "Li"}
@@ -88,7 +110,9 @@ def test_a_list_of_one_page(load):
 
 
 def test_texts_become_parts(load):
-    """An iterable of texts, a generator too, gives one text whose parts are places numbered from 1."""
+    """An iterable of texts, a generator too, gives one text whose parts are places numbered from
+    1.
+    """
     loaded = load(lambda path: (line for line in path.read_text(encoding="utf-8").splitlines()))
     assert placed(loaded) == [("part", "1", "line one"), ("part", "2", "line two")]
 
@@ -96,12 +120,19 @@ def test_texts_become_parts(load):
 def test_empty_parts_keep_their_numbers(load):
     """Parts without text keep their number and make no other part's place wrong."""
     loaded = load(["", "two", DocNode(text=" ", metadata={"page": 3}), "four"])
-    assert placed(loaded) == [("part", "1", ""), ("part", "2", "two"), ("page", "3", " "), ("part", "4", "four")]
+    assert placed(loaded) == [
+        ("part", "1", ""),
+        ("part", "2", "two"),
+        ("page", "3", " "),
+        ("part", "4", "four"),
+    ]
 
 
 def test_nodes_find_their_place(folder):
     """Nodes of a file whose loader returned pages say which page they stand on."""
-    register_loader(".deck")(returning([DocNode(text="green tea", metadata={"page": n}) for n in (1, 2)]))
+    register_loader(".deck")(
+        returning([DocNode(text="green tea", metadata={"page": n}) for n in (1, 2)])
+    )
     docs = Document(folder({"talk.deck": "x"}))
     docs.create_node_group("part", transform=lambda text: text.split("\n\n"))
     assert [node.location for node in docs.get_nodes("part")] == ["page 1", "page 2"]
@@ -109,7 +140,18 @@ def test_nodes_find_their_place(folder):
 
 @pytest.mark.parametrize(
     "result",
-    [None, 5, b"bytes", [1, 2], ["text", None], {"text": "tea"}, [b"page"], object(), [["nested"]], LoadedFile],
+    [
+        None,
+        5,
+        b"bytes",
+        [1, 2],
+        ["text", None],
+        {"text": "tea"},
+        [b"page"],
+        object(),
+        [["nested"]],
+        LoadedFile,
+    ],
     ids=lambda result: type(result).__name__,
 )
 def test_wrong_types_are_reported(load, result):
@@ -146,21 +188,25 @@ def test_a_loaded_file_of_junk_fails_that_file_only(folder, result):
 
 @pytest.mark.parametrize("result", ["", " \n\t", [], ["", " "], LoadedFile("\u3000")], ids=repr)
 def test_no_text_is_reported(load, result):
-    """A loader that finds nothing but white space fails the file, which says that it holds no text."""
+    """A loader that finds nothing but white space fails the file, which says that it holds no
+    text.
+    """
     with pytest.raises(LoadError, match="holds no text"):
         load(result)
 
 
 def test_what_a_loader_raises_is_reported_with_its_cause(load):
-    """An exception in one's own loader becomes the cause of a LoadError that says which loader raised what, and does
-    not blame the file.
+    """An exception in one's own loader becomes the cause of a LoadError that says which loader
+    raised what, and does not blame the file.
     """
 
     def fail(path):
         msg = "no such sheet"
         raise KeyError(msg)
 
-    with pytest.raises(LoadError, match=r"loader Loader of \.own files raised KeyError: 'no such sheet'\. ") as caught:
+    with pytest.raises(
+        LoadError, match=r"loader Loader of \.own files raised KeyError: 'no such sheet'\. "
+    ) as caught:
         load(fail)
     assert "damaged" not in str(caught.value)
     assert isinstance(caught.value.__cause__, KeyError)
@@ -189,10 +235,14 @@ def test_an_exceptions_words_end_in_one_full_stop(load, raised, told):
 
 
 def test_a_file_that_a_built_in_loader_cannot_read_may_be_damaged(tmp_path):
-    """Where a loader of ours raises, the file is what is wrong; a user's subclass of it is the user's."""
+    """Where a loader of ours raises, the file is what is wrong; a user's subclass of it is the
+    user's.
+    """
     path = tmp_path / "a.pdf"
     path.write_bytes(b"no PDF")
-    with pytest.raises(LoadError, match=r"PdfLoader could not read the file \(.*\)\. It may be damaged"):
+    with pytest.raises(
+        LoadError, match=r"PdfLoader could not read the file \(.*\)\. It may be damaged"
+    ):
         load_file(path)
 
     @register_loader(".pdf", replace=True)
@@ -202,18 +252,23 @@ def test_a_file_that_a_built_in_loader_cannot_read_may_be_damaged(tmp_path):
         def load(self, path):
             raise ValueError(path.name)
 
-    with pytest.raises(LoadError, match=r"loader OwnPdfLoader of \.pdf files raised \w+: .*\. Fix it"):
+    with pytest.raises(
+        LoadError, match=r"loader OwnPdfLoader of \.pdf files raised \w+: .*\. Fix it"
+    ):
         load_file(path)
 
 
 def test_a_loader_whose_package_is_missing_says_how_to_install_it(tmp_path, monkeypatch):
     """The install command is told as it is; the file is not said to be damaged."""
-    (tmp_path / "needs_more_for_own.py").write_text("import package_that_is_not_there", encoding="utf-8")
+    (tmp_path / "needs_more_for_own.py").write_text(
+        "import package_that_is_not_there", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     loaders.declare(".own", "needs_more_for_own:Loader", extra="pdf")
     (tmp_path / "a.own").write_text("x", encoding="utf-8")
     with pytest.raises(
-        LoadError, match=r'Install it with: pip install "lazyrag\[pdf\]" \(in a checkout: "\.\[pdf\]"\)$'
+        LoadError,
+        match=r'Install it with: pip install "lazyrag\[pdf\]" \(in a checkout: "\.\[pdf\]"\)$',
     ) as caught:
         load_file(tmp_path / "a.own")
     assert isinstance(caught.value.__cause__, ImportError)
@@ -233,9 +288,13 @@ def test_a_path_may_be_text(tmp_path, name):
 def test_a_loader_class_may_be_defined_again(tmp_path):
     """A notebook's cell with a loader can be run again: the new class reads from then on."""
     (tmp_path / "a.own").write_text("x", encoding="utf-8")
-    cell = "@register_loader('.own')\nclass Own:\n    def load(self, path):\n        return {result!r}"
+    cell = (
+        "@register_loader('.own')\nclass Own:\n    def load(self, path):\n        return {result!r}"
+    )
     for result in ("first", "second"):
-        exec(cell.format(result=result), {"__name__": "__main__", "register_loader": register_loader})  # noqa: S102
+        exec(  # noqa: S102
+            cell.format(result=result), {"__name__": "__main__", "register_loader": register_loader}
+        )
         assert load_file(tmp_path / "a.own").text == result
 
 
@@ -252,7 +311,9 @@ def test_what_a_generator_raises_is_reported(load):
 
 
 def test_a_load_error_keeps_its_words(load):
-    """A LoadError that a loader raises comes out with its own message, completed by path and loader."""
+    """A LoadError that a loader raises comes out with its own message, completed by path and
+    loader.
+    """
 
     def fail(path):
         msg = "The workbook is locked. Close it."
@@ -301,11 +362,15 @@ def test_each_file_gets_a_loader_of_its_own(folder):
             self.seen += 1
             return f"file {self.seen}"
 
-    assert [node.text for node in Document(folder({"a.own": "", "b.own": ""})).get_nodes()] == ["file 1", "file 1"]
+    assert [node.text for node in Document(folder({"a.own": "", "b.own": ""})).get_nodes()] == [
+        "file 1",
+        "file 1",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("registered", "name"), [(".own", "a.OWN"), (".OWN", "a.own"), (".Own", "a.oWN"), (".日志", "a.日志")]
+    ("registered", "name"),
+    [(".own", "a.OWN"), (".OWN", "a.own"), (".Own", "a.oWN"), (".日志", "a.日志")],
 )
 def test_case_of_suffixes_does_not_matter(tmp_path, registered, name):
     """A loader reads files whose suffix differs from the registered one in case only."""
@@ -323,7 +388,9 @@ def test_several_suffixes(tmp_path):
 
 
 def test_compound_suffixes_are_used_or_refused(tmp_path):
-    """A suffix of two parts is refused at registration, or its files are read by that loader; it is never ignored."""
+    """A suffix of two parts is refused at registration, or its files are read by that loader; it is
+    never ignored.
+    """
     try:
         register_loader(".part.txt")(returning("by the own loader"))
     except ConfigError:
@@ -353,7 +420,9 @@ def test_the_same_loader_again_is_no_error():
 
 
 def test_a_function_is_a_loader(tmp_path):
-    """It gets the path, and returns what the method of a class may return; it is registered under its own name."""
+    """It gets the path, and returns what the method of a class may return; it is registered under
+    its own name.
+    """
 
     @register_loader(".own")
     def read_own(path):
@@ -373,7 +442,11 @@ def test_nodes_of_a_loader_give_their_file_metadata(tmp_path):
     @register_loader(".own")
     def read_own(path):
         for number, line in enumerate(path.read_text(encoding="utf-8").split()):
-            yield DocNode(text=line, metadata={"page": number}, global_metadata={"author": line[0], "lines": 2})
+            yield DocNode(
+                text=line,
+                metadata={"page": number},
+                global_metadata={"author": line[0], "lines": 2},
+            )
 
     path = tmp_path / "a.own"
     path.write_text("tea tisane", encoding="utf-8")
@@ -401,17 +474,25 @@ def test_what_is_no_loader_class_is_refused(loader):
         register_loader(".own")(loader)
 
 
-@pytest.mark.parametrize(("name", "shown"), [("a.xyz", ".xyz"), ("README", "files without suffix"), ("a.", "suffix")])
+@pytest.mark.parametrize(
+    ("name", "shown"), [("a.xyz", ".xyz"), ("README", "files without suffix"), ("a.", "suffix")]
+)
 def test_unknown_suffixes_name_the_known_ones(tmp_path, name, shown):
-    """A file that no loader reads fails with its suffix, where the known ones stand and the way to add one."""
+    """A file that no loader reads fails with its suffix, where the known ones stand and the way to
+    add one.
+    """
     (tmp_path / name).write_bytes(b"\0\1text")
-    with pytest.raises(LoadError, match=rf"{len(loaders)} suffixes are read, see .*@register_loader") as caught:
+    with pytest.raises(
+        LoadError, match=rf"{len(loaders)} suffixes are read, see .*@register_loader"
+    ) as caught:
         load_file(tmp_path / name)
     assert shown in str(caught.value)
 
 
 def test_an_own_loader_in_an_own_document(folder):
-    """What an own loader finds in a file is searchable by its declared fields, and file_metadata goes before it."""
+    """What an own loader finds in a file is searchable by its declared fields, and file_metadata
+    goes before it.
+    """
     fields = {"author": DocField(DataType.VARCHAR), "year": DocField(DataType.INT32)}
 
     @register_loader(".note")
@@ -429,13 +510,17 @@ def test_an_own_loader_in_an_own_document(folder):
         file_metadata={"b.note": {"author": "Zhao"}},
     )
     assert [node.path for node in docs.get_nodes(filters={"author": ["Li", "Wang"]})] == ["a.note"]
-    assert [node.path for node in docs.get_nodes(filters={"author": "Zhao", "year": 2001})] == ["b.note"]
+    assert [node.path for node in docs.get_nodes(filters={"author": "Zhao", "year": 2001})] == [
+        "b.note"
+    ]
     assert docs.get_nodes()[1].metadata["kept"] == [1, 2]
 
 
 def test_a_loader_may_not_overrule_the_file_system(folder):
     """The six built-in fields come from the file system, whatever a loader says of them."""
-    register_loader(".own")(returning(LoadedFile("text", metadata={"file_name": "x", "file_size": -1})))
+    register_loader(".own")(
+        returning(LoadedFile("text", metadata={"file_name": "x", "file_size": -1}))
+    )
     [node] = Document(folder({"a.own": "12345"})).get_nodes()
     assert (node.metadata["file_name"], node.metadata["file_size"]) == ("a.own", 5)
 
@@ -451,7 +536,9 @@ def test_a_loader_registered_after_a_failure(folder):
 
 
 def test_all_files_failing_in_a_loader(folder):
-    """If a loader fails for every file, nothing is left to answer from, and the first cause is told."""
+    """If a loader fails for every file, nothing is left to answer from, and the first cause is
+    told.
+    """
 
     def fail(path):
         msg = "licence expired"
@@ -463,7 +550,9 @@ def test_all_files_failing_in_a_loader(folder):
 
 
 def test_what_is_no_file_is_told(tmp_path):
-    """A path to nothing, to a folder, or no path at all: each is told as what it is, whatever its suffix."""
+    """A path to nothing, to a folder, or no path at all: each is told as what it is, whatever its
+    suffix.
+    """
     for missing in ("没有 file.txt", "none", "none.pdf", "none.png"):
         with pytest.raises(LoadError, match=r"There is no file .*Pass the path of an existing one"):
             load_file(tmp_path / missing)
@@ -475,9 +564,13 @@ def test_what_is_no_file_is_told(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
-@pytest.mark.parametrize("name", ["pipe.txt", "pipe", "zero.txt", "zero.pdf", "zero.zip", "link.txt"])
+@pytest.mark.parametrize(
+    "name", ["pipe.txt", "pipe", "zero.txt", "zero.pdf", "zero.zip", "link.txt"]
+)
 def test_only_regular_files_are_read(tmp_path, name):
-    """A pipe would block, and a link to a device fill the memory: both are refused before they are opened."""
+    """A pipe would block, and a link to a device fill the memory: both are refused before they are
+    opened.
+    """
     path = tmp_path / name
     if name.startswith("zero"):
         path.symlink_to("/dev/zero")
@@ -493,14 +586,20 @@ def test_only_regular_files_are_read(tmp_path, name):
 def test_a_result_of_a_wrong_type_names_its_loader(tmp_path):
     """Whoever has several loaders reads which of them returned what."""
     (tmp_path / "tea.wrong").write_text("Sencha", encoding="utf-8")
-    for returned, told in ((None, "NoneType"), ({"a": 1}, "dict"), (["a", 5], "int among its parts")):
+    for returned, told in (
+        (None, "NoneType"),
+        ({"a": 1}, "dict"),
+        (["a", 5], "int among its parts"),
+    ):
 
         @register_loader(".wrong", replace=True)
         class WrongLoader:
             def load(self, path, returned=returned):
                 return returned
 
-        with pytest.raises(LoadError, match=f"The loader WrongLoader returned {told}; it must return a LoadedFile"):
+        with pytest.raises(
+            LoadError, match=f"The loader WrongLoader returned {told}; it must return a LoadedFile"
+        ):
             load_file(tmp_path / "tea.wrong")
 
 

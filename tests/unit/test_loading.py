@@ -1,4 +1,6 @@
-"""Loading in processes of its own: the same nodes, and a loader that crashes costs its file, not the program."""
+"""Loading in processes of its own: the same nodes, and a loader that crashes costs its file, not
+the program.
+"""
 
 from __future__ import annotations
 
@@ -80,11 +82,17 @@ def test_the_same_as_without(folder):
 
 @pytest.mark.slow
 def test_a_loader_that_crashes_fails_its_file(folder, crashing):
-    """The process ends; its file is reported, and all the others are in, loaded by other processes than this one."""
-    files = {f"{name}.crash": text for name, text in (("a", "tea"), ("b", "crash"), ("c", "milk"), ("d", "water"))}
+    """The process ends; its file is reported, and all the others are in, loaded by other processes
+    than this one.
+    """
+    files = {
+        f"{name}.crash": text
+        for name, text in (("a", "tea"), ("b", "crash"), ("c", "milk"), ("d", "water"))
+    }
     with Document(folder(files), processes=2) as docs:
         with pytest.warns(
-            IngestionWarning, match=r"1 of 4 files failed to load.*The process that loaded the file ended"
+            IngestionWarning,
+            match=r"1 of 4 files failed to load.*The process that loaded the file ended",
         ):
             found = texts(docs)
         assert sorted(found) == ["a.crash", "c.crash", "d.crash"]
@@ -94,7 +102,9 @@ def test_a_loader_that_crashes_fails_its_file(folder, crashing):
 
 @pytest.mark.slow
 def test_each_crash_costs_one_file(folder, crashing):
-    """However many processes end, and whatever they leave behind, all other files are in; nothing waits for ever."""
+    """However many processes end, and whatever they leave behind, all other files are in; nothing
+    waits for ever.
+    """
     files = {f"{number:02}.crash": "tea" for number in range(24)}
     files |= {f"{number:02}.crash": "crash" for number in range(0, 24, 3)}
     files["01.crash"] = "leave a child"
@@ -107,9 +117,15 @@ def test_each_crash_costs_one_file(folder, crashing):
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["lambda", "unreadable"])
 def test_metadata_that_cannot_be_stored_fail_as_without(folder, crashing, what):
-    """What cannot pass between processes cannot be stored either: one error for both; the process goes on."""
-    with Document(folder({"a.crash": "tea", "b.crash": what, "c.crash": "milk"}), processes=1) as docs:
-        with pytest.warns(IngestionWarning, match=r"b\.crash \(load\): Metadata 'call' must be .*JSON value"):
+    """What cannot pass between processes cannot be stored either: one error for both; the process
+    goes on.
+    """
+    with Document(
+        folder({"a.crash": "tea", "b.crash": what, "c.crash": "milk"}), processes=1
+    ) as docs:
+        with pytest.warns(
+            IngestionWarning, match=r"b\.crash \(load\): Metadata 'call' must be .*JSON value"
+        ):
             found = texts(docs)
         assert sorted(found) == ["a.crash", "c.crash"]
         assert len({text.split()[-1] for text in found.values()}) == 1
@@ -124,7 +140,9 @@ def test_a_program_needs_no_guard(tmp_path, folder):
         encoding="utf-8",
     )
     for arguments in ([str(program)], ["-c", program.read_text(encoding="utf-8")]):
-        ran = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
         assert (ran.stdout, ran.stderr) == ("4\n", "")
 
 
@@ -197,4 +215,7 @@ def test_a_ledger_names_loaders_as_the_first_release_did(suffix, loader):
 
 def test_a_ledger_names_the_loader_of_archives_with_the_readers_that_apply_inside():
     """The loader of the first release, too."""
-    assert loader_identities(Readers())(FoundFile("tea.zip", "tea.zip")) == ".zip lazyrag.loaders.zipped:ZipLoader"
+    assert (
+        loader_identities(Readers())(FoundFile("tea.zip", "tea.zip"))
+        == ".zip lazyrag.loaders.zipped:ZipLoader"
+    )

@@ -91,7 +91,9 @@ def test_the_error_says_how_to_get_a_model_behind_a_mirror(monkeypatch):
 @pytest.mark.parametrize("name", ["org/other", "bge-reranker-large", "no such folder"])
 def test_a_name_that_is_not_here_is_refused(name):
     """With what to do; nothing is fetched."""
-    with pytest.raises(ConfigError, match=rf"no rerank model '{name}' on this machine.*download=True"):
+    with pytest.raises(
+        ConfigError, match=rf"no rerank model '{name}' on this machine.*download=True"
+    ):
         local_rerank_model(name)
 
 
@@ -120,7 +122,9 @@ def test_it_is_loaded_once(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_changed_is_loaded_anew(tmp_path):
-    """So that nobody gets the scores of files that are gone; a Reranker that holds the old one keeps it."""
+    """So that nobody gets the scores of files that are gone; a Reranker that holds the old one
+    keeps it.
+    """
     folder = write_cross_encoder(tmp_path / "m")
     nodes = [DocNode(text=text) for text in TEXTS]
     old = Reranker("ModuleReranker", model=folder)
@@ -131,7 +135,9 @@ def test_a_folder_that_changed_is_loaded_anew(tmp_path):
     write_cross_encoder(folder, weights=weights)
     os.utime(folder / "model.onnx", ns=(1, 1))
     assert [node.score for node in old(nodes, query="green tea")] == before
-    assert [node.score for node in Reranker("ModuleReranker", model=folder)(nodes, query="green tea")] != before
+    assert [
+        node.score for node in Reranker("ModuleReranker", model=folder)(nodes, query="green tea")
+    ] != before
 
 
 def test_a_folder_with_weights_for_torch_alone_goes_to_sentence_transformers(tmp_path, monkeypatch):

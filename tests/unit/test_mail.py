@@ -58,11 +58,15 @@ def body_of(loaded: LoadedFile) -> str:
 def attached(loaded: LoadedFile) -> dict[str, str]:
     """The text of each attachment, by its name."""
     assert {location.kind for location in loaded.locations} <= {"attachment"}
-    return {location.label: loaded.text[location.start : location.end] for location in loaded.locations}
+    return {
+        location.label: loaded.text[location.start : location.end] for location in loaded.locations
+    }
 
 
 def test_head_and_body(load):
-    """The headers that matter are the first lines and the metadata; encoded words are decoded, the date is ISO 8601."""
+    """The headers that matter are the first lines and the metadata; encoded words are decoded, the
+    date is ISO 8601.
+    """
     loaded = load(mail("Green tea\n\nis picked in April. 绿茶\n"))
     assert loaded.text == f"{HEAD}\n\nGreen tea\n\nis picked in April. 绿茶"
     assert dict(loaded.metadata) == {
@@ -75,11 +79,19 @@ def test_head_and_body(load):
 
 @pytest.mark.slow
 @given(
-    st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], exclude_characters="\x85"), min_size=1, max_size=80),
-    st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], exclude_characters="\x85"), max_size=200),
+    st.text(
+        st.characters(exclude_categories=["C", "Zl", "Zp"], exclude_characters="\x85"),
+        min_size=1,
+        max_size=80,
+    ),
+    st.text(
+        st.characters(exclude_categories=["C", "Zl", "Zp"], exclude_characters="\x85"), max_size=200
+    ),
 )
 def test_any_words_survive(tmp_path_factory, subject, body):
-    """Whatever letters a subject and a body hold, they come out as they were written, white space aside."""
+    """Whatever letters a subject and a body hold, they come out as they were written, white space
+    aside.
+    """
     path = tmp_path_factory.mktemp("mail") / "a.eml"
     path.write_bytes(bytes(mail(f"{body}.\n", subject=f"{subject}.")))
     loaded = load_file(path)
@@ -87,27 +99,39 @@ def test_any_words_survive(tmp_path_factory, subject, body):
     assert "".join(body_of(loaded).split()) == "".join(f"{body}.".split())
 
 
-@pytest.mark.parametrize(("plain", "read"), [("plain words", "plain words"), (" \n", "the page | its cell")])
+@pytest.mark.parametrize(
+    ("plain", "read"), [("plain words", "plain words"), (" \n", "the page | its cell")]
+)
 def test_of_alternatives_the_plain_text(load, plain, read):
-    """A body that is there as plain text and as a page is read once: the text, or the page if that is blank."""
+    """A body that is there as plain text and as a page is read once: the text, or the page if that
+    is blank.
+    """
     message = mail(plain)
-    message.add_alternative("<table><tr><td>the page<td>its cell</table><script>no</script>", subtype="html")
+    message.add_alternative(
+        "<table><tr><td>the page<td>its cell</table><script>no</script>", subtype="html"
+    )
     assert body_of(load(message)) == read
 
 
 def test_a_page_with_pictures(load):
-    """A page whose pictures are parts beside it is read; the pictures are named, and why they are not read."""
+    """A page whose pictures are parts beside it is read; the pictures are named, and why they are
+    not read.
+    """
     message = mail()
     message.set_content("<p>The page</p>", subtype="html")
     message.add_related(b"\x89PNG", "image", "png", filename="logo.png", cid="<1>")
     loaded = load(message)
     assert body_of(loaded) == "The page"
     assert loaded.metadata["attachments"] == ["logo.png"]
-    assert loaded.metadata["unread_attachments"]["logo.png"].startswith("No text extractor for image files")
+    assert loaded.metadata["unread_attachments"]["logo.png"].startswith(
+        "No text extractor for image files"
+    )
 
 
 def test_text_parts_in_order(load):
-    """The lines that a mailing list adds below the body are a part of their own, and are read after it."""
+    """The lines that a mailing list adds below the body are a part of their own, and are read after
+    it.
+    """
     message = mail("body")
     message.make_mixed()
     footer = EmailMessage()
@@ -117,13 +141,17 @@ def test_text_parts_in_order(load):
 
 
 def test_attachments_are_read_by_their_loaders(load):
-    """An attachment is read by the loader for its suffix, and is a place under its name, Chinese names included."""
+    """An attachment is read by the loader for its suffix, and is a place under its name, Chinese
+    names included.
+    """
     document = docx.Document()
     document.add_paragraph("Steam the leaves.")
     data = io.BytesIO()
     document.save(data)
     message = mail("see below")
-    message.add_attachment(data.getvalue(), maintype="application", subtype="octet-stream", filename="手册.docx")
+    message.add_attachment(
+        data.getvalue(), maintype="application", subtype="octet-stream", filename="手册.docx"
+    )
     message.add_attachment("a line\n", filename="../../notes.txt")
     loaded = load(message)
     assert attached(loaded) == {"手册.docx": "Steam the leaves.", "notes.txt": "a line\n"}
@@ -135,7 +163,9 @@ def test_attachments_are_read_by_their_loaders(load):
 
 
 def test_what_cannot_be_read_of_a_mail_does_not_hinder_the_rest(load):
-    """A broken attachment is named with what is wrong; the mail and the other attachments are read."""
+    """A broken attachment is named with what is wrong; the mail and the other attachments are
+    read.
+    """
     message = mail("body")
     message.add_attachment(b"no PDF", maintype="application", subtype="pdf", filename="a.pdf")
     message.add_attachment("fine", filename="b.txt")
@@ -143,7 +173,9 @@ def test_what_cannot_be_read_of_a_mail_does_not_hinder_the_rest(load):
     loaded = load(message)
     assert attached(loaded).keys() == {"b.txt"}
     assert loaded.metadata["attachments"] == ["a.pdf", "b.txt", "attachment 3"]
-    assert {name: why.partition(" (")[0] for name, why in loaded.metadata["unread_attachments"].items()} == {
+    assert {
+        name: why.partition(" (")[0] for name, why in loaded.metadata["unread_attachments"].items()
+    } == {
         "a.pdf": "PdfLoader could not read the file",
         "attachment 3": "No loader reads files without suffix. Its content is of no known format. "
         f"{len(loaders)} suffixes are read, see lazyrag.loaders.loaders. "
@@ -177,7 +209,9 @@ def test_own_loaders_read_attachments(load):
             return f"{path.stat().st_size} bytes"
 
     message = mail("body")
-    message.add_attachment(b"12345", maintype="application", subtype="octet-stream", filename="x.OWN")
+    message.add_attachment(
+        b"12345", maintype="application", subtype="octet-stream", filename="x.OWN"
+    )
     assert attached(load(message)) == {"x.OWN": "5 bytes"}
 
 
@@ -195,13 +229,18 @@ def test_own_loaders_read_attachments(load):
 )
 def test_declared_encodings_are_not_believed(load, header, body):
     """A body is read whether its encoding is right, wrong, unknown or unsaid."""
-    data = f"Subject: Tea\nContent-Type: {header}\nContent-Transfer-Encoding: 8bit\n\n".encode() + body
+    data = (
+        f"Subject: Tea\nContent-Type: {header}\nContent-Transfer-Encoding: 8bit\n\n".encode() + body
+    )
     assert body_of(load(data)) == "绿茶在四月采摘。"
 
 
 def test_headers_in_an_encoding_of_their_own(load):
     """A subject of bytes that no header may hold is read all the same."""
-    assert load("Subject: 绿茶在四月采摘\n\nbody".encode("gb18030")).metadata["subject"] == "绿茶在四月采摘"
+    assert (
+        load("Subject: 绿茶在四月采摘\n\nbody".encode("gb18030")).metadata["subject"]
+        == "绿茶在四月采摘"
+    )
     assert load("Subject: 绿茶在四月采摘\n\nbody".encode()).metadata["subject"] == "绿茶在四月采摘"
 
 
@@ -229,7 +268,10 @@ def test_what_is_no_mail(load, data):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("fake-email-attachment.eml", ["Hello!", "Little to no content", "Hey this is a fake attachment!"]),
+        (
+            "fake-email-attachment.eml",
+            ["Hello!", "Little to no content", "Hey this is a fake attachment!"],
+        ),
         ("fake-email-b64.eml", ["Roses are red", "Violets are blue"]),
         ("fake-email-utf-16.eml", ["Roses are red", "Violets are blue"]),
         ("mime-html-only.eml", ["just or sarcasm in text emails.", "This is a text/html part."]),
@@ -259,7 +301,9 @@ def test_a_mailbox(tmp_path):
     loaded = load_file(tmp_path / "a.mbox")
     labels = [("message", "1"), ("message", "2"), ("attachment", "2 > a.txt")]
     assert [(location.kind, location.label) for location in loaded.locations] == labels
-    first, second, inner = (loaded.text[location.start : location.end] for location in loaded.locations)
+    first, second, inner = (
+        loaded.text[location.start : location.end] for location in loaded.locations
+    )
     assert inner.strip() == "attached"
     assert first == f"{HEAD}\n\none\n\nFrom here on, green tea."
     assert re.fullmatch(r"(?s)Subject: Two\n.*\n\ntwo\n\nAttachment: a\.txt\nattached\s*", second)
@@ -268,7 +312,9 @@ def test_a_mailbox(tmp_path):
 
 
 def test_a_line_that_looks_like_a_new_mail(tmp_path):
-    """A line that begins with From and is not marked ends the mail before it, as everywhere; its text is kept."""
+    """A line that begins with From and is not marked ends the mail before it, as everywhere; its
+    text is kept.
+    """
     (tmp_path / "a.mbox").write_bytes(b"From x\nSubject: One\n\nbody\n\nFrom here on\nmore text\n")
     assert load_file(tmp_path / "a.mbox").text == "Subject: One\n\nbody\n\nmore text"
 
@@ -292,7 +338,9 @@ def test_what_is_no_mailbox(tmp_path):
 @pytest.mark.parametrize("header", ["To", "Cc", "Content-Type"])
 @pytest.mark.parametrize("words", ['"a b (c ', "((((", "=?utf-8?q?x?= , "])
 def test_a_header_without_end_is_read_in_time(load, header, words):
-    """The standard library takes the square of its length; it is kept as it stands, and the body is there."""
+    """The standard library takes the square of its length; it is kept as it stands, and the body is
+    there.
+    """
     loaded = load(f"Subject: Tea\n{header}: {words * 40_000}\n\nGreen tea.".encode())
     assert loaded.text.endswith("Green tea.")
     assert loaded.metadata["subject"] == "Tea"

@@ -20,7 +20,10 @@ def locations(tmp_path):
         loaded = load_file(path)
         assert loaded.text == text
         assert {location.kind for location in loaded.locations} <= {"heading"}
-        return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
+        return [
+            (location.label, loaded.text[location.start : location.end])
+            for location in loaded.locations
+        ]
 
     return read
 
@@ -31,7 +34,9 @@ def _labels(found: list[tuple[str, str]]) -> list[str]:
 
 
 def test_places_reach_from_heading_to_heading(locations):
-    """A place holds its heading's line and all up to the next one; what precedes the first is in no place."""
+    """A place holds its heading's line and all up to the next one; what precedes the first is in no
+    place.
+    """
     text = "before\n\n# Tea\nleaves\n\n## Picking\nin April\n# Coffee\nbeans\n"
     assert locations(text) == [
         ("Tea", "# Tea\nleaves\n\n"),
@@ -47,7 +52,9 @@ def test_labels_are_paths_of_headings_above(locations):
 
 
 def test_a_document_that_begins_below_level_1(locations):
-    """A first heading of a lower level stands alone, and a higher one after it does not fall under it."""
+    """A first heading of a lower level stands alone, and a higher one after it does not fall under
+    it.
+    """
     assert _labels(locations("### A\n# B\n## C\n")) == ["A", "B", "B > C"]
 
 
@@ -73,14 +80,27 @@ def test_atx_headings(locations, line, title):
 
 @pytest.mark.parametrize(
     "line",
-    ["#hashtag", "####### seven", "    # code", "\t# code", "text # no", "\\# escaped", "> # quoted", "- # item"],
+    [
+        "#hashtag",
+        "####### seven",
+        "    # code",
+        "\t# code",
+        "text # no",
+        "\\# escaped",
+        "> # quoted",
+        "- # item",
+    ],
 )
 def test_lines_that_are_no_headings(locations, line):
-    """Hashes without white space, in code, in a quotation, in the middle of a line or too many make no heading."""
+    """Hashes without white space, in code, in a quotation, in the middle of a line or too many make
+    no heading.
+    """
     assert locations(f"text\n\n{line}\n\ntext\n") == []
 
 
-@pytest.mark.parametrize(("underline", "labels"), [("===", ["Tea"]), ("=", ["Tea"]), ("---", ["Tea"]), ("-", ["Tea"])])
+@pytest.mark.parametrize(
+    ("underline", "labels"), [("===", ["Tea"]), ("=", ["Tea"]), ("---", ["Tea"]), ("-", ["Tea"])]
+)
 def test_setext_headings(locations, underline, labels):
     """A line underlined with = or - is a heading."""
     assert _labels(locations(f"Tea\n{underline}\ntext\n")) == labels
@@ -89,7 +109,10 @@ def test_setext_headings(locations, underline, labels):
 def test_levels_of_setext_headings(locations):
     """A line underlined with = is of level 1, with - of level 2."""
     text = "Tea\n===\nleaves\n\nPicking\n-------\nin April\n"
-    assert locations(text) == [("Tea", "Tea\n===\nleaves\n\n"), ("Tea > Picking", "Picking\n-------\nin April\n")]
+    assert locations(text) == [
+        ("Tea", "Tea\n===\nleaves\n\n"),
+        ("Tea > Picking", "Picking\n-------\nin April\n"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +135,13 @@ def test_lines_that_underline_nothing(locations, text):
     assert locations(text) == []
 
 
-@pytest.mark.parametrize("front", ["title: Tea", "title: Tea\nauthor: Li", "# comment\ntitle: Tea", ""])
+@pytest.mark.parametrize(
+    "front", ["title: Tea", "title: Tea\nauthor: Li", "# comment\ntitle: Tea", ""]
+)
 def test_front_matter_is_no_heading(locations, front):
-    """What stands between two lines of --- at a page's very beginning describes the page and holds no heading."""
+    """What stands between two lines of --- at a page's very beginning describes the page and holds
+    no heading.
+    """
     assert _labels(locations(f"---\n{front}\n---\n\n# Real\ntext\n")) == ["Real"]
 
 
@@ -135,7 +162,9 @@ def test_front_matter_is_no_heading(locations, front):
     ],
 )
 def test_front_matter_is_metadata(tmp_path, front, said):
-    """Simple lines of front matter become metadata, as texts; what is nested is passed over, and the text keeps all."""
+    """Simple lines of front matter become metadata, as texts; what is nested is passed over, and
+    the text keeps all.
+    """
     text = f"---\n{front}\n---\n# Tea\n"
     (tmp_path / "a.md").write_bytes(text.encode())
     loaded = load_file(tmp_path / "a.md")
@@ -145,7 +174,11 @@ def test_front_matter_is_metadata(tmp_path, front, said):
 
 def test_an_encoding_that_was_found_out_is_metadata(tmp_path):
     """A page that is not in UTF-8 says in which encoding it was read."""
-    for encoding, told in (("gb18030", {"encoding": "gb18030"}), ("utf-16", {"encoding": "utf-16"}), ("utf-8", {})):
+    for encoding, told in (
+        ("gb18030", {"encoding": "gb18030"}),
+        ("utf-16", {"encoding": "utf-16"}),
+        ("utf-8", {}),
+    ):
         (tmp_path / "a.md").write_bytes("# 绿茶是未经发酵的茶叶\n".encode(encoding))
         assert dict(load_file(tmp_path / "a.md").metadata) == told
 
@@ -167,7 +200,9 @@ def test_an_encoding_that_was_found_out_is_metadata(tmp_path):
     ],
 )
 def test_fenced_code_holds_no_headings(locations, fenced):
-    """Lines that begin with # inside fenced code are code, until a fence of the same kind and length closes it."""
+    """Lines that begin with # inside fenced code are code, until a fence of the same kind and
+    length closes it.
+    """
     assert _labels(locations(f"# Before\n\n{fenced}\n\n# After\n")) == ["Before", "After"]
 
 
@@ -177,12 +212,16 @@ def test_code_that_is_never_closed(locations):
 
 
 def test_inline_code_is_no_fence(locations):
-    """Three backticks that close on the same line are inline code: headings behind them are headings."""
+    """Three backticks that close on the same line are inline code: headings behind them are
+    headings.
+    """
     assert _labels(locations("```x = 1``` sets it\n\n# After\n")) == ["After"]
 
 
 def test_line_ends_of_windows(locations):
-    """Lines that end with CR LF are read alike, and the places reach to the next heading's first character."""
+    """Lines that end with CR LF are read alike, and the places reach to the next heading's first
+    character.
+    """
     assert locations("# A\r\n```\r\n# no\r\n```\r\nB\r\n---\r\n") == [
         ("A", "# A\r\n```\r\n# no\r\n```\r\n"),
         ("A > B", "B\r\n---\r\n"),
@@ -207,7 +246,9 @@ def test_suffixes(tmp_path, suffix):
 
 def test_a_hit_names_its_heading_and_lines(folder):
     """A node in a Markdown file says under which heading and on which lines it stands."""
-    docs = Document(folder({"guide.md": "# Tea\n\nGreen tea.\n\n## Brewing\n\nNot too hot.\nThree minutes.\n"}))
+    docs = Document(
+        folder({"guide.md": "# Tea\n\nGreen tea.\n\n## Brewing\n\nNot too hot.\nThree minutes.\n"})
+    )
     docs.create_node_group("block", transform=lambda text: text.split("\n\n"))
     placed = {node.text.strip(): node.location for node in docs.get_nodes("block")}
     assert placed == {
@@ -241,14 +282,18 @@ LINES = st.sampled_from(
 
 @given(st.lists(LINES, max_size=30), st.sampled_from(["\n", "\r\n"]))
 def test_text_is_untouched_and_places_cover_it(tmp_path_factory, lines, line_end):
-    """The text is the file's, and from the first heading on the places cover it without gap or overlap."""
+    """The text is the file's, and from the first heading on the places cover it without gap or
+    overlap.
+    """
     text = line_end.join(["x", *lines, ""])
     path = tmp_path_factory.getbasetemp() / "property.md"
     path.write_bytes(text.encode())
     loaded = load_file(path)
     assert loaded.text == text
     starts = [location.start for location in loaded.locations]
-    assert [location.end for location in loaded.locations] == ([*starts[1:], len(text)] if starts else [])
+    assert [location.end for location in loaded.locations] == (
+        [*starts[1:], len(text)] if starts else []
+    )
     for location in loaded.locations:
         assert location.start == 0 or text[location.start - 1] == "\n"
         assert location.label
@@ -265,6 +310,8 @@ def test_text_is_untouched_and_places_cover_it(tmp_path_factory, lines, line_end
     ids=["front matter without end", "spaces", "hashes", "a run of hashes"],
 )
 def test_no_text_takes_for_ever(folder, text):
-    """Patterns that could match in many ways are tried in one only: a hostile text is read like any other."""
+    """Patterns that could match in many ways are tried in one only: a hostile text is read like any
+    other.
+    """
     [node] = Document(folder({"a.md": text})).get_nodes()
     assert node.text.strip() == text.strip()

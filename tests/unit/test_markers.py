@@ -95,7 +95,9 @@ def test_what_is_a_marker(text: str, numbers: list[int]):
     ],
 )
 def test_what_is_no_marker(text: str):
-    """Links, code, what is escaped, dates and brackets without numbers are neither markers nor malformed ones."""
+    """Links, code, what is escaped, dates and brackets without numbers are neither markers nor
+    malformed ones.
+    """
     assert scan(f"Tea {text}").markers == ()
 
 
@@ -129,9 +131,17 @@ def test_a_range_has_at_most_100_numbers():
     assert extracted("[1-101]") == []
 
 
-@given(st.lists(st.tuples(WORDS, OPENERS, st.lists(NUMBERS, min_size=1, max_size=4), st.sampled_from(",，、;"))))
+@given(
+    st.lists(
+        st.tuples(
+            WORDS, OPENERS, st.lists(NUMBERS, min_size=1, max_size=4), st.sampled_from(",，、;")
+        )
+    )
+)
 def test_generated_answers_are_parsed_exactly(parts):
-    """Any mixture of words and well-formed markers gives the markers' numbers, and their spans are their texts."""
+    """Any mixture of words and well-formed markers gives the markers' numbers, and their spans are
+    their texts.
+    """
     text, numbers = "", []
     for words, opener, named, separator in parts:
         text += words + opener + separator.join(map(str, named)) + CLOSER_OF[opener]
@@ -194,7 +204,9 @@ def test_hostile_texts_are_read_in_linear_time(unit: str):
 
 @pytest.mark.parametrize("unit", ["`a", "[资料 ", "~~~", "a" * 50 + "`"])
 def test_pieces_of_one_character_hold_back_little(unit: str):
-    """However long a text that leads nowhere is, no more than a stretch of it is kept to be read again."""
+    """However long a text that leads nowhere is, no more than a stretch of it is kept to be read
+    again.
+    """
     scanner = MarkerScanner()
     for character in unit * (10_000 // len(unit)):
         scanner.feed(character)
@@ -218,7 +230,9 @@ def test_pieces_of_one_character_hold_back_little(unit: str):
     ],
 )
 def test_items_may_have_words_of_their_own(text, numbers, swapped, without):
-    """Each item is read, and keeps its words behind its new number; a page is a place within the source."""
+    """Each item is read, and keeps its words behind its new number; a page is a place within the
+    source.
+    """
     marker = read_marker(0, "[", text[1:-1])
     assert marker is not None
     assert marker.numbers == numbers

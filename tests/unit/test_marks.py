@@ -35,7 +35,9 @@ def draw(path, *, turn=0):
         canvas.drawString(300, 600 - 14 * at, right)
     canvas.showPage()
     canvas.setFont("Helvetica", 11)
-    for at, row in enumerate((("tea", "price", "year"), ("Sencha", "12", "2023"), ("Oolong", "15", "2024"))):
+    for at, row in enumerate(
+        (("tea", "price", "year"), ("Sencha", "12", "2023"), ("Oolong", "15", "2024"))
+    ):
         for left, cell in zip((60, 200, 340), row, strict=True):
             canvas.drawString(left, 400 - 14 * at, cell)
     canvas.showPage()
@@ -114,9 +116,16 @@ def test_boxes_of_a_turned_page_are_those_of_the_page_as_it_is_shown(tmp_path, t
     docs = Document(tmp_path / "a")
     text = docs.get_nodes()[0].text
     span = text.index("Oolong"), text.index("Oolong") + 6
-    [upright], [turned] = docs.marks("upright.pdf", span).boxes, docs.marks("turned.pdf", span).boxes
+    [upright], [turned] = (
+        docs.marks("upright.pdf", span).boxes,
+        docs.marks("turned.pdf", span).boxes,
+    )
     x0, y0, x1, y1 = upright.x0, upright.y0, upright.x1, upright.y1
-    expected = {90: (1 - y1, x0, 1 - y0, x1), 180: (1 - x1, 1 - y1, 1 - x0, 1 - y0), 270: (y0, 1 - x1, y1, 1 - x0)}
+    expected = {
+        90: (1 - y1, x0, 1 - y0, x1),
+        180: (1 - x1, 1 - y1, 1 - x0, 1 - y0),
+        270: (y0, 1 - x1, y1, 1 - x0),
+    }
     assert (turned.x0, turned.y0, turned.x1, turned.y1) == pytest.approx(expected[turn], abs=1e-4)
 
 
@@ -194,7 +203,9 @@ def test_a_file_added_by_another_program_can_be_named(tmp_path):
 
 @pytest.mark.slow
 def test_pages_of_another_reader_or_of_text_recognition_are_refused(tmp_path):
-    """Where the text is not that of the text layer, nothing is marked rather than something else."""
+    """Where the text is not that of the text layer, nothing is marked rather than something
+    else.
+    """
     draw(tmp_path / "tea.pdf")
     canvas = Canvas(str(tmp_path / "scan.pdf"))
     canvas.rect(60, 600, 100, 50, fill=1)
@@ -216,7 +227,9 @@ def test_pages_of_another_reader_or_of_text_recognition_are_refused(tmp_path):
 
 
 def test_a_hidden_document_is_as_unknown_as_one_that_is_not_there(tmp_path):
-    """On a restricted Document, errors for hidden and for unknown paths differ in the path alone."""
+    """On a restricted Document, errors for hidden and for unknown paths differ in the path
+    alone.
+    """
     (tmp_path / "a.txt").write_text("Secret words of the harvest", encoding="utf-8")
     (tmp_path / "b.txt").write_text("Open words", encoding="utf-8")
     view = Document(tmp_path).restricted({"file_name": "b.txt"})
@@ -238,12 +251,16 @@ def test_a_span_outside_of_the_text_is_refused(drawn, span):
 
 
 def test_the_image_of_a_page_is_a_png_of_the_wanted_width(drawn):
-    """The image has the page's shape and shows what pdfium draws; a page that is not there is refused."""
+    """The image has the page's shape and shows what pdfium draws; a page that is not there is
+    refused.
+    """
     docs, path, _ = drawn
     image = Image.open(io.BytesIO(docs.page_image("tea.pdf", 3, width=300)))
     assert (image.format, image.size) == ("PNG", (300, 420))
     with pypdfium2.PdfDocument(path) as pdf:
         expected = pdf[2].render(scale=300 / 500).to_pil().convert("L")
-    assert sum(image.convert("L").histogram()[:128]) == pytest.approx(sum(expected.histogram()[:128]), rel=0.1)
+    assert sum(image.convert("L").histogram()[:128]) == pytest.approx(
+        sum(expected.histogram()[:128]), rel=0.1
+    )
     with pytest.raises(ConfigError, match="page"):
         docs.page_image("tea.pdf", 4)

@@ -1,4 +1,6 @@
-"""Pictures, sound and films: read by the functions that users give, and reported where there is none."""
+"""Pictures, sound and films: read by the functions that users give, and reported where there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,28 @@ JPEG, GIF = b"\xff\xd8\xff\xe0", b"GIF89a"
 
 
 @pytest.mark.parametrize(
-    ("suffix", "kind"), [(suffix, kind) for kind, suffixes in SUFFIXES.items() for suffix in suffixes]
+    ("suffix", "kind"),
+    [(suffix, kind) for kind, suffixes in SUFFIXES.items() for suffix in suffixes],
 )
 def test_without_a_reader_a_file_is_reported(tmp_path, suffix, kind):
-    """Each suffix fails with the error that says what is lacking and how to give it, where the suffix decides."""
+    """Each suffix fails with the error that says what is lacking and how to give it, where the
+    suffix decides.
+    """
     register_loader(suffix, replace=True)(loaders[suffix])
     path = tmp_path / f"a{suffix}"
     path.write_bytes(PICTURE)
-    with pytest.raises(NoReaderError, match=f'register_media_reader\\("{kind}", function\\)') as caught:
+    with pytest.raises(
+        NoReaderError, match=f'register_media_reader\\("{kind}", function\\)'
+    ) as caught:
         load_file(path)
     assert caught.value.path == str(path)
     assert isinstance(caught.value, LoadError)
 
 
 def test_a_folder_with_pictures_is_no_alarm(folder):
-    """Pictures without a reader stand in the report, and one warning says that they are left out; nothing failed."""
+    """Pictures without a reader stand in the report, and one warning says that they are left out;
+    nothing failed.
+    """
     docs = Document(folder({"a.txt": "Green tea", "b.png": PICTURE, "c.jpg": JPEG}))
     with pytest.warns(IngestionWarning) as caught:
         docs.get_nodes()
@@ -53,7 +62,9 @@ def test_a_folder_with_pictures_is_no_alarm(folder):
 def test_pictures_beside_files_that_fail(folder):
     """What failed is counted without the pictures, which are named after it."""
     docs = Document(folder({"a.txt": "Green tea", "b.png": PICTURE, "c.json": "{"}))
-    with pytest.warns(IngestionWarning, match=r"^1 of 3 files failed to load.*c\.json.*Skipped 1 of 3 files"):
+    with pytest.warns(
+        IngestionWarning, match=r"^1 of 3 files failed to load.*c\.json.*Skipped 1 of 3 files"
+    ):
         docs.get_nodes()
 
 
@@ -96,7 +107,9 @@ def test_transcripts_have_times(tmp_path):
     pieces = [(0, 2.5, " Green tea. "), (2.5, 3, ""), (61, 3723.9, "绿茶")]
     loaded = AudioLoader(lambda _: iter(pieces)).load(tmp_path / "a.mp3")
     assert loaded.text == "Green tea.\n绿茶"
-    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations] == [
+    assert [
+        (one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations
+    ] == [
         ("time", "00:00–00:02", "Green tea."),
         ("time", "01:01–1:02:03", "绿茶"),
     ]
@@ -107,7 +120,9 @@ def test_a_reader_of_one_loader(tmp_path):
     """A loader takes a function of its own; a LoadedFile is taken as it is."""
     (tmp_path / "a.wav").write_bytes(b"RIFF")
     (tmp_path / "a.mkv").write_bytes(b"\x1a\x45\xdf\xa3")
-    loaded = AudioLoader(lambda _: LoadedFile("tea", metadata={"language": "en"})).load(tmp_path / "a.wav")
+    loaded = AudioLoader(lambda _: LoadedFile("tea", metadata={"language": "en"})).load(
+        tmp_path / "a.wav"
+    )
     assert (loaded.text, dict(loaded.metadata)) == ("tea", {"language": "en"})
     assert VideoLoader(lambda _: "a film").load(tmp_path / "a.mkv") == LoadedFile("a film")
 
@@ -127,14 +142,19 @@ def test_what_a_reader_raises(tmp_path):
         raise RuntimeError("no model") if path.stem == "a" else LoadError("too dark")
 
     register_media_reader("image", see)
-    for name, said in (("a", "The reader see of image files raised RuntimeError: no model"), ("b", "too dark")):
+    for name, said in (
+        ("a", "The reader see of image files raised RuntimeError: no model"),
+        ("b", "too dark"),
+    ):
         (tmp_path / f"{name}.png").write_bytes(PICTURE)
         with pytest.raises(LoadError, match=said):
             load_file(tmp_path / f"{name}.png")
 
 
 def test_registering():
-    """A function is given back, may be registered again, and gives way to another only if that is said."""
+    """A function is given back, may be registered again, and gives way to another only if that is
+    said.
+    """
     first, second = (lambda _: "a"), (lambda _: "b")
     assert register_media_reader("image", first) is first
     register_media_reader("image", first)
@@ -162,7 +182,9 @@ def test_a_loader_of_one_s_own_goes_first(tmp_path):
 
 
 def test_a_reader_that_comes_later_gets_what_was_skipped(folder):
-    """A picture that was skipped is looked at again once there is a function for it, though it has not changed."""
+    """A picture that was skipped is looked at again once there is a function for it, though it has
+    not changed.
+    """
     docs = Document(folder({"a.txt": "Green tea", "b.png": PICTURE}))
     with pytest.warns(IngestionWarning, match=r"b\.png"):
         docs.sync()

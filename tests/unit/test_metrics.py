@@ -1,4 +1,6 @@
-"""Measures of rankings, held against ir_measures (trec_eval) and against numbers worked out by hand."""
+"""Measures of rankings, held against ir_measures (trec_eval) and against numbers worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,14 @@ ORACLE = {
 
 
 def by_ir_measures(run, judgements):
-    """What ir_measures says, by our names and by query. Its scores are places, so that it cannot break ties its way."""
+    """What ir_measures says, by our names and by query. Its scores are places, so that it cannot
+    break ties its way.
+    """
     named = {str(theirs): ours for ours, theirs in ORACLE.items()}
-    placed = {query: {uid: -float(position) for position, (uid, _) in enumerate(found)} for query, found in run.items()}
+    placed = {
+        query: {uid: -float(position) for position, (uid, _) in enumerate(found)}
+        for query, found in run.items()
+    }
     values = {ours: {} for ours in ORACLE}
     for one in ir_measures.iter_calc(list(ORACLE.values()), judgements, placed):
         values[named[str(one.measure)]][one.query_id] = one.value
@@ -63,13 +70,15 @@ def assert_same(evaluation, expected):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_runs_are_measured_as_by_ir_measures(seed):
-    """Grades from 0 to 3 and scores with ties; for some queries nothing was found, for one nothing is relevant, one was
-    not asked.
+    """Grades from 0 to 3 and scores with ties; for some queries nothing was found, for one nothing
+    is relevant, one was not asked.
     """
     rng = random.Random(seed)
     uids = [f"n{number:02}" for number in range(40)]
     judgements = {
-        f"q{number}": {uid: rng.choice([0, 0, 1, 2, 3]) for uid in rng.sample(uids, rng.randint(1, 30))}
+        f"q{number}": {
+            uid: rng.choice([0, 0, 1, 2, 3]) for uid in rng.sample(uids, rng.randint(1, 30))
+        }
         for number in range(30)
     }
     judgements["nothing relevant"] = {"n01": 0}
@@ -94,33 +103,52 @@ def test_random_runs_are_measured_as_by_ir_measures(seed):
 
 @pytest.mark.parametrize("k", [1, 5, 10, None])
 def test_exponential_gains_are_linear_ones_of_other_grades(k):
-    """ir_measures has linear gains without other programs; given 2 ** grade - 1 as grades it says what ours says."""
+    """ir_measures has linear gains without other programs; given 2 ** grade - 1 as grades it says
+    what ours says.
+    """
     rng = random.Random(3)
     uids = [f"n{number:02}" for number in range(30)]
-    judgements = {f"q{number}": {uid: rng.choice([0, 1, 2, 3, 4]) for uid in uids[:20]} for number in range(20)}
+    judgements = {
+        f"q{number}": {uid: rng.choice([0, 1, 2, 3, 4]) for uid in uids[:20]}
+        for number in range(20)
+    }
     run = {query: [(uid, 0.0) for uid in rng.sample(uids, 25)] for query in judgements}
-    worth = {query: {uid: 2**grade - 1 for uid, grade in grades.items()} for query, grades in judgements.items()}
+    worth = {
+        query: {uid: 2**grade - 1 for uid, grade in grades.items()}
+        for query, grades in judgements.items()
+    }
     name = "nDCG" if k is None else f"nDCG@{k}"
-    placed = {query: {uid: -float(position) for position, (uid, _) in enumerate(found)} for query, found in run.items()}
+    placed = {
+        query: {uid: -float(position) for position, (uid, _) in enumerate(found)}
+        for query, found in run.items()
+    }
     theirs = ir_measures.nDCG if k is None else ir_measures.nDCG @ k
     expected = {one.query_id: one.value for one in ir_measures.iter_calc([theirs], worth, placed)}
     ours = name.replace("nDCG", "nDCG_exp")
     found = evaluate(run, judgements, [ours]).values[ours]
     assert dict(found) == pytest.approx(expected, abs=1e-9)
-    assert evaluate(run, judgements, [name]).means[name] != pytest.approx(sum(found.values()) / 20, abs=1e-3)
+    assert evaluate(run, judgements, [name]).means[name] != pytest.approx(
+        sum(found.values()) / 20, abs=1e-3
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.shared
 def test_cranfield_is_measured_as_by_ir_measures():
-    """All 225 questions on the real judgements, ranked by word overlap: every value to 1e-9, and no trivial ones."""
+    """All 225 questions on the real judgements, ranked by word overlap: every value to 1e-9, and no
+    trivial ones.
+    """
     judged = judged_set("cranfield")
     texts = {name: {*text.lower().split()} for name, text in judged.texts.items()}
     judgements = {str(number): dict(grades) for number, (_, grades) in enumerate(judged.questions)}
     run = {}
     for number, (question, _) in enumerate(judged.questions):
         words = {*question.lower().split()}
-        scored = [(name, len(words & there) / len(there) ** 0.5) for name, there in texts.items() if words & there]
+        scored = [
+            (name, len(words & there) / len(there) ** 0.5)
+            for name, there in texts.items()
+            if words & there
+        ]
         run[str(number)] = sorted(scored, key=lambda item: (-item[1], item[0]))[:100]
     evaluation = evaluate(run, judgements, list(ORACLE))
     assert len(evaluation.values["MAP"]) == 225
@@ -163,7 +191,8 @@ def test_where_nothing_is_relevant_or_found_it_is_0(function):
 
 
 @given(
-    st.lists(st.sampled_from("abcdefgh"), unique=True), st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3))
+    st.lists(st.sampled_from("abcdefgh"), unique=True),
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)),
 )
 def test_measures_lie_between_0_and_1(found, grades):
     """And more places never make recall, success, MRR or MAP less."""
@@ -188,13 +217,21 @@ def test_names_of_measures():
     assert measure("NDCG@10").name == "nDCG@10"
     assert measure("hit@05").name == "hit@5"
     assert measure("mrr").name == "MRR"
-    assert list(evaluate({}, {"q": {"a": 1}}).means) == ["recall@1", "recall@5", "recall@10", "MRR@10", "nDCG@10"]
+    assert list(evaluate({}, {"q": {"a": 1}}).means) == [
+        "recall@1",
+        "recall@5",
+        "recall@10",
+        "MRR@10",
+        "nDCG@10",
+    ]
 
 
 def test_a_measure_of_ones_own():
     """It stands beside the built-in ones under its name."""
     found = Measure("found", lambda found, grades: float(len(found)))
-    evaluation = evaluate({"q": [("a", 1.0), ("b", 0.5)]}, {"q": {"b": 1}, "r": {"c": 1}}, [found, "MRR"])
+    evaluation = evaluate(
+        {"q": [("a", 1.0), ("b", 0.5)]}, {"q": {"b": 1}, "r": {"c": 1}}, [found, "MRR"]
+    )
     assert evaluation.means == {"found": 1.0, "MRR": 0.25}
     assert evaluation.missing == ("r",)
 
@@ -247,13 +284,19 @@ def test_k_is_a_whole_number(k):
     ],
 )
 def test_rankings_are_pairs(ranking):
-    """Uids alone, or a mapping, would be taken apart into something else and count 0: the error says what to give."""
-    with pytest.raises(ConfigError, match=r"ranking of query 'q' must be a list \[\(uid, score\), \.\.\.\]"):
+    """Uids alone, or a mapping, would be taken apart into something else and count 0: the error
+    says what to give.
+    """
+    with pytest.raises(
+        ConfigError, match=r"ranking of query 'q' must be a list \[\(uid, score\), \.\.\.\]"
+    ):
         evaluate({"q": ranking}, {"q": {"d1": 1}})
 
 
 def test_rankings_in_other_hands():
-    """Pairs as lists, tuples of pairs, an iterator, scores of numpy or none are rankings as well."""
+    """Pairs as lists, tuples of pairs, an iterator, scores of numpy or none are rankings as
+    well.
+    """
     for ranking in ([["d1", 1]], (("d1", np.float32(1)),), iter([("d1", None)])):
         assert evaluate({"q": ranking}, {"q": {"d1": 1}}, ["MRR"]).means == {"MRR": 1.0}
 

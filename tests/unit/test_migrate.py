@@ -28,13 +28,22 @@ FIELDS = {
     "year": DocField(DataType.INT32),
     "tags": DocField(DataType.ARRAY, element_type=DataType.VARCHAR),
 }
-TEXTS = {f"{number}.md": f"绿茶 {number}\ngreen tea {number % 5}\nblack {number % 3} tea" for number in range(40)}
-METADATA = {"1.md": {"author": "陆羽", "year": 780}, "2.md": {"tags": ["a", "b'"], "odd": {"x": [1, None]}}}
+TEXTS = {
+    f"{number}.md": f"绿茶 {number}\ngreen tea {number % 5}\nblack {number % 3} tea"
+    for number in range(40)
+}
+METADATA = {
+    "1.md": {"author": "陆羽", "year": 780},
+    "2.md": {"tags": ["a", "b'"], "odd": {"x": [1, None]}},
+}
 
 
 def conf(folder, name, **parts):
     """A store file of that name."""
-    return {"segment_store": {"type": "map", "kwargs": {"uri": str(folder / f"{name}.db")}}, **parts}
+    return {
+        "segment_store": {"type": "map", "kwargs": {"uri": str(folder / f"{name}.db")}},
+        **parts,
+    }
 
 
 class Letters:
@@ -125,7 +134,9 @@ def source(tmp_path, files):
 TARGETS = {
     "a store file": lambda folder: conf(folder, "target"),
     "vectors in a file of their own": lambda folder: conf(
-        folder, "target", vector_store={"type": "map", "kwargs": {"uri": str(folder / "vectors.db")}}
+        folder,
+        "target",
+        vector_store={"type": "map", "kwargs": {"uri": str(folder / "vectors.db")}},
     ),
 }
 
@@ -133,16 +144,27 @@ TARGETS = {
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 def test_a_document_is_there_as_it_was_here(source, files, tmp_path, target):
-    """Answers, filters, versions and failures are those of the source; nothing is loaded or embedded; both go on."""
+    """Answers, filters, versions and failures are those of the source; nothing is loaded or
+    embedded; both go on.
+    """
     target = target(tmp_path)
     with opened(source, files) as docs:
-        expected, dump, failed, versions = answers(docs), list(docs.dump()), docs.status().failed, docs.versions("3.md")
+        expected, dump, failed, versions = (
+            answers(docs),
+            list(docs.dump()),
+            docs.status().failed,
+            docs.versions("3.md"),
+        )
     told = migrate(source, target)
     assert (told.names, told.present) == (("default",), 0)
     assert told.segments > len(TEXTS)
     Letters.texts = 0
     with opened(target, files, keep_versions=1) as docs:
-        assert (list(docs.dump()), docs.status().failed, docs.versions("3.md")) == (dump, failed, versions)
+        assert (list(docs.dump()), docs.status().failed, docs.versions("3.md")) == (
+            dump,
+            failed,
+            versions,
+        )
         assert docs.sync().unchanged
         assert answers(docs) == expected
         assert docs.verify() == ()
@@ -158,7 +180,9 @@ def test_a_document_is_there_as_it_was_here(source, files, tmp_path, target):
 
 @pytest.mark.slow
 def test_every_interruption_is_taken_up_again(source, files, tmp_path):
-    """Wherever it ends, the target refuses to open as a Document, and the next call writes only what is missing."""
+    """Wherever it ends, the target refuses to open as a Document, and the next call writes only
+    what is missing.
+    """
     steps = []
     complete = migrate(source, conf(tmp_path, "complete"), on_progress=steps.append)
     assert len(steps) > 3
@@ -176,7 +200,10 @@ def test_every_interruption_is_taken_up_again(source, files, tmp_path):
 
         with pytest.raises(EndedError):
             migrate(source, target, on_progress=count)
-        with pytest.raises(StoreBusyError, match=r"'default' is being copied to .* by migrate\(\).* delete that file"):
+        with pytest.raises(
+            StoreBusyError,
+            match=r"'default' is being copied to .* by migrate\(\).* delete that file",
+        ):
             Document(store_conf=target)
         told = migrate(source, target)
         assert (told.segments, told.vectors) == (complete.segments, complete.vectors)
@@ -187,7 +214,9 @@ def test_every_interruption_is_taken_up_again(source, files, tmp_path):
 
 
 def test_array_files_are_copied(tmp_path, monkeypatch):
-    """Parts of a keyword index that lie in files: all of them are in the target's folder, and give the same hits."""
+    """Parts of a keyword index that lie in files: all of them are in the target's folder, and give
+    the same hits.
+    """
     monkeypatch.setattr("lazyrag.ingest.term_index._SMALL_BYTES", 0)
     old, new = conf(tmp_path, "old"), conf(tmp_path, "new")
 
@@ -201,7 +230,9 @@ def test_array_files_are_copied(tmp_path, monkeypatch):
         docs.add_texts({"more.md": "more tea"})
     expected = hits(old)
     migrate(old, new)
-    copied, files = ({path.name for path in (tmp_path / f"{name}.db.d").glob("*.arr")} for name in ("new", "old"))
+    copied, files = (
+        {path.name for path in (tmp_path / f"{name}.db.d").glob("*.arr")} for name in ("new", "old")
+    )
     assert copied == files
     assert len(files) == 2
     shutil.rmtree(tmp_path / "old.db.d")
@@ -210,7 +241,9 @@ def test_array_files_are_copied(tmp_path, monkeypatch):
 
 
 def test_a_copy_survives_a_power_cut_once_it_is_visible(tmp_path, monkeypatch):
-    """The transaction that makes the Documents appear waits for the disk: migrate() reports success after it."""
+    """The transaction that makes the Documents appear waits for the disk: migrate() reports success
+    after it.
+    """
     old, new = conf(tmp_path, "old"), conf(tmp_path, "new")
     with Document(store_conf=old) as docs:
         docs.add_texts({"a": "tea"})
@@ -220,7 +253,10 @@ def test_a_copy_survives_a_power_cut_once_it_is_visible(tmp_path, monkeypatch):
     def observed(self, *, durable=False, checked=True):
         with writing(self, durable=durable, checked=checked) as connection:
             yield connection
-            if self.path == tmp_path / "new.db" and connection.execute("SELECT count(*) FROM document").fetchone()[0]:
+            if (
+                self.path == tmp_path / "new.db"
+                and connection.execute("SELECT count(*) FROM document").fetchone()[0]
+            ):
                 is_durable.append(durable)
 
     monkeypatch.setattr(StoreFile, "writing", observed)
@@ -257,7 +293,11 @@ def test_several_documents_come_together(tmp_path):
         with Document(name=name, store_conf=source) as docs:
             docs.add_texts({"a": f"text of {name}"})
     told = migrate(source, conf(tmp_path, "all"))
-    assert (told.names, told.segments, str(told)) == (("one", "two", "三"), 3, "one, two, 三: 3 segments, 0 vectors")
+    assert (told.names, told.segments, str(told)) == (
+        ("one", "two", "三"),
+        3,
+        "one, two, 三: 3 segments, 0 vectors",
+    )
     assert migrate(source, conf(tmp_path, "some"), names=["三", "one"]).names == ("one", "三")
     with Document(name="三", store_conf=conf(tmp_path, "some")) as docs:
         assert [node.text for node in docs.get_nodes()] == ["text of 三"]
@@ -273,7 +313,10 @@ def test_on_one_server_both_have_collections_of_their_own(tmp_path):
         confs = [
             {
                 "segment_store": {"type": "server"},
-                "vector_store": {"type": "map", "kwargs": {"uri": str(tmp_path / f"vectors-{number}.db")}},
+                "vector_store": {
+                    "type": "map",
+                    "kwargs": {"uri": str(tmp_path / f"vectors-{number}.db")},
+                },
                 "ledger": str(tmp_path / f"ledger-{number}.db"),
             }
             for number in range(2)
@@ -293,7 +336,9 @@ def test_on_one_server_both_have_collections_of_their_own(tmp_path):
 
 
 def test_a_store_that_keeps_something_else_is_found_out(tmp_path):
-    """What comes back is compared: a server that cuts long texts fails the call, and names the collection."""
+    """What comes back is compared: a server that cuts long texts fails the call, and names the
+    collection.
+    """
 
     class Cutting(MapSegmentStore):
         """It cuts."""
@@ -312,7 +357,10 @@ def test_a_store_that_keeps_something_else_is_found_out(tmp_path):
             "vector_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "vectors.db")}},
             "ledger": str(tmp_path / "ledger.db"),
         }
-        with pytest.raises(StoreError, match=r"Cutting does not return what was written to it: 1 rows of 'lr_default"):
+        with pytest.raises(
+            StoreError,
+            match=r"Cutting does not return what was written to it: 1 rows of 'lr_default",
+        ):
             migrate(source, target)
 
 
@@ -338,12 +386,34 @@ def test_nobody_writes_meanwhile(source, files, tmp_path):
 
 
 WRONG = {
-    "nowhere": (lambda _: {}, lambda at: conf(at, "new"), ConfigError, "source_conf describes a Document in memory"),
-    "to nowhere": (lambda at: conf(at, "old"), lambda _: {}, ConfigError, "target_conf describes a Document in memory"),
-    "the same": (lambda at: conf(at, "old"), lambda at: conf(at, "old"), ConfigError, "have the same ledger"),
-    "a path": (lambda _: "old.db", lambda at: conf(at, "new"), ConfigError, "source_conf must be .* 'old.db'"),
+    "nowhere": (
+        lambda _: {},
+        lambda at: conf(at, "new"),
+        ConfigError,
+        "source_conf describes a Document in memory",
+    ),
+    "to nowhere": (
+        lambda at: conf(at, "old"),
+        lambda _: {},
+        ConfigError,
+        "target_conf describes a Document in memory",
+    ),
+    "the same": (
+        lambda at: conf(at, "old"),
+        lambda at: conf(at, "old"),
+        ConfigError,
+        "have the same ledger",
+    ),
+    "a path": (
+        lambda _: "old.db",
+        lambda at: conf(at, "new"),
+        ConfigError,
+        "source_conf must be .* 'old.db'",
+    ),
     "half of it": (
-        lambda at: conf(at, "old", vector_store={"type": "map", "kwargs": {"uri": str(at / "vectrs.db")}}),
+        lambda at: conf(
+            at, "old", vector_store={"type": "map", "kwargs": {"uri": str(at / "vectrs.db")}}
+        ),
         lambda at: conf(at, "new"),
         ConfigError,
         "vectrs.db, which does not exist",
@@ -360,7 +430,12 @@ WRONG = {
         ConfigError,
         "source_conf refers to .*none.db, which does not exist",
     ),
-    "taken": (lambda at: conf(at, "old"), lambda at: conf(at, "taken"), StoreError, "holds the Document 'other'"),
+    "taken": (
+        lambda at: conf(at, "old"),
+        lambda at: conf(at, "taken"),
+        StoreError,
+        "holds the Document 'other'",
+    ),
 }
 
 
@@ -417,7 +492,9 @@ def test_a_call_that_comes_second_changes_nothing(tmp_path):
     assert second == [replace(first, present=1)]
     with Document(store_conf=new) as docs:
         docs.add_texts({"b": "coffee"})
-        with pytest.raises(StoreError, match="holds a complete copy of Document 'default' already, and one of them"):
+        with pytest.raises(
+            StoreError, match="holds a complete copy of Document 'default' already, and one of them"
+        ):
             migrate(old, new)
         assert sorted(node.text for node in docs.get_nodes()) == ["coffee", "tea"]
         assert docs.verify() == ()
@@ -458,7 +535,9 @@ migrate(source, target)
 @pytest.mark.slow
 @pytest.mark.parametrize(("module", "name", "when"), CUTS)
 def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
-    """The same call again completes it, wherever the program was killed, also after the copy had become visible."""
+    """The same call again completes it, wherever the program was killed, also after the copy had
+    become visible.
+    """
     old, new = (
         conf(
             tmp_path,
@@ -475,7 +554,9 @@ def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
         return docs
 
     def found(docs):
-        answers = [Retriever(docs, "line", similarity=one)("green tea") for one in ("bm25", "cosine")]
+        answers = [
+            Retriever(docs, "line", similarity=one)("green tea") for one in ("bm25", "cosine")
+        ]
         return list(docs.dump()), [[(node.uid, node.score) for node in nodes] for nodes in answers]
 
     with opened(old) as docs:
@@ -494,8 +575,14 @@ def test_a_killed_copy_to_three_files(tmp_path, module, name, when):
 
 @pytest.mark.slow
 def test_rows_that_the_ledger_lists_are_all_there_or_the_call_fails(tmp_path):
-    """A source_conf without its vector store, or a store that lost a row, is no success; the source stays as it is."""
-    old = conf(tmp_path, "old", vector_store={"type": "map", "kwargs": {"uri": str(tmp_path / "vectors.db")}})
+    """A source_conf without its vector store, or a store that lost a row, is no success; the source
+    stays as it is.
+    """
+    old = conf(
+        tmp_path,
+        "old",
+        vector_store={"type": "map", "kwargs": {"uri": str(tmp_path / "vectors.db")}},
+    )
     with Document(embed=Letters(), store_conf=old) as docs:
         docs.add_texts({"a": "tea", "b": "water"})
         docs.create_node_group("line", transform=str.splitlines)
@@ -505,7 +592,9 @@ def test_rows_that_the_ledger_lists_are_all_there_or_the_call_fails(tmp_path):
     with closing(sqlite3.connect(tmp_path / "old.db")) as plain, plain:
         assert plain.execute("SELECT count(*) FROM vector_collection").fetchone() == (0,)
         plain.execute("DELETE FROM segment WHERE content LIKE '%water%' AND parent IS NOT NULL")
-    with pytest.raises(StoreError, match=r"has 0 rows of group 'line'.*lists 1.*verify\(\) and repair"):
+    with pytest.raises(
+        StoreError, match=r"has 0 rows of group 'line'.*lists 1.*verify\(\) and repair"
+    ):
         migrate(old, conf(tmp_path, "newer"))
     with Document(embed=Letters(), store_conf=old) as docs:
         docs.create_node_group("line", transform=str.splitlines)
@@ -519,7 +608,9 @@ def end(progress):
 
 
 def test_nobody_writes_the_target_before_the_copy_is_complete(tmp_path):
-    """A Document that was open before, one of another name, a copy of other ledgers: each is told why, and waits."""
+    """A Document that was open before, one of another name, a copy of other ledgers: each is told
+    why, and waits.
+    """
     old, new, third = (conf(tmp_path, name) for name in ("old", "new", "third"))
     for store_conf, name in ((old, "default"), (old, "two"), (third, "default")):
         with Document(store_conf=store_conf, name=name) as docs:
@@ -535,7 +626,9 @@ def test_nobody_writes_the_target_before_the_copy_is_complete(tmp_path):
     ):
         docs.add_texts({"mine": "coffee"})
     for source, names in ((old, ["two"]), (third, None)):
-        with pytest.raises(StoreError, match="the beginning of another copy, of Document 'default'"):
+        with pytest.raises(
+            StoreError, match="the beginning of another copy, of Document 'default'"
+        ):
             migrate(source, new, names=names)
     migrate(old, new, names=["default"])
     early.add_texts({"mine": "coffee"})
@@ -561,7 +654,9 @@ def test_what_the_target_cannot_keep_is_said_before_anything_is_copied(tmp_path)
     with vector_stores.isolated():
         vector_stores.register("dense", Dense)
         new = conf(tmp_path, "new", vector_store={"type": "dense"})
-        with pytest.raises(UnsupportedError, match="'default' has sparse vectors, which Dense does not support"):
+        with pytest.raises(
+            UnsupportedError, match="'default' has sparse vectors, which Dense does not support"
+        ):
             migrate(old, new)
         with Document(store_conf=new) as docs:
             assert docs.get_nodes() == []
@@ -577,7 +672,9 @@ def test_progress_must_be_a_function(tmp_path):
 
 @pytest.mark.slow
 def test_a_ledger_of_the_format_before(source, tmp_path, monkeypatch):
-    """Its fields come from the store file when it is opened; where segments lie elsewhere, an error says what to do."""
+    """Its fields come from the store file when it is opened; where segments lie elsewhere, an error
+    says what to do.
+    """
     path = tmp_path / "old.db"
     monkeypatch.setattr(
         "lazyrag.stores.sqlite.STORE_FORMAT",
@@ -593,6 +690,9 @@ def test_a_ledger_of_the_format_before(source, tmp_path, monkeypatch):
             )
     monkeypatch.undo()
     with closing(StoreFile(path)) as file, file.reading() as connection:
-        assert connection.execute("SELECT fields FROM node_group ORDER BY id").fetchall() == [("{}",), ("",)]
+        assert connection.execute("SELECT fields FROM node_group ORDER BY id").fetchall() == [
+            ("{}",),
+            ("",),
+        ]
     with pytest.raises(ConfigError, match=r"did not store the fields of group 'group 1'.*sync\(\)"):
         migrate(conf(tmp_path, "old"), conf(tmp_path, "new"))

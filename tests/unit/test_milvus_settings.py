@@ -1,4 +1,6 @@
-"""The Milvus store's arguments, checked before anything is opened, and its rows as they are written."""
+"""The Milvus store's arguments, checked before anything is opened, and its rows as they are
+written.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,11 @@ def test_an_address_is_a_server(uri: str, address: str) -> None:
 def test_a_path_is_a_file(tmp_path) -> None:
     """What ends in .db is a file, given as text or as a path."""
     path = tmp_path / "tea.db"
-    assert MilvusConnection(str(path), "lazyrag", {}).path == MilvusConnection(path, "lazyrag", {}).path == path
+    assert (
+        MilvusConnection(str(path), "lazyrag", {}).path
+        == MilvusConnection(path, "lazyrag", {}).path
+        == path
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,16 +128,27 @@ def test_the_sample_of_the_specification_is_understood() -> None:
         "SPARSE_INVERTED_INDEX": VectorSchema(SPARSE, "ip", {}, embed_key="vec2"),
         "FLAT": VectorSchema(4, "cosine", {}, embed_key="vec3"),
     }
-    assert {kind: settings.choice(schema).type for kind, schema in wanted.items()} == {kind: kind for kind in wanted}
+    assert {kind: settings.choice(schema).type for kind, schema in wanted.items()} == {
+        kind: kind for kind in wanted
+    }
     assert not settings.are_exact
 
 
 def test_exact_is_what_no_index_makes_approximate() -> None:
     """The defaults and FLAT are exact; an approximate index, or one that drops weights, is not."""
-    exact = [None, {}, [], {"index_type": "flat"}, {"index_type": "SPARSE_WAND"}, {"metric_type": "cosine"}]
+    exact = [
+        None,
+        {},
+        [],
+        {"index_type": "flat"},
+        {"index_type": "SPARSE_WAND"},
+        {"metric_type": "cosine"},
+    ]
     assert all(IndexSettings(one).are_exact for one in exact)
     dropping = {"index_type": "SPARSE_INVERTED_INDEX", "params": {"drop_ratio_build": 0.2}}
-    assert not any(IndexSettings(one).are_exact for one in ({"index_type": "IVF_FLAT"}, dropping, SAMPLE))
+    assert not any(
+        IndexSettings(one).are_exact for one in ({"index_type": "IVF_FLAT"}, dropping, SAMPLE)
+    )
     features = MilvusVectorStore("tea.db", index_kwargs={"index_type": "HNSW"}).features
     assert features == {"persistent", "sparse", "native vectors"}
 
@@ -146,29 +163,43 @@ def test_exact_is_what_no_index_makes_approximate() -> None:
     ],
 )
 def test_an_index_that_contradicts_the_schema_is_refused(index_kwargs, schema, part) -> None:
-    """Another metric than the collection's, or an index for the other kind of vectors, is a ConfigError."""
+    """Another metric than the collection's, or an index for the other kind of vectors, is a
+    ConfigError.
+    """
     with pytest.raises(ConfigError, match=part):
         IndexSettings(index_kwargs).choice(schema)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("HNSW", "ef"), ("DISKANN", "search_list"), ("SCANN", "reorder_k")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("HNSW", "ef"), ("DISKANN", "search_list"), ("SCANN", "reorder_k")]
+)
 def test_a_search_looks_as_deep_as_it_asks(kind: str, name: str) -> None:
-    """What Milvus wants to be at least the number of rows is raised to it; the user's larger value stays."""
+    """What Milvus wants to be at least the number of rows is raised to it; the user's larger value
+    stays.
+    """
     choice = IndexSettings({"index_type": kind, "search_params": {name: 500}}).choice(DENSE)
     assert (choice.params_for(10)[name], choice.params_for(1000)[name]) == (500, 1000)
 
 
 def test_a_layout_is_read_back() -> None:
-    """What a collection keeps of its schema and index says all of both; another text is not taken for one."""
+    """What a collection keeps of its schema and index says all of both; another text is not taken
+    for one.
+    """
     layout = Layout(DENSE, "HNSW", {"M": 16})
     assert Layout.parse(layout.text) == layout
-    assert [Layout.parse(text) for text in ("", "tea", "[]", '{"lazyrag": {}}', '{"lazyrag": 1}')] == [None] * 5
+    assert [
+        Layout.parse(text) for text in ("", "tea", "[]", '{"lazyrag": {}}', '{"lazyrag": 1}')
+    ] == [None] * 5
 
 
 def test_another_layout_is_refused() -> None:
-    """A collection of an earlier version is a SchemaMismatchError that names it and says what to do."""
+    """A collection of an earlier version is a SchemaMismatchError that names it and says what to
+    do.
+    """
     earlier = Layout(DENSE, "FLAT", {}).text.replace('"layout": 2, ', "")
-    with pytest.raises(SchemaMismatchError, match=r"'lr_c' in Milvus has rows of layout 1.*Drop it and read"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"'lr_c' in Milvus has rows of layout 1.*Drop it and read"
+    ):
         Layout.parse(earlier, "lr_c")
 
 
@@ -190,7 +221,9 @@ def test_hard_fields_come_back_as_they_were(fields, left_out) -> None:
 
 def test_what_filters_read_is_not_written_twice() -> None:
     """A row of declared fields has nothing in its own column, and a short text for each field."""
-    schema = VectorSchema(4, "cosine", {"year": DocField(DataType.INT64), "author": DocField(DataType.VARCHAR)})
+    schema = VectorSchema(
+        4, "cosine", {"year": DocField(DataType.INT64), "author": DocField(DataType.VARCHAR)}
+    )
     row = VectorRow("0a-1", np.ones(4, np.float32), {"year": 1900, "author": "lu yu"})
     values = _values(row, schema)
     del values["vector"]
@@ -242,7 +275,8 @@ def test_vectors_beyond_float32_sums_are_refused(length: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "row", [VectorRow("k" * 70_000, np.ones(4), {}), VectorRow("k", np.ones(4), {"a": "茶" * 30_000})]
+    "row",
+    [VectorRow("k" * 70_000, np.ones(4), {}), VectorRow("k", np.ones(4), {"a": "茶" * 30_000})],
 )
 def test_what_is_longer_than_a_text_of_milvus_is_refused(row: VectorRow) -> None:
     """Nothing is cut off without a word."""
@@ -251,7 +285,9 @@ def test_what_is_longer_than_a_text_of_milvus_is_refused(row: VectorRow) -> None
 
 
 def test_queries_that_milvus_cannot_rank_rows_for() -> None:
-    """Those without length or beyond float32 under the cosine, and sparse ones with weights below 0."""
+    """Those without length or beyond float32 under the cosine, and sparse ones with weights below
+    0.
+    """
     zero, long = np.zeros(4, np.float32), np.full(4, 1e25, np.float32)
     assert milvus_query(zero, DENSE) is milvus_query(long, DENSE) is milvus_query(long, L2) is None
     assert milvus_query(zero, L2) is zero
@@ -261,7 +297,9 @@ def test_queries_that_milvus_cannot_rank_rows_for() -> None:
 
 def test_a_window_is_no_longer_than_messages_and_milvus_allow() -> None:
     """At most 16,384 rows, fewer of long vectors, never none."""
-    windows = [window_of(VectorSchema(dimension, "ip", {})) for dimension in (2, 1024, 30_000, 10**8)]
+    windows = [
+        window_of(VectorSchema(dimension, "ip", {})) for dimension in (2, 1024, 30_000, 10**8)
+    ]
     assert windows[0] == 16_384
     assert windows == sorted(windows, reverse=True)
     assert windows[-1] == 1

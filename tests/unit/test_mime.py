@@ -40,9 +40,13 @@ def test_a_suffix_has_its_mime_type(suffix, expected):
 
 
 def test_the_table_is_well_formed():
-    """Suffixes are lower case with one dot, types look like type/subtype, and none is the unknown one."""
+    """Suffixes are lower case with one dot, types look like type/subtype, and none is the unknown
+    one.
+    """
     assert [one for one in MIME_TYPES if not re.fullmatch(r"\.[a-z0-9]+", one)] == []
-    assert [one for one in MIME_TYPES.values() if not re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", one)] == []
+    assert [
+        one for one in MIME_TYPES.values() if not re.fullmatch(r"[a-z]+/[a-z0-9.+-]+", one)
+    ] == []
     assert UNKNOWN_MIME_TYPE not in MIME_TYPES.values()
 
 

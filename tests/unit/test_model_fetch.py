@@ -35,7 +35,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """A hub with a tiny model, in the place of the mirror."""
-    folder = write_embedder(home / "served", pooling={"pooling_mode_mean_tokens": True}, file="onnx/model.onnx")
+    folder = write_embedder(
+        home / "served", pooling={"pooling_mode_mean_tokens": True}, file="onnx/model.onnx"
+    )
     (folder / "pytorch_model.bin").write_bytes(bytes(5_000))
     with hub_server(folder, TINY) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
@@ -66,9 +68,11 @@ def stored(home: Path) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.shared
 def test_a_fetched_model_is_found_by_name_and_embeds(home: Path, monkeypatch: pytest.MonkeyPatch):
-    """A real model by a mirror, over a connection that is lost once: only what runs the model is downloaded.
+    """A real model by a mirror, over a connection that is lost once: only what runs the model is
+    downloaded.
 
-    The rest of a file is asked for, not the file again; index finds the model by its id; a second fetch asks nothing.
+    The rest of a file is asked for, not the file again; index finds the model by its id; a second
+    fetch asks nothing.
     """
     served, name = shared("models", "all-minilm-l6-v2"), "sentence-transformers/all-MiniLM-L6-v2"
     with hub_server(served, name) as hub:
@@ -78,8 +82,14 @@ def test_a_fetched_model_is_found_by_name_and_embeds(home: Path, monkeypatch: py
         assert done.returncode == 0, done.stderr
         assert f"Fetching {name}: model.onnx and 6 more files, 23.2 MB." in done.stderr
         assert done.stdout.splitlines()[-1] == f"Next: lazyrag index --embed {name}"
-        assert {one for one, _ in hub.transfers} == set(hub.files()) - {"README.md", "special_tokens_map.json"}
-        assert [part for file, part in hub.transfers if file == "model.onnx"] == [None, "bytes=10485760-"]
+        assert {one for one, _ in hub.transfers} == set(hub.files()) - {
+            "README.md",
+            "special_tokens_map.json",
+        }
+        assert [part for file, part in hub.transfers if file == "model.onnx"] == [
+            None,
+            "bytes=10485760-",
+        ]
         asked = hub.requests
         again = json.loads(fetch(name, "--json").stdout)
         assert again["command"] == "model fetch"
@@ -89,12 +99,16 @@ def test_a_fetched_model_is_found_by_name_and_embeds(home: Path, monkeypatch: py
     (home / "tea" / "tea.txt").write_text("Steep oolong at 95 degrees.\n", encoding="utf-8")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert python("-m", "lazyrag", "index", str(home / "tea"), "--embed", name).returncode == 0
-    found = python("-m", "lazyrag", "search", "how hot is the water", "--retriever", "vector", cwd=home / "tea")
+    found = python(
+        "-m", "lazyrag", "search", "how hot is the water", "--retriever", "vector", cwd=home / "tea"
+    )
     assert "tea.txt" in found.stdout
 
 
 @pytest.mark.slow
-def test_a_smaller_graph_is_offered_and_fetched_alone(hub: HubServer, home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_smaller_graph_is_offered_and_fetched_alone(
+    hub: HubServer, home: Path, monkeypatch: pytest.MonkeyPatch
+):
     """By --file; OnnxEmbedder then finds the only one."""
     small = hub.folder / "onnx" / "model_small.onnx"
     small.write_bytes((hub.folder / "onnx" / "model.onnx").read_bytes())
@@ -102,7 +116,10 @@ def test_a_smaller_graph_is_offered_and_fetched_alone(hub: HubServer, home: Path
     done = fetch(TINY, "--file", "onnx/model_small.onnx", "--json")
     assert json.loads(done.stdout)["result"]["file"] == "onnx/model_small.onnx"
     assert "onnx/model.onnx" not in {name for name, _ in hub.transfers}
-    loaded = python("-c", f"from lazyrag import OnnxEmbedder; print(OnnxEmbedder({TINY!r}).embed(['tea']).shape)")
+    loaded = python(
+        "-c",
+        f"from lazyrag import OnnxEmbedder; print(OnnxEmbedder({TINY!r}).embed(['tea']).shape)",
+    )
     assert loaded.stdout.startswith("(1, "), loaded.stderr
     monkeypatch.setenv("HF_HOME", str(home / "other"))
     assert "3.0 MB. Smaller: --file onnx/model_small.onnx" in fetch(TINY).stderr
@@ -113,7 +130,10 @@ def test_a_damaged_file_is_not_kept(hub: HubServer, home: Path):
     """The SHA-256 of the hub is compared; fetching again repairs it."""
     hub.damaged.add("onnx/model.onnx")
     assert "model.onnx is damaged" in error(TINY)
-    assert "is not on this machine" in python("-c", f"import lazyrag; lazyrag.OnnxEmbedder({TINY!r})").stderr
+    assert (
+        "is not on this machine"
+        in python("-c", f"import lazyrag; lazyrag.OnnxEmbedder({TINY!r})").stderr
+    )
     hub.damaged.clear()
     assert fetch(TINY).returncode == 0
     assert len([name for name, _ in hub.transfers if name == "onnx/model.onnx"]) == 2
@@ -123,7 +143,9 @@ def test_a_damaged_file_is_not_kept(hub: HubServer, home: Path):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is a signal of POSIX")
 def test_ctrl_c_leaves_nothing_half(hub: HubServer, home: Path):
-    """Exit status 130, no partial file, no model that looks complete; the same command fetches the rest."""
+    """Exit status 130, no partial file, no model that looks complete; the same command fetches the
+    rest.
+    """
     hub.slow.add("onnx/model.onnx")
     command = [sys.executable, "-m", "lazyrag", "model", "fetch", TINY]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
@@ -150,8 +172,12 @@ def test_ctrl_c_leaves_nothing_half(hub: HubServer, home: Path):
     ],
     ids=["missing", "unauthorised", "gated"],
 )
-def test_a_refusal_says_what_to_do(hub: HubServer, home: Path, status: int, code: str, words: tuple[str, ...]):
-    """A wrong id, a private model, terms to accept: one line each, with exit status 1; nothing is stored."""
+def test_a_refusal_says_what_to_do(
+    hub: HubServer, home: Path, status: int, code: str, words: tuple[str, ...]
+):
+    """A wrong id, a private model, terms to accept: one line each, with exit status 1; nothing is
+    stored.
+    """
     hub.status = (status, code)
     message = error(TINY)
     assert message.startswith(f"Error: {TINY!r} cannot be fetched from {hub.url}: ")
@@ -160,7 +186,9 @@ def test_a_refusal_says_what_to_do(hub: HubServer, home: Path, status: int, code
 
 
 @pytest.mark.slow
-def test_without_network_a_mirror_and_a_folder_are_named(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_network_a_mirror_and_a_folder_are_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
     """No server at HF_ENDPOINT, and HF_HUB_OFFLINE."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert "set a mirror: HF_ENDPOINT=https://MIRROR, or copy the model's folder" in error(TINY)
@@ -188,7 +216,10 @@ def test_a_full_disk_names_the_folder(hub: HubServer, home: Path):
 @pytest.mark.slow
 def test_a_model_in_modelscopes_cache_is_on_this_machine(hub: HubServer, home: Path):
     """Nothing is asked of the hub."""
-    write_embedder(home / "modelscope" / "models" / "makers" / "tiny", pooling={"pooling_mode_mean_tokens": True})
+    write_embedder(
+        home / "modelscope" / "models" / "makers" / "tiny",
+        pooling={"pooling_mode_mean_tokens": True},
+    )
     done = fetch(TINY)
     assert done.returncode == 0, done.stderr
     assert "modelscope" in done.stdout
@@ -215,6 +246,10 @@ def test_the_extra_is_named(home: Path):
 @pytest.mark.slow
 def test_the_shells_complete_the_command():
     """`lazyrag model f<Tab>`."""
-    words = {"_LAZYRAG_COMPLETE": "bash_complete", "COMP_WORDS": "lazyrag model f", "COMP_CWORD": "2"}
+    words = {
+        "_LAZYRAG_COMPLETE": "bash_complete",
+        "COMP_WORDS": "lazyrag model f",
+        "COMP_CWORD": "2",
+    }
     script = f"import os; os.environ.update({words!r})\nfrom lazyrag.cli.commands import app\napp(prog_name='lazyrag')"
     assert python("-c", script).stdout.strip() == "plain,fetch"

@@ -105,7 +105,9 @@ def in_fresh_interpreter(*lines: str) -> list[str]:
 
 @pytest.mark.slow
 def test_an_id_is_looked_up_on_this_machine(hub, tmp_path):
-    """By the main branch, by a branch and by a commit; another revision is not there; nobody is asked for anything."""
+    """By the main branch, by a branch and by a commit; another revision is not there; nobody is
+    asked for anything.
+    """
     snapshot = write_snapshot(tmp_path / "cache")
     printed = in_fresh_interpreter(
         f"for revision in (None, 'main', '{COMMIT}'):",
@@ -128,7 +130,9 @@ def test_an_id_is_looked_up_on_this_machine(hub, tmp_path):
 
 @pytest.mark.slow
 def test_a_download_fetches_what_is_needed_and_once(hub, tmp_path):
-    """The graph with its weights and what describes it, no other format; what is there is not asked for again."""
+    """The graph with its weights and what describes it, no other format; what is there is not asked
+    for again.
+    """
     others = (
         "pytorch_model.bin",
         "onnx/model_O4.onnx",
@@ -165,7 +169,9 @@ def test_a_download_fetches_what_is_needed_and_once(hub, tmp_path):
 
 @pytest.mark.slow
 def test_a_download_that_cannot_be_says_why(hub):
-    """No such repository, or several graphs in it: the error names them, before anything is fetched."""
+    """No such repository, or several graphs in it: the error names them, before anything is
+    fetched.
+    """
     shutil.move(hub.folder / "model.onnx", hub.folder / "b.onnx")
     shutil.copy(hub.folder / "b.onnx", hub.folder / "a.onnx")
     printed = in_fresh_interpreter(
@@ -176,7 +182,9 @@ def test_a_download_that_cannot_be_says_why(hub):
         "    except ConfigError as error:",
         "        print(error)",
     )
-    assert printed[0].startswith(f"'makers/none' cannot be fetched from {hub.url}: there is no such public model")
+    assert printed[0].startswith(
+        f"'makers/none' cannot be fetched from {hub.url}: there is no such public model"
+    )
     assert printed[1].startswith("'makers/tiny' on the hub has several ONNX files: a.onnx, b.onnx.")
     assert hub.transfers == []
 
@@ -206,7 +214,11 @@ def test_the_usual_graph_is_chosen(files, wanted, chosen):
     [
         (["config.json", "model.safetensors"], None, "it has no ONNX file.*optimum-cli"),
         (["b.onnx", "a.onnx"], None, r"several ONNX files: a\.onnx, b\.onnx.*file='a\.onnx'"),
-        (["model.onnx", "model_O4.onnx"], "model_04.onnx", r"no such ONNX file.*Did you mean 'model_O4\.onnx'"),
+        (
+            ["model.onnx", "model_O4.onnx"],
+            "model_04.onnx",
+            r"no such ONNX file.*Did you mean 'model_O4\.onnx'",
+        ),
         (["model.onnx"], "../model.onnx", "no such ONNX file"),
     ],
 )
@@ -236,12 +248,32 @@ def test_weights_beside_a_graph_belong_to_it(tmp_path):
     ("sentence_bert", "tokenizer", "config", "expected"),
     [
         ({"max_seq_length": 256}, {"model_max_length": 512}, {"max_position_embeddings": 512}, 256),
-        ({"max_seq_length": None}, {"model_max_length": 384}, {"max_position_embeddings": 512}, 384),
+        (
+            {"max_seq_length": None},
+            {"model_max_length": 384},
+            {"max_position_embeddings": 512},
+            384,
+        ),
         (None, {"model_max_length": 1e30}, {"max_position_embeddings": 512}, 512),
-        (None, {"model_max_length": 1000000000000000019884624838656}, {"max_position_embeddings": 77}, 77),
-        (None, None, {"max_position_embeddings": 514, "model_type": "xlm-roberta", "pad_token_id": 1}, 512),
+        (
+            None,
+            {"model_max_length": 1000000000000000019884624838656},
+            {"max_position_embeddings": 77},
+            77,
+        ),
+        (
+            None,
+            None,
+            {"max_position_embeddings": 514, "model_type": "xlm-roberta", "pad_token_id": 1},
+            512,
+        ),
         (None, None, {"max_position_embeddings": 514, "model_type": "mpnet"}, 512),
-        ({"max_seq_length": 514}, None, {"max_position_embeddings": 514, "model_type": "roberta"}, 512),
+        (
+            {"max_seq_length": 514},
+            None,
+            {"max_position_embeddings": 514, "model_type": "roberta"},
+            512,
+        ),
         (None, {"model_max_length": 512}, {"max_position_embeddings": -1}, 512),
         (None, {"model_max_length": 512}, None, 512),
         (None, None, {"max_position_embeddings": True}, None),
@@ -249,7 +281,9 @@ def test_weights_beside_a_graph_belong_to_it(tmp_path):
     ],
 )
 def test_the_length_is_read_where_models_say_it(model, sentence_bert, tokenizer, config, expected):
-    """sentence_bert_config.json, else tokenizer_config.json, never beyond the positions of config.json; no nonsense."""
+    """sentence_bert_config.json, else tokenizer_config.json, never beyond the positions of
+    config.json; no nonsense.
+    """
     for name, described in (
         ("sentence_bert_config.json", sentence_bert),
         ("tokenizer_config.json", tokenizer),
@@ -262,7 +296,9 @@ def test_the_length_is_read_where_models_say_it(model, sentence_bert, tokenizer,
 
 def test_older_models_name_their_length_otherwise(model):
     """sentence_roberta_config.json and its like count too."""
-    write_json(model.path / "sentence_roberta_config.json", {"max_seq_length": 128, "do_lower_case": True})
+    write_json(
+        model.path / "sentence_roberta_config.json", {"max_seq_length": 128, "do_lower_case": True}
+    )
     assert model.max_tokens == 128
     assert model.lower_case
 
@@ -313,18 +349,27 @@ def test_prompts_come_from_the_model(model, described, query, document):
     ],
 )
 def test_the_pooling_is_read_in_both_spellings(model, pooling, expected):
-    """Switches of older releases in the order in which they are concatenated, a name or a list of the newer ones."""
+    """Switches of older releases in the order in which they are concatenated, a name or a list of
+    the newer ones.
+    """
     write_steps(model.path, pooling)
     assert read_pooling_settings(model) == PoolingSettings(expected, normalise=True)
 
 
 def test_steps_of_a_model(model):
-    """Whether there is a Normalize, and what only a graph can do; where the classes live does not matter."""
+    """Whether there is a Normalize, and what only a graph can do; where the classes live does not
+    matter.
+    """
     write_steps(model.path, MEAN, normalise=False, more=["Dense", "Dropout"])
-    assert read_pooling_settings(model) == PoolingSettings(("mean",), normalise=False, others=("Dense",))
+    assert read_pooling_settings(model) == PoolingSettings(
+        ("mean",), normalise=False, others=("Dense",)
+    )
     write_json(
         model.path / "modules.json",
-        [{"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""}, {"type": "a.b.Normalize"}],
+        [
+            {"type": "sentence_transformers.base.modules.transformer.Transformer", "path": ""},
+            {"type": "a.b.Normalize"},
+        ],
     )
     assert read_pooling_settings(model) == PoolingSettings((), normalise=True)
 
@@ -332,19 +377,26 @@ def test_steps_of_a_model(model):
 def test_without_modules_nothing_is_known(model):
     """But for a pooling that an export has kept."""
     assert read_pooling_settings(model) == PoolingSettings()
-    write_json(model.path / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True, "include_prompt": False})
+    write_json(
+        model.path / "1_Pooling" / "config.json",
+        {"pooling_mode_cls_token": True, "include_prompt": False},
+    )
     assert read_pooling_settings(model) == PoolingSettings(("cls",), with_prefix=False)
 
 
 def test_an_unknown_pooling_is_refused(model):
     """The error names the file, what it says and what is known."""
     write_steps(model.path, {"pooling_mode": "median"})
-    with pytest.raises(ConfigError, match=r"1_Pooling.config\.json 'median'.*Known: cls, lasttoken, max, mean"):
+    with pytest.raises(
+        ConfigError, match=r"1_Pooling.config\.json 'median'.*Known: cls, lasttoken, max, mean"
+    ):
         read_pooling_settings(model)
 
 
 def test_a_digest_is_of_bytes_and_settings(tmp_path):
-    """The same in another folder and at another time; another for any other byte, order or setting."""
+    """The same in another folder and at another time; another for any other byte, order or
+    setting.
+    """
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
@@ -376,7 +428,9 @@ def test_a_file_that_has_changed_has_no_digest(tmp_path):
 
 @pytest.mark.shared
 def test_the_real_models_folder():
-    """all-MiniLM-L6-v2: 256 tokens, mean, normalised, no prompts; the 128 in its tokenizer.json do not count."""
+    """all-MiniLM-L6-v2: 256 tokens, mean, normalised, no prompts; the 128 in its tokenizer.json do
+    not count.
+    """
     folder = find_model(shared("models", "all-minilm-l6-v2"))
     assert folder.max_tokens == 256
     assert folder.positions == 512

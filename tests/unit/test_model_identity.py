@@ -96,7 +96,9 @@ def by_keyword(model):
 
 
 def by_class(model):
-    return type("Embedding", (), {"model": model, "__call__": lambda self, text: ask(self.model, text)})()
+    return type(
+        "Embedding", (), {"model": model, "__call__": lambda self, text: ask(self.model, text)}
+    )()
 
 
 FORMS = {
@@ -129,7 +131,9 @@ def best(docs):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_another_model_is_embedded_again(tmp_path, form):
-    """All texts, once; and neither by the same model nor by one that has only been called meanwhile."""
+    """All texts, once; and neither by the same model nor by one that has only been called
+    meanwhile.
+    """
     filled(tmp_path, FORMS[form]("A"))
     asked.clear()
     with opened(tmp_path, FORMS[form]("A")) as docs:
@@ -178,7 +182,9 @@ class Opaque:
     def __call__(self, text):
         """Embed a text, as a quantised model does."""
         asked.append(text)
-        return (np.array(vector(text, "B" if self.model[0] else "A")) * (1 + 1e-4 * len(asked))).tolist()
+        return (
+            np.array(vector(text, "B" if self.model[0] else "A")) * (1 + 1e-4 * len(asked))
+        ).tolist()
 
 
 def test_another_vector_of_the_probe_warns_and_embeds_nothing(tmp_path):
@@ -188,7 +194,9 @@ def test_another_vector_of_the_probe_warns_and_embeds_nothing(tmp_path):
         warnings.simplefilter("error")
         opened(tmp_path, Opaque("A")).close()
     asked.clear()
-    with pytest.warns(IngestionWarning, match=r"'opaque'.*'opaque'.*repair\(embed_keys=\['default'\]\)"):
+    with pytest.warns(
+        IngestionWarning, match=r"'opaque'.*'opaque'.*repair\(embed_keys=\['default'\]\)"
+    ):
         docs = opened(tmp_path, Opaque("B"))
     assert asked == [PROBE]
     with docs:
@@ -234,12 +242,15 @@ def test_a_model_that_does_not_answer_warns(tmp_path):
 
 
 def test_a_store_of_before_opens_as_before(tmp_path):
-    """Without a fingerprint and a probe its vectors count as those of the function; the next write stores both."""
+    """Without a fingerprint and a probe its vectors count as those of the function; the next write
+    stores both.
+    """
     filled(tmp_path, by_closure("A"))
     name = embed_identity(by_closure("A"), "").partition("/")[0]
     with sqlite3.connect(tmp_path / "store.db") as store:
         store.execute(
-            "UPDATE space SET identity = replace(identity, ?, ?)", (embed_identity(by_closure("A"), ""), name)
+            "UPDATE space SET identity = replace(identity, ?, ?)",
+            (embed_identity(by_closure("A"), ""), name),
         )
         store.execute("ALTER TABLE space DROP COLUMN model")
     store.close()
@@ -258,7 +269,9 @@ def test_a_store_of_before_opens_as_before(tmp_path):
     assert {text for model, text in asked if model == "B"} >= {*TEXTS.values()}
 
 
-@pytest.mark.parametrize(("wrong", "reason"), [([0.0] * SIZE, "zeros"), (["0.5"] * SIZE, "strings")])
+@pytest.mark.parametrize(
+    ("wrong", "reason"), [([0.0] * SIZE, "zeros"), (["0.5"] * SIZE, "strings")]
+)
 def test_a_vector_that_says_nothing_is_an_error_of_its_text(tmp_path, wrong, reason):
     """The other texts have their vectors."""
 

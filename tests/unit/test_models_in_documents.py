@@ -39,10 +39,17 @@ with HttpEmbedder(sys.argv[1], "m") as embedder, CachedEmbedder(embedder, sys.ar
 
 @pytest.mark.slow
 def test_a_run_again_with_a_warm_cache_makes_no_call(folder, model, tmp_path):
-    """Another process, with the same files, question and cache, asks the endpoint for nothing, and answers alike."""
+    """Another process, with the same files, question and cache, asks the endpoint for nothing, and
+    answers alike.
+    """
     path = folder(FILES)
-    with HttpEmbedder(model.url, "m") as embedder, CachedEmbedder(embedder, tmp_path / "embeddings.db") as cached:
-        found = [node.path for node in Retriever(Document(path, embed=cached), "FineChunk")("frost")]
+    with (
+        HttpEmbedder(model.url, "m") as embedder,
+        CachedEmbedder(embedder, tmp_path / "embeddings.db") as cached,
+    ):
+        found = [
+            node.path for node in Retriever(Document(path, embed=cached), "FineChunk")("frost")
+        ]
     calls = len(model.requests)
     assert calls >= 2
     again = python("-c", RUN_AGAIN, model.url, str(tmp_path / "embeddings.db"), str(path))
@@ -59,9 +66,13 @@ def test_texts_of_several_files_share_a_request(folder, model):
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 100])
 def test_files_are_embedded_a_bounded_number_of_nodes_at_a_time(folder, monkeypatch, at_once):
-    """Whatever the bound, every node of every file gets its own vector, texts that stand in two files included."""
+    """Whatever the bound, every node of every file gets its own vector, texts that stand in two
+    files included.
+    """
     monkeypatch.setattr(vectors, "_BATCH_SIZE", at_once)
-    docs = Document(folder({**FILES, "d.txt": "late frost"}), embed=lambda text: [float(len(text)), 1.0])
+    docs = Document(
+        folder({**FILES, "d.txt": "late frost"}), embed=lambda text: [float(len(text)), 1.0]
+    )
     nodes = Retriever(docs, "FineChunk", topk=10)("frost")
     assert sorted((node.path, node.embedding.tolist()) for node in nodes) == sorted(
         (path, [float(len(text)), 1.0]) for path, text in {**FILES, "d.txt": "late frost"}.items()
@@ -69,7 +80,9 @@ def test_files_are_embedded_a_bounded_number_of_nodes_at_a_time(folder, monkeypa
 
 
 def test_a_refused_text_fails_its_file_only(folder, model):
-    """Also where two are refused and they are the shortest: the files at fault are in the report, with the reason."""
+    """Also where two are refused and they are the shortest: the files at fault are in the report,
+    with the reason.
+    """
     path = folder({**FILES, "x.txt": "ab", "y.txt": "cd"})
 
     def refuses(request):
@@ -87,7 +100,9 @@ def test_a_refused_text_fails_its_file_only(folder, model):
 
 
 def test_documents_of_different_models_are_not_ranked_together(folder, model):
-    """Their scores do not compare; the error names both. Models that do not say what they are, are let through."""
+    """Their scores do not compare; the error names both. Models that do not say what they are, are
+    let through.
+    """
     path = folder(FILES)
     with HttpEmbedder(model.url, "one") as one, HttpEmbedder(model.url, "two") as two:
         with pytest.raises(ConfigError, match=r"different"):
@@ -100,7 +115,9 @@ def test_documents_of_different_models_are_not_ranked_together(folder, model):
 
 def test_a_query_is_embedded_as_one(folder, model):
     """The question goes with the query's prefix, documents with theirs."""
-    with HttpEmbedder(model.url, "m", query_prefix="query: ", document_prefix="passage: ") as embedder:
+    with HttpEmbedder(
+        model.url, "m", query_prefix="query: ", document_prefix="passage: "
+    ) as embedder:
         Retriever(Document(folder({"a.txt": "green tea"}), embed=embedder), "FineChunk")("frost")
     assert [body["input"] for body in model.bodies] == [["passage: green tea"], ["query: frost"]]
 
@@ -108,11 +125,15 @@ def test_a_query_is_embedded_as_one(folder, model):
 @pytest.mark.slow
 @pytest.mark.shared
 def test_late_interaction_reranks_what_was_found(folder):
-    """With the model that embeds; a file that holds nothing the model reads comes last, and fails nothing."""
+    """With the model that embeds; a file that holds nothing the model reads comes last, and fails
+    nothing.
+    """
     embedder = OnnxEmbedder(shared("models", "all-minilm-l6-v2"))
     docs = Document(folder({**FILES, "d.txt": "\u200b"}))
     nodes = docs.get_nodes("FineChunk")
-    ranked = Reranker("ModuleReranker", model=MaxSimModel(embedder))(nodes, query="cold spring nights harm the buds")
+    ranked = Reranker("ModuleReranker", model=MaxSimModel(embedder))(
+        nodes, query="cold spring nights harm the buds"
+    )
     assert [node.path for node in ranked][:1] == ["a.txt"]
     assert (ranked[-1].path, ranked[-1].score) == ("d.txt", -1.0)
 
@@ -139,7 +160,10 @@ def test_blank_texts_reach_no_endpoint_and_no_cache(model, tmp_path, text, cache
 @pytest.mark.parametrize("texts", ["tea", None, 5])
 def test_one_text_is_no_list_of_letters(model, tmp_path, texts):
     """Every embedder refuses it, and nothing is asked or stored."""
-    with HttpEmbedder(model.url, "m") as remote, CachedEmbedder(remote, tmp_path / "e.db") as cached:
+    with (
+        HttpEmbedder(model.url, "m") as remote,
+        CachedEmbedder(remote, tmp_path / "e.db") as cached,
+    ):
         for embedder in (remote, cached):
             with pytest.raises(ConfigError, match=r"must be a list of strings"):
                 embedder.embed(texts)
@@ -171,9 +195,18 @@ class TestSecrets:
     def test_in_an_answer_of_any_shape(self, model, repeats):
         """Of embeddings, chat and reranking: three stars stand in its place."""
         calls = (
-            (lambda: HttpEmbedder(model.url, "m", api_key=KEY, retries=0).embed(["tea"]), EmbeddingError),
-            (lambda: HttpChatModel(model.url, "m", api_key=KEY, retries=0).chat("tea?"), GenerationError),
-            (lambda: HttpRerankModel(model.url, "m", api_key=KEY, retries=0)("tea?", ["tea"]), RetrievalError),
+            (
+                lambda: HttpEmbedder(model.url, "m", api_key=KEY, retries=0).embed(["tea"]),
+                EmbeddingError,
+            ),
+            (
+                lambda: HttpChatModel(model.url, "m", api_key=KEY, retries=0).chat("tea?"),
+                GenerationError,
+            ),
+            (
+                lambda: HttpRerankModel(model.url, "m", api_key=KEY, retries=0)("tea?", ["tea"]),
+                RetrievalError,
+            ),
         )
         for call, error in calls:
             model.faults = [repeats] * 4
@@ -185,10 +218,14 @@ class TestSecrets:
         echo = failed(400, "bad: sid=topsecretvalue; theme=dark, my secretkey99, Bearer abc")
         model.faults = [echo] * 4
         told = self.shown(
-            lambda: HttpEmbedder(model.url, "m", api_key="abc", headers=headers, retries=0).embed(["tea"]),
+            lambda: HttpEmbedder(model.url, "m", api_key="abc", headers=headers, retries=0).embed(
+                ["tea"]
+            ),
             EmbeddingError,
         )
-        assert not any(secret in told.split("bad:")[1][:80] for secret in ("topsecret", "secretkey99", "abc"))
+        assert not any(
+            secret in told.split("bad:")[1][:80] for secret in ("topsecret", "secretkey99", "abc")
+        )
 
 
 def test_what_is_used_up_is_asked_for_once(model):

@@ -1,4 +1,6 @@
-"""Splitters by separators, tokens, headings and sentences: what every one of them promises, and what each is for."""
+"""Splitters by separators, tokens, headings and sentences: what every one of them promises, and
+what each is for.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from lazyrag.groups.fingerprint import fingerprint
 from lazyrag.text.sentences import is_boundary, sentence_spans
 from lazyrag.text.structure import markdown_blocks
 from lazyrag.text.tokens import token_counters
-from lazyrag.transforms import CharacterSplitter, MarkdownSplitter, RecursiveSplitter, SentenceWindow, TokenSplitter
+from lazyrag.transforms import (
+    CharacterSplitter,
+    MarkdownSplitter,
+    RecursiveSplitter,
+    SentenceWindow,
+    TokenSplitter,
+)
 from lazyrag.transforms.base import run_transform
 
 UTF8 = token_counters["utf8"]
@@ -51,18 +59,24 @@ sizes = st.integers(1, 30).flatmap(lambda size: st.tuples(st.just(size), st.inte
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 @given(texts, sizes)
 def test_no_character_is_lost_and_none_is_torn(make, text, sizes):
-    """Spans cover any text in order; sizes and overlaps are kept; no character as people see it is cut if it fits."""
+    """Spans cover any text in order; sizes and overlaps are kept; no character as people see it is
+    cut if it fits.
+    """
     size, overlap = sizes
     splitter = make(size, overlap)
     spans = splitter.split(text)
-    assert [start for start, _ in spans[:1]] + [end for _, end in spans[-1:]] == ([0, len(text)] if text else [])
+    assert [start for start, _ in spans[:1]] + [end for _, end in spans[-1:]] == (
+        [0, len(text)] if text else []
+    )
     for (_, done), (start, end) in itertools.pairwise([(0, 0), *spans]):
         assert start <= done < end
         assert UTF8.count(text[start:done]) <= overlap
     for start, end in spans:
         assert UTF8.count(text[start:end]) <= size or end - start == 1
         if size >= 10:  # every whole one of the pieces fits
-            assert (is_boundary(text, start) and is_boundary(text, end)) or _long_cluster(text, start, end, size)
+            assert (is_boundary(text, start) and is_boundary(text, end)) or _long_cluster(
+                text, start, end, size
+            )
     assert make(size, overlap).split(text) == spans
 
 
@@ -78,12 +92,22 @@ def _long_cluster(text, start, end, size):
 
 @given(texts, st.integers(1, 60))
 def test_a_chunk_ends_with_the_coarsest_piece_that_fits(text, size):
-    """Where a paragraph's end fits in, a recursive chunk ends with the last one that does; else with a line's."""
+    """Where a paragraph's end fits in, a recursive chunk ends with the last one that does; else
+    with a line's.
+    """
     splitter = RecursiveSplitter(("\n\n", "\n"), size, 0)
     for start, end in splitter.split(text):
         for pattern in ("(?:\n\n)+", "\n+"):
-            ends = [match.end() for match in re.finditer(pattern, text) if is_boundary(text, match.end())]
-            fits = [one for one in [*ends, len(text)] if one > start and UTF8.count(text[start:one]) <= size]
+            ends = [
+                match.end()
+                for match in re.finditer(pattern, text)
+                if is_boundary(text, match.end())
+            ]
+            fits = [
+                one
+                for one in [*ends, len(text)]
+                if one > start and UTF8.count(text[start:one]) <= size
+            ]
             if fits:
                 assert end == fits[-1]
                 break
@@ -136,7 +160,9 @@ Soft water.
 
 
 def test_markdown_is_split_at_its_headings():
-    """Each section is a chunk with the path of its headings; code in fences has none; the text is all there."""
+    """Each section is a chunk with the path of its headings; code in fences has none; the text is
+    all there.
+    """
     nodes = run_transform(MarkdownSplitter(400), DocNode(text=TEXT))
     assert [(node.metadata.get("heading"), node.content.split("\n")[0]) for node in nodes] == [
         (None, "Before all."),
@@ -149,7 +175,9 @@ def test_markdown_is_split_at_its_headings():
 
 
 def test_blocks_of_a_long_section_stay_whole_where_they_fit():
-    """Code and tables are one chunk if they fit, and are cut between lines if not; a heading is never alone."""
+    """Code and tables are one chunk if they fit, and are cut between lines if not; a heading is
+    never alone.
+    """
     chunks = [node.content for node in run_transform(MarkdownSplitter(22), DocNode(text=TEXT))]
     assert '```python\n# no heading\n\nprint("tea")\n```\n\n' in chunks
     assert "| kind | heat |\n|---|---|\n| green | 80 |\n| black | 95 |\n\n" in chunks
@@ -161,13 +189,17 @@ def test_blocks_of_a_long_section_stay_whole_where_they_fit():
 
 @given(
     st.lists(
-        st.sampled_from(["# A\n", "## 茶\n", "```\n", "~~~\n", "a\n", "| b |\n", "\n", "茶。好。", "===\n", "x"]),
+        st.sampled_from(
+            ["# A\n", "## 茶\n", "```\n", "~~~\n", "a\n", "| b |\n", "\n", "茶。好。", "===\n", "x"]
+        ),
         max_size=25,
     ),
     sizes,
 )
 def test_markdown_of_any_shape_is_all_there(lines, sizes):
-    """Blocks and chunks cover the text without a gap; chunks keep to the size, overlap only within a section."""
+    """Blocks and chunks cover the text without a gap; chunks keep to the size, overlap only within
+    a section.
+    """
     text = "".join(lines)
     assert "".join(text[block.start : block.end] for block in markdown_blocks(text)) == text
     size, overlap = sizes
@@ -196,10 +228,14 @@ def test_a_sentence_carries_its_window():
 
 @given(texts, st.integers(0, 3), st.integers(0, 3))
 def test_windows_hold_their_sentences(text, before, after):
-    """Sentences cover the text but for blank ones; each stands in its window, which is a stretch of the text."""
+    """Sentences cover the text but for blank ones; each stands in its window, which is a stretch of
+    the text.
+    """
     nodes = list(SentenceWindow(before, after)(DocNode(text=text)))
     assert "".join("".join(node.text.split()) for node in nodes) == "".join(text.split())
-    assert all(node.text in node.metadata["window"] and node.metadata["window"] in text for node in nodes)
+    assert all(
+        node.text in node.metadata["window"] and node.metadata["window"] in text for node in nodes
+    )
     assert len(nodes) <= max(1, len(sentence_spans(text)))
 
 
@@ -264,7 +300,12 @@ def test_functions_among_separators():
 
     text = "green; black\nred; white"
     splitter = RecursiveSplitter(["\n", clauses], 3, 0)
-    assert [text[start:end] for start, end in splitter.split(text)] == ["green; ", "black\n", "red; ", "white"]
+    assert [text[start:end] for start, end in splitter.split(text)] == [
+        "green; ",
+        "black\n",
+        "red; ",
+        "white",
+    ]
     other = RecursiveSplitter(["\n", lambda text: [text]], 3, 0)
     assert fingerprint(splitter).value != fingerprint(other).value
     with pytest.raises(TransformError, match="must return pieces of its text"):

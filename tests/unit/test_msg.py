@@ -12,7 +12,12 @@ from lazyrag.loaders.msg import unpack_rtf
 from tests.ole_files import compound, properties
 
 UTC = dt.UTC
-SENT = int((dt.datetime(2024, 4, 5, 6, 7, 8, 0, UTC) - dt.datetime(1601, 1, 1, 0, 0, 0, 0, UTC)).total_seconds() * 1e7)
+SENT = int(
+    (
+        dt.datetime(2024, 4, 5, 6, 7, 8, 0, UTC) - dt.datetime(1601, 1, 1, 0, 0, 0, 0, UTC)
+    ).total_seconds()
+    * 1e7
+)
 
 
 def text(number: int, value: str) -> dict[str, bytes]:
@@ -22,7 +27,11 @@ def text(number: int, value: str) -> dict[str, bytes]:
 
 def person(number: int, name: str, address: str, role: int = 1) -> dict[str, dict]:
     """A recipient."""
-    inside = {"__properties_version1.0": properties({0x0C15: role}, 8), **text(0x3001, name), **text(0x39FE, address)}
+    inside = {
+        "__properties_version1.0": properties({0x0C15: role}, 8),
+        **text(0x3001, name),
+        **text(0x39FE, address),
+    }
     return {f"__recip_version1.0_#{number:08X}": inside}
 
 
@@ -62,9 +71,13 @@ def load(tmp_path):
 
 
 def test_head_and_body(load):
-    """The lines of the head come first, each also as metadata, then the plain body its lines ended by LF."""
+    """The lines of the head come first, each also as metadata, then the plain body its lines ended
+    by LF.
+    """
     people = person(0, "王芳", "wang@example.com") | person(1, "tea@example.com", "tea@example.com")
-    copied = person(2, "Ann", "ann@example.com", role=2) | person(3, "Unseen", "unseen@example.com", role=3)
+    copied = person(2, "Ann", "ann@example.com", role=2) | person(
+        3, "Unseen", "unseen@example.com", role=3
+    )
     loaded = load(mail(text(0x1000, "Green tea,\r\n绿茶 \U0001f375.\r\n"), people, copied))
     assert loaded.text == (
         "Subject: Tea\nFrom: Li Wei <li@example.com>\nTo: 王芳 <wang@example.com>, tea@example.com\n"
@@ -83,9 +96,13 @@ def test_a_body_that_is_a_page(load):
 
 
 def test_a_body_in_packed_rich_text(load):
-    """A body that is there in packed Rich Text alone is unpacked and read; the example is that of the specification."""
+    """A body that is there in packed Rich Text alone is unpacked and read; the example is that of
+    the specification.
+    """
     packed = "2d0000002b0000004c5a4675f1c5c7a703000a007263706731323542320af32068656c090020627705b06c647d0a800fa0"
-    assert load(mail({"__substg1.0_10090102": bytes.fromhex(packed)})).text == f"{HEAD}\n\nhello world"
+    assert (
+        load(mail({"__substg1.0_10090102": bytes.fromhex(packed)})).text == f"{HEAD}\n\nhello world"
+    )
 
 
 def test_unpacking_what_repeats():
@@ -102,7 +119,9 @@ def test_narrow_texts(load):
 
 
 def test_attachments(load):
-    """What a loader reads follows as a place, what none reads is named with the reason; a large one is read whole."""
+    """What a loader reads follows as a place, what none reads is named with the reason; a large one
+    is read whole.
+    """
     table = b"tea;price\n" + b"".join(b"Sencha;%d\n" % number for number in range(800))
     loaded = load(
         mail(
@@ -123,7 +142,10 @@ def test_mails_in_mails(load):
     """An attached mail is read with its own head, body and attachments."""
     inner = mail(text(0x1000, "inner"), attachment(0, "a.txt", b"innermost"), header=24)
     loaded = load(mail(text(0x1000, "outer"), attachment(0, "forwarded", inner)))
-    assert loaded.text == f"{HEAD}\n\nouter\n\nAttachment: forwarded\n{HEAD}\n\ninner\n\nAttachment: a.txt\ninnermost"
+    assert (
+        loaded.text
+        == f"{HEAD}\n\nouter\n\nAttachment: forwarded\n{HEAD}\n\ninner\n\nAttachment: a.txt\ninnermost"
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +157,9 @@ def test_mails_in_mails(load):
     ],
 )
 def test_what_is_no_mail_is_reported(load, data, message):
-    """A file of another format, or cut off, fails with a LoadError that says what to do, where the suffix decides."""
+    """A file of another format, or cut off, fails with a LoadError that says what to do, where the
+    suffix decides.
+    """
     register_loader(".msg", replace=True)(loaders[".msg"])
     with pytest.raises(LoadError, match=message) as caught:
         load(data)
@@ -143,7 +167,9 @@ def test_what_is_no_mail_is_reported(load, data, message):
 
 
 def test_tables_in_circles_end(load):
-    """A file that names more tables than it is long fails at once; reading it would copy gigabytes."""
+    """A file that names more tables than it is long fails at once; reading it would copy
+    gigabytes.
+    """
     data = bytearray(compound(mail(text(0x1000, "tea"))))
     data[44:48] = (1 << 30).to_bytes(4, "little")
     data[72:76] = (1 << 24).to_bytes(4, "little")
@@ -152,7 +178,9 @@ def test_tables_in_circles_end(load):
 
 
 def test_sectors_in_circles_end(load):
-    """A body whose sectors lead back to themselves and that says to be huge is left out and noted; the rest is read."""
+    """A body whose sectors lead back to themselves and that says to be huge is left out and noted;
+    the rest is read.
+    """
     data = bytearray(compound(mail({"__substg1.0_1000001F": ("tea " * 3000).encode("utf-16-le")})))
     fat = int.from_bytes(data[76:80], "little")
     at = 512 + fat * 512

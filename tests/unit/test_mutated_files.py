@@ -1,4 +1,6 @@
-"""Loaders on broken and hostile files: real ones, changed at random. Each ends as a text or as one LoadError."""
+"""Loaders on broken and hostile files: real ones, changed at random. Each ends as a text or as one
+LoadError.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ class NetworkError(BaseException):
 
 def _peak_mib() -> float:
     """The most that this process has had in memory."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << (20 if sys.platform == "darwin" else 10))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1 << (20 if sys.platform == "darwin" else 10)
+    )
 
 
 @contextmanager
@@ -99,7 +103,11 @@ def _seeds(*suffixes):
     """Files of some suffixes: real ones that are not too large, and what is written above."""
     folders = (CORPUS, shared("data", "docs")) if SHARED.exists() or is_required() else (CORPUS,)
     found = [path for folder in folders for path in sorted(folder.rglob("*"))]
-    seeds = [path.read_bytes() for path in found if path.suffix in suffixes and path.stat().st_size < LARGEST]
+    seeds = [
+        path.read_bytes()
+        for path in found
+        if path.suffix in suffixes and path.stat().st_size < LARGEST
+    ]
     seeds += [WRITTEN[suffix].encode() for suffix in suffixes if suffix in WRITTEN]
     seeds += [case.data for make in CASES.values() if (case := make()).suffix in suffixes]
     if ".zip" in suffixes:
@@ -111,7 +119,8 @@ def _seeds(*suffixes):
             seeds.append(packed.getvalue())
     if ".ods" in suffixes:  # the same container as a text's, with other elements in it
         seeds += [
-            _repacked(data, lambda text: text.replace(b"office:text", b"office:spreadsheet")) for data in _seeds(".odt")
+            _repacked(data, lambda text: text.replace(b"office:text", b"office:spreadsheet"))
+            for data in _seeds(".odt")
         ]
     return [seed for seed in seeds if seed]
 
@@ -141,11 +150,17 @@ def _mutated(data, rng):
 def _repacked(data, change):
     """A zip file whose parts in XML are changed: damage from without is found by its checksums."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target:
+    with (
+        zipfile.ZipFile(io.BytesIO(data)) as source,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
         for name in source.namelist():
             content = source.read(name)
             target.writestr(
-                name, change(content) if name.endswith((".xml", ".rels", ".xhtml", ".opf", ".html")) else content
+                name,
+                change(content)
+                if name.endswith((".xml", ".rels", ".xhtml", ".opf", ".html"))
+                else content,
             )
     return packed.getvalue()
 
@@ -153,7 +168,9 @@ def _repacked(data, change):
 def _damaged(data, rng):
     if zipfile.is_zipfile(io.BytesIO(data)) and rng.random() < 0.7:
         often = rng.choice([0.1, 0.5])
-        return _repacked(data, lambda part: _mutated(part, rng) if part and rng.random() < often else part)
+        return _repacked(
+            data, lambda part: _mutated(part, rng) if part and rng.random() < often else part
+        )
     return _mutated(data, rng)
 
 
@@ -178,7 +195,9 @@ COUNTS = [
 @pytest.mark.parametrize("loader", LOADERS)
 @pytest.mark.filterwarnings("ignore")  # what parsers think of such files
 def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, monkeypatch):
-    """Nothing else is raised, nothing hangs, nobody is spoken to, memory is bounded, and no file is left behind."""
+    """Nothing else is raised, nothing hangs, nobody is spoken to, memory is bounded, and no file is
+    left behind.
+    """
 
     def forbidden(*_args, **_kwargs):
         raise NetworkError
@@ -201,7 +220,10 @@ def test_damaged_files_end_as_a_text_or_as_one_error(loader, count, tmp_path, mo
         else:
             ends["text"] += 1
             loaded.text.encode()  # no store could write it otherwise
-            assert all(0 <= location.start <= location.end <= len(loaded.text) for location in loaded.locations), number
+            assert all(
+                0 <= location.start <= location.end <= len(loaded.text)
+                for location in loaded.locations
+            ), number
         assert _peak_mib() - before < MEMORY_MIB, number
     assert ends["text"] + ends["error"] == count
     assert sorted(tmp_path.iterdir()) == [path]

@@ -49,10 +49,14 @@ TRICKY = [
 
 
 def test_tricky_arguments_have_different_names():
-    """Hyphen or underscore, upper or lower case, cut at another place, or unreadable: each has a name of its own."""
+    """Hyphen or underscore, upper or lower case, cut at another place, or unreadable: each has a
+    name of its own.
+    """
     names = [collection_name(*arguments) for arguments in TRICKY]
     same = [
-        pair for pair in itertools.combinations(TRICKY, 2) if collection_name(*pair[0]) == collection_name(*pair[1])
+        pair
+        for pair in itertools.combinations(TRICKY, 2)
+        if collection_name(*pair[0]) == collection_name(*pair[1])
     ]
     assert same == []
     assert len({name.lower() for name in names}) == len(TRICKY)

@@ -39,13 +39,22 @@ def test_similarity_is_jaccard_of_runs_of_eight_bytes(one, other):
 
 def test_copies_revisions_and_others(tmp_path):
     """Case and white space do not count; clusters are in the order of paths."""
-    texts = {"z": RULES, "m": RULES.upper().replace(" ", "\n"), "b": "Coffee.", "a": "coffee.", "x": "Salt."}
+    texts = {
+        "z": RULES,
+        "m": RULES.upper().replace(" ", "\n"),
+        "b": "Coffee.",
+        "a": "coffee.",
+        "x": "Salt.",
+    }
     for name, text in texts.items():
         (tmp_path / f"{name}.md").write_text(text)
     with Document(tmp_path) as docs:
         expected = [["a.md", "b.md"], ["m.md", "z.md"]]
         assert paths(docs.near_duplicates()) == paths(docs.near_duplicates("FineChunk")) == expected
-        assert paths(docs.near_duplicates(filters={"file_name": ["a.md", "m.md", "z.md"]})) == expected[1:]
+        assert (
+            paths(docs.near_duplicates(filters={"file_name": ["a.md", "m.md", "z.md"]}))
+            == expected[1:]
+        )
         assert docs.near_duplicates("CoarseChunk")[0][0].group == "CoarseChunk"
 
 
@@ -64,7 +73,9 @@ def test_every_similar_pair_of_edited_texts_is_found(name):
     rng, texts = random.Random(0), {}
     for number, text in enumerate(list(judged_set(name).texts.values())[:40]):
         letters = list(text)
-        for at in rng.sample(range(len(letters)), len(letters) // rng.choice([10, 30, 60, 120, 1000])):
+        for at in rng.sample(
+            range(len(letters)), len(letters) // rng.choice([10, 30, 60, 120, 1000])
+        ):
             letters[at] = rng.choice(text)
         texts |= {f"{number:02}": text, f"{number:02} edited": "".join(letters)}
     for threshold in (0.7, 0.9):
@@ -83,7 +94,9 @@ def test_every_similar_pair_of_edited_texts_is_found(name):
 def test_many_copies_are_one_cluster():
     """Also of more than a text is compared with in each band."""
     with Document() as docs:
-        docs.add_texts({f"{at:03}": f"{RULES} {at % 2}" for at in range(100)} | {"tea": "Green tea."})
+        docs.add_texts(
+            {f"{at:03}": f"{RULES} {at % 2}" for at in range(100)} | {"tea": "Green tea."}
+        )
         [cluster] = docs.near_duplicates()
         assert len(cluster) == 100
 
@@ -92,7 +105,12 @@ def test_of_near_duplicates_the_best_stays_in_a_result():
     """In the order and with the scores of the retriever; explanations show it as a stage."""
     with Document() as docs:
         docs.add_texts(
-            {"a": RULES, "b": f"{RULES} Boil the water.", "c": RULES.replace("kettle", "Kettle"), "d": "Water."}
+            {
+                "a": RULES,
+                "b": f"{RULES} Boil the water.",
+                "c": RULES.replace("kettle", "Kettle"),
+                "d": "Water.",
+            }
         )
         by_keyword = Retriever(docs, "FineChunk", "bm25")
         found = by_keyword("boil the water")

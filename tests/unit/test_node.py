@@ -45,7 +45,13 @@ def test_a_tuple_becomes_a_list():
 
 @pytest.mark.parametrize(
     ("scalar", "python"),
-    [(np.int64(3), 3), (np.float32(0.5), 0.5), (np.bool_(True), True), (np.array(4), 4), (np.str_("茶"), "茶")],
+    [
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.bool_(True), True),
+        (np.array(4), 4),
+        (np.str_("茶"), "茶"),
+    ],
 )
 def test_a_numpy_scalar_becomes_pythons(scalar, python):
     """Stores keep JSON, which knows no numpy."""
@@ -56,7 +62,17 @@ def test_a_numpy_scalar_becomes_pythons(scalar, python):
 
 @pytest.mark.parametrize(
     "content",
-    [object(), {1, 2}, b"bytes", float("nan"), float("inf"), [float("nan")], {"a": object()}, np.zeros(2), {(1,): 2}],
+    [
+        object(),
+        {1, 2},
+        b"bytes",
+        float("nan"),
+        float("inf"),
+        [float("nan")],
+        {"a": object()},
+        np.zeros(2),
+        {(1,): 2},
+    ],
     ids=lambda one: repr(one).partition(" at 0x")[0],
 )
 def test_content_that_is_no_json_value_is_refused(content):
@@ -65,7 +81,9 @@ def test_content_that_is_no_json_value_is_refused(content):
         DocNode(content)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"content": "a", "text": "a"}, {"content": None}, {"text": None}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"content": "a", "text": "a"}, {"content": None}, {"text": None}]
+)
 def test_a_node_has_exactly_one_content(arguments):
     """content= and text= are two names of one argument."""
     with pytest.raises(ConfigError, match="exactly one"):
@@ -91,14 +109,18 @@ def test_a_free_node_belongs_nowhere():
 
 
 def test_a_free_node_may_name_its_span():
-    """The span is kept for the transform that made it; without a parent there is no source and no place."""
+    """The span is kept for the transform that made it; without a parent there is no source and no
+    place.
+    """
     node = DocNode(text="tea", span=(6, 9))
     assert node.span == (6, 9)
     assert (node.source, node.locations, node.location) == (None, (), "")
 
 
 def test_a_free_nodes_uid_comes_of_content_and_metadata():
-    """The same text and metadata give the same uid, whatever their order; another of either gives another."""
+    """The same text and metadata give the same uid, whatever their order; another of either gives
+    another.
+    """
     node = DocNode(text="tea", metadata={"a": 1, "b": 2})
     assert node.uid == DocNode(text="tea", metadata={"b": 2, "a": 1}).uid
     others = [
@@ -111,7 +133,9 @@ def test_a_free_nodes_uid_comes_of_content_and_metadata():
     assert DocNode(text="tea", uid="mine").uid == "mine"
 
 
-@pytest.mark.parametrize(("one", "other"), [(1, "1"), (True, "True"), ({"a": 1}, '{"a": 1}'), (1, 1.5), (1, True)])
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, "1"), (True, "True"), ({"a": 1}, '{"a": 1}'), (1, 1.5), (1, True)]
+)
 def test_nodes_of_different_content_are_different(one, other):
     """A number and its digits are two contents, so two uids."""
     assert DocNode(one) != DocNode(other)
@@ -134,7 +158,9 @@ def test_nodes_are_equal_when_their_uids_are():
     assert node != DocNode(text="tea", uid="v")
 
 
-@pytest.mark.parametrize("name", ["uid", "content", "score", "group", "number", "span", "embedding", "note"])
+@pytest.mark.parametrize(
+    "name", ["uid", "content", "score", "group", "number", "span", "embedding", "note"]
+)
 def test_nothing_else_can_be_set_on_a_node(name):
     """Neither what it has nor what it has not."""
     with pytest.raises(AttributeError):
@@ -142,7 +168,9 @@ def test_nothing_else_can_be_set_on_a_node(name):
 
 
 def test_a_node_of_ones_own_is_writable_and_computes_its_uid_again():
-    """Text and metadata can be changed, one by one or as a whole; equal nodes stay equal, copies stay as they were."""
+    """Text and metadata can be changed, one by one or as a whole; equal nodes stay equal, copies
+    stay as they were.
+    """
     mine = {"year": 2002}
     node = DocNode(text="tea", metadata=mine, span=(0, 3))
     before, scored = node.uid, node.with_score(0.5)
@@ -152,7 +180,12 @@ def test_a_node_of_ones_own_is_writable_and_computes_its_uid_again():
     node.text = "green tea"
     node.metadata["season"] = "spring"
     assert node == DocNode(text="green tea", metadata={"year": 2003, "season": "spring"})
-    assert (node.uid != before, node.span, scored.text, scored.metadata) == (True, None, "tea", {"year": 2002})
+    assert (node.uid != before, node.span, scored.text, scored.metadata) == (
+        True,
+        None,
+        "tea",
+        {"year": 2002},
+    )
     node.metadata = {}
     assert (node.metadata, node.segment.metadata) == ({}, {})
     copied = copy.deepcopy(node)
@@ -211,7 +244,9 @@ def test_the_only_vector_is_the_embedding():
 
 def test_several_vectors_have_to_be_named():
     """The error lists the keys; each can be read by its own."""
-    node = DocNode(text="tea", embeddings={"zh": np.zeros(2, np.float32), "en": np.ones(3, np.float32)})
+    node = DocNode(
+        text="tea", embeddings={"zh": np.zeros(2, np.float32), "en": np.ones(3, np.float32)}
+    )
     with pytest.raises(ConfigError, match=r"with one of: en, zh"):
         _ = node.embedding
     assert node.embeddings["en"].shape == (3,)
@@ -231,7 +266,9 @@ def test_the_mapping_of_vectors_is_read_only():
         node.embeddings["other"] = np.ones(2, np.float32)
 
 
-GUIDE = "intro\n\n# Tea\n\nGreen tea.\nBlack tea is\nfermented.\n\n## Picking\n\nIn April.  By hand.\n"
+GUIDE = (
+    "intro\n\n# Tea\n\nGreen tea.\nBlack tea is\nfermented.\n\n## Picking\n\nIn April.  By hand.\n"
+)
 
 
 class _Pages:
@@ -244,10 +281,14 @@ class _Pages:
 
 @pytest.fixture
 def docs(folder):
-    """A guide in Markdown with headings, and a book in pages; lines, sentences of lines, and rewritten lines."""
+    """A guide in Markdown with headings, and a book in pages; lines, sentences of lines, and
+    rewritten lines.
+    """
     register_loader(".pages")(_Pages)
     files = {"dir/guide.md": GUIDE, "book.pages": "first page\nends\fsecond page\fthird page"}
-    docs = Document(folder(files), file_metadata={"book.pages": {"author": "陆羽", "tags": ["tea"]}})
+    docs = Document(
+        folder(files), file_metadata={"book.pages": {"author": "陆羽", "tags": ["tea"]}}
+    )
     docs.create_node_group("line", transform=lambda d: d.splitlines())
     docs.create_node_group("sentence", transform=lambda d: d.split(". "), parent="line")
     docs.create_node_group("shout", transform=lambda d: d.upper(), parent="line")
@@ -262,7 +303,9 @@ def _only(docs: Document, group: str, text: str) -> DocNode:
 
 
 def test_a_node_knows_its_document(docs):
-    """Path, document id, number and root lead to the file; numbers count from 1 in each document."""
+    """Path, document id, number and root lead to the file; numbers count from 1 in each
+    document.
+    """
     node = _only(docs, "line", "second page")
     root = docs.get_nodes(LAZY_ROOT_NAME)[0]
     assert (node.path, node.group, node.number) == ("book.pages", "line", 3)
@@ -270,7 +313,15 @@ def test_a_node_knows_its_document(docs):
     assert node.root == node.parent == root
     assert root.root == root
     assert (root.parent, root.number, root.document_id) == (None, 1, root.uid)
-    assert [one.number for one in docs.get_nodes("line") if one.path == "dir/guide.md"] == [1, 2, 3, 4, 5, 6, 7]
+    assert [one.number for one in docs.get_nodes("line") if one.path == "dir/guide.md"] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+        7,
+    ]
 
 
 def test_a_span_counts_in_the_whole_document(docs):
@@ -291,7 +342,9 @@ def test_a_rewritten_text_has_no_span(docs):
 
 
 def test_below_a_rewritten_text_the_span_counts_in_that(docs):
-    """The source is the nearest ancestor in whose text the span counts; pages of another text are not guessed."""
+    """The source is the nearest ancestor in whose text the span counts; pages of another text are
+    not guessed.
+    """
     [node] = [one for one in docs.get_nodes("word") if one.text == "SECOND"]
     assert node.span == (0, 6)
     assert node.source == node.parent
@@ -351,11 +404,17 @@ def test_only_ink_makes_a_place(folder, span, labels, location):
     @register_loader(".three")
     class ThreePages:
         def load(self, path):
-            locations = (Location(0, 5, "page", "1"), Location(5, 10, "page", "2"), Location(10, 11, "page", "3"))
+            locations = (
+                Location(0, 5, "page", "1"),
+                Location(5, 10, "page", "2"),
+                Location(10, 11, "page", "3"),
+            )
             return LoadedFile(path.read_text(encoding="utf-8"), locations)
 
     docs = Document(folder({"a.three": "a a\n\nb c\n\nd"}))
-    docs.create_node_group("piece", lambda node: DocNode(text=node.text[slice(*span)], span=span), trans_node=True)
+    docs.create_node_group(
+        "piece", lambda node: DocNode(text=node.text[slice(*span)], span=span), trans_node=True
+    )
     [node] = docs.get_nodes("piece")
     assert [one.label for one in node.locations] == labels
     assert node.location == location
@@ -367,7 +426,12 @@ def test_children_stand_below_their_parent_by_group_and_in_order(docs):
     root = _only(docs, "line", "second page").root
     children = root.children
     assert list(children) == ["line"]
-    assert [child.text for child in children["line"]] == ["first page", "ends", "second page", "third page"]
+    assert [child.text for child in children["line"]] == [
+        "first page",
+        "ends",
+        "second page",
+        "third page",
+    ]
     assert all(child.parent == root for child in children["line"])
     below = children["line"][2].children
     assert {name: [one.text for one in nodes] for name, nodes in below.items()} == {
@@ -389,7 +453,9 @@ def test_a_node_has_its_own_metadata_and_its_files(docs):
 
 
 def test_uids_do_not_depend_on_where_the_dataset_lies(tmp_path):
-    """The same files in another folder give the same uids, in every group; another name gives others."""
+    """The same files in another folder give the same uids, in every group; another name gives
+    others.
+    """
     uids = []
     for name in ("here", "over/there"):
         path = tmp_path / name / "dataset"
@@ -397,7 +463,13 @@ def test_uids_do_not_depend_on_where_the_dataset_lies(tmp_path):
         (path / "a.txt").write_text("tea\ncoffee", encoding="utf-8")
         docs = Document(path)
         docs.create_node_group("line", transform=lambda d: d.splitlines())
-        uids.append([node.uid for group in (LAZY_ROOT_NAME, "line", "FineChunk") for node in docs.get_nodes(group)])
+        uids.append(
+            [
+                node.uid
+                for group in (LAZY_ROOT_NAME, "line", "FineChunk")
+                for node in docs.get_nodes(group)
+            ]
+        )
     assert len(set(uids[0])) == 4
     assert uids[0] == uids[1]
     (path / "a.txt").rename(path / "b.txt")
@@ -405,10 +477,14 @@ def test_uids_do_not_depend_on_where_the_dataset_lies(tmp_path):
 
 
 def test_a_node_whose_group_was_built_anew_follows_it_or_says_so(docs):
-    """Where an equal node took its place, its neighbours are that one's; where none did, the error says what to do."""
+    """Where an equal node took its place, its neighbours are that one's; where none did, the error
+    says what to do.
+    """
     first, last = docs.get_nodes("sentence")[0], _only(docs, "sentence", "third page")
     assert (first.parent.text, last.parent.number) == ("first page", 4)
-    docs.create_node_group("line", transform=lambda d: d.split("\n"), replace=True, version="empty lines, too")
+    docs.create_node_group(
+        "line", transform=lambda d: d.split("\n"), replace=True, version="empty lines, too"
+    )
     docs.activate_group("sentence")
     assert first.parent == docs.get_nodes("line")[0]
     assert first.parent.children["sentence"] == [first]
@@ -424,7 +500,9 @@ def test_a_node_whose_group_was_built_anew_follows_it_or_says_so(docs):
 
 
 def test_a_node_never_has_another_ones_neighbours(folder):
-    """Where a group above was redefined, an old node's place is taken by another text: it is stale, not misled."""
+    """Where a group above was redefined, an old node's place is taken by another text: it is stale,
+    not misled.
+    """
     docs = Document(folder({"a.txt": "one two. three four. five six. seven eight"}))
     docs.create_node_group("block", transform=lambda d: d.upper().split("."))
     docs.create_node_group("word", transform=str.split, parent="block")
@@ -432,25 +510,36 @@ def test_a_node_never_has_another_ones_neighbours(folder):
     assert (block.text, word.text, word.source) == (" THREE FOUR", "THREE", block)
     docs.create_node_group("block", transform=lambda d: d.upper().split(), replace=True)
     docs.activate_group("word")
-    for ask in (lambda: word.parent, lambda: word.source, lambda: block.children, lambda: docs.find("word")([block])):
+    for ask in (
+        lambda: word.parent,
+        lambda: word.source,
+        lambda: block.children,
+        lambda: docs.find("word")([block]),
+    ):
         with pytest.raises(StaleNodeError):
             ask()
 
 
 def test_vectors_of_a_tree_are_those_that_a_search_has_asked_for(folder):
-    """Before, a node has none; after, the key that was searched by; a copy, so that the store's stays."""
+    """Before, a node has none; after, the key that was searched by; a copy, so that the store's
+    stays.
+    """
     embed = {"length": lambda text: [float(len(text)), 1.0], "ones": lambda text: [1.0]}
     docs = Document(folder({"a.txt": "green tea"}), embed=embed)
     assert dict(docs.get_nodes("FineChunk")[0].embeddings) == {}
     [node] = Retriever(docs, "FineChunk", similarity="cosine", embed_keys=["length"])("tea")
-    assert {key: vector.tolist() for key, vector in node.embeddings.items()} == {"length": [9.0, 1.0]}
+    assert {key: vector.tolist() for key, vector in node.embeddings.items()} == {
+        "length": [9.0, 1.0]
+    }
     assert node.embedding.dtype == np.float32
     node.embedding[0] = 0.0
     assert node.embedding.tolist() == [9.0, 1.0]
 
 
 def test_what_a_node_hands_out_cannot_change_the_tree(folder):
-    """Nothing about a node can be changed in place: lists inside content and metadata are the reader's own."""
+    """Nothing about a node can be changed in place: lists inside content and metadata are the
+    reader's own.
+    """
     docs = Document(folder({"a.txt": "tea"}), file_metadata={"a.txt": {"tags": ["green"]}})
     docs.create_node_group("json", transform=lambda d: {"kinds": [d]})
     node = docs.get_nodes("json")[0]
@@ -465,7 +554,9 @@ def test_what_a_node_hands_out_cannot_change_the_tree(folder):
 
 
 def test_copies_of_a_node_are_the_node(docs):
-    """A Document's node is a value, so copying it, alone or in a list, gives it back; one's own has an equal copy."""
+    """A Document's node is a value, so copying it, alone or in a list, gives it back; one's own has
+    an equal copy.
+    """
     for node in (DocNode(text="tea", metadata={"tags": ["a"]}), docs.get_nodes("line")[0]):
         assert (copy.copy(node) is node) == (copy.deepcopy(node) is node) == bool(node.group)
         assert copy.deepcopy([node, {"node": node}]) == [node, {"node": node}]
@@ -475,11 +566,20 @@ def test_copies_of_a_node_are_the_node(docs):
 def test_a_free_node_can_be_pickled(protocol):
     """Outside a tree a node goes through pickle with all it has."""
     node = DocNode(
-        {"名": 1}, metadata={"tags": ["a"]}, score=0.5, span=(1, 3), embeddings={"k": np.ones(2, np.float32)}
+        {"名": 1},
+        metadata={"tags": ["a"]},
+        score=0.5,
+        span=(1, 3),
+        embeddings={"k": np.ones(2, np.float32)},
     )
     again = pickle.loads(pickle.dumps(node, protocol))  # noqa: S301  our own bytes
     assert again == node
-    assert (again.content, again.metadata, again.score, again.span) == ({"名": 1}, {"tags": ["a"]}, 0.5, (1, 3))
+    assert (again.content, again.metadata, again.score, again.span) == (
+        {"名": 1},
+        {"tags": ["a"]},
+        0.5,
+        (1, 3),
+    )
     assert again.embedding.tolist() == [1.0, 1.0]
     again.metadata["tags"] = []
     assert node.metadata == {"tags": ["a"]}
@@ -531,4 +631,9 @@ def test_a_subclass_keeps_its_own(folder):
     node = Tagged(text="tea", metadata={"a": 1})
     node.language = "en"
     for copied in (pickle.loads(pickle.dumps(node)), node.with_score(0.5)):  # noqa: S301  our own bytes
-        assert (type(copied), copied.language, copied.text, copied.metadata) == (Tagged, "en", "tea", {"a": 1})
+        assert (type(copied), copied.language, copied.text, copied.metadata) == (
+            Tagged,
+            "en",
+            "tea",
+            {"a": 1},
+        )

@@ -30,7 +30,9 @@ def test_a_name_has_one_normal_form(name):
 
 
 def test_a_file_of_a_mac_has_its_name_in_nfc(folder):
-    """Listed, filtered, chosen, described and read by either spelling; the file itself is opened by its own."""
+    """Listed, filtered, chosen, described and read by either spelling; the file itself is opened by
+    its own.
+    """
     written = folder({MAC: "green tea", "other.txt": "coffee"})
     metadata = {OTHER: {"author": "Mei"}}
     with Document(written, include=[OTHER], file_metadata=metadata) as docs:
@@ -65,7 +67,9 @@ def test_files_are_added_and_deleted_by_either_spelling(folder):
 
 
 def test_the_second_of_two_files_of_one_name_fails(folder):
-    """The first is ingested; the report, its status and the plan name the other as it is spelled."""
+    """The first is ingested; the report, its status and the plan name the other as it is
+    spelled.
+    """
     written = folder({"café.txt": "green tea", "cafe\u0301.txt": "coffee", "a.txt": "milk"})
     with Document(written) as docs:
         planned = docs.plan().files
@@ -100,7 +104,13 @@ def test_stores_of_before_are_renamed_and_not_embedded_again(folder, tmp_path, m
     embed.identity = "length"
     embed.probe = False
     with monkeypatch.context() as patch:
-        for module in ("data.segment", "ingest.sync", "ingest.dataset", "loaders.directory", "read.versions"):
+        for module in (
+            "data.segment",
+            "ingest.sync",
+            "ingest.dataset",
+            "loaders.directory",
+            "read.versions",
+        ):
             patch.setattr(f"lazyrag.{module}.normal_name", str)
         patch.setattr("lazyrag.ingest.sync.with_normal_names", lambda _, values: dict(values))
         with Document(written, embed=embed, store_conf=store) as docs:
@@ -111,7 +121,10 @@ def test_stores_of_before_are_renamed_and_not_embedded_again(folder, tmp_path, m
     with Document(written, embed=embed, store_conf=store) as docs:
         assert docs.sync().moved == ((MAC, OTHER),)
         assert sorted(paths(docs)) == sorted([OTHER, "é"])
-        assert {node.document_id for node in Retriever(docs, "FineChunk")("tea")} == {root_uid(OTHER), root_uid("é")}
+        assert {node.document_id for node in Retriever(docs, "FineChunk")("tea")} == {
+            root_uid(OTHER),
+            root_uid("é"),
+        }
         assert docs.read("e\u0301") == "white tea"
         assert docs.sync().unchanged == (OTHER,)
     assert calls in ([], ["tea"])

@@ -21,9 +21,17 @@ CELLS = [
         "source": ["print('80')\n", "160"],
         "outputs": [
             {"output_type": "stream", "name": "stdout", "text": ["80\n", "\x1b[31mred\x1b[0m\n"]},
-            {"output_type": "execute_result", "data": {"text/plain": ["160"], "text/html": "<b>160</b>"}},
+            {
+                "output_type": "execute_result",
+                "data": {"text/plain": ["160"], "text/html": "<b>160</b>"},
+            },
             {"output_type": "display_data", "data": {"image/png": "aGk="}},
-            {"output_type": "error", "ename": "KeyError", "evalue": "'tea'", "traceback": ["\x1b[0;31m..."]},
+            {
+                "output_type": "error",
+                "ename": "KeyError",
+                "evalue": "'tea'",
+                "traceback": ["\x1b[0;31m..."],
+            },
         ],
     },
     {"cell_type": "raw", "source": "as it is"},
@@ -37,7 +45,9 @@ def load(tmp_path):
 
     def loaded(notebook, **arguments):
         path = tmp_path / "notebook.ipynb"
-        path.write_text(notebook if isinstance(notebook, str) else json.dumps(notebook), encoding="utf-8")
+        path.write_text(
+            notebook if isinstance(notebook, str) else json.dumps(notebook), encoding="utf-8"
+        )
         return NotebookLoader(**arguments).load(path) if arguments else load_file(path)
 
     return loaded
@@ -46,11 +56,16 @@ def load(tmp_path):
 def placed(loaded) -> list[tuple[str, str]]:
     """Label and text of each place."""
     assert {location.kind for location in loaded.locations} <= {"cell"}
-    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
+    return [
+        (location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
+    ]
 
 
 def test_cells_are_places(load):
-    """Sources stay as they are, text outputs stand beneath their code, empty cells keep their number."""
+    """Sources stay as they are, text outputs stand beneath their code, empty cells keep their
+    number.
+    """
     loaded = load({"nbformat": 4, "metadata": KERNEL, "cells": CELLS})
     assert placed(loaded) == [
         ("1", "# 茶\n\nTea & <b>water</b>"),
@@ -70,7 +85,10 @@ def test_outputs_can_be_left_out(load):
 
 def test_older_formats(load):
     """Cells of format 3 lie in worksheets, and their code under another name."""
-    old = {"nbformat": 3, "worksheets": [{"cells": [{"cell_type": "code", "input": ["1 + 1"], "outputs": []}]}]}
+    old = {
+        "nbformat": 3,
+        "worksheets": [{"cells": [{"cell_type": "code", "input": ["1 + 1"], "outputs": []}]}],
+    }
     assert placed(load(old)) == [("1", "1 + 1")]
 
 
@@ -80,7 +98,10 @@ def test_a_notebook_of_another_project():
     loaded = load_file(shared("data", "docs", "test_notebook.ipynb"))
     assert [location.label for location in loaded.locations] == ["1", "2", "3", "4", "5"]
     assert loaded.metadata["cells"] == 5
-    assert all(words in loaded.text for words in ("# Test Notebook", 'print("markitdown")', "# comment in code"))
+    assert all(
+        words in loaded.text
+        for words in ("# Test Notebook", 'print("markitdown")', "# comment in code")
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +113,10 @@ def test_a_notebook_of_another_project():
         ('{"cells": ' + "7" * 5000 + "}", "not a notebook"),
         ("{}", "no list of cells"),
         ('{"worksheets": []}', "no list of cells"),
-        ('{"cells": [null, 5, {"source": {"a": 1}, "outputs": [7, {"data": 1}]}]}', "holds no text"),
+        (
+            '{"cells": [null, 5, {"source": {"a": 1}, "outputs": [7, {"data": 1}]}]}',
+            "holds no text",
+        ),
     ],
     ids=["cut off", "list", "deep", "digits", "no cells", "no sheets", "junk"],
 )
@@ -106,6 +130,8 @@ def test_what_is_no_notebook_is_reported(load, text, message):
 def test_no_character_is_lost(tmp_path_factory, sources):
     """Each cell's place holds its source, character by character."""
     path = tmp_path_factory.mktemp("notebook") / "file.ipynb"
-    path.write_text(json.dumps({"cells": [{"source": source} for source in sources]}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"cells": [{"source": source} for source in sources]}), encoding="utf-8"
+    )
     expected = [(str(number), source) for number, source in enumerate(sources, 1) if source.strip()]
     assert placed(NotebookLoader().load(path)) == expected

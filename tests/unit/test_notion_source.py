@@ -29,7 +29,12 @@ def source_of(notion, **options):
 def test_a_page_is_markdown(notion):
     """Every kind of block, in order, with what lies beneath; more blocks than one answer holds."""
     block = notion.block
-    linked = [text("See "), text("Uji", href="https://uji.example"), text(", ", bold=True), text("x", code=True)]
+    linked = [
+        text("See "),
+        text("Uji", href="https://uji.example"),
+        text(", ", bold=True),
+        text("x", code=True),
+    ]
     cells = [[[text("tea")], [text("a|b", bold=True)]], [[text("Sencha")], [text("7")]]]
     page = notion.page(
         1,
@@ -138,7 +143,10 @@ def test_properties_become_metadata(notion):
         "Kind": {"type": "select", "select": {"name": "green"}},
         "Tags": {"type": "multi_select", "multi_select": [{"name": "a"}, {"name": "b"}]},
         "Day": {"type": "date", "date": {"start": "2026-04-01", "end": None}},
-        "Notes": {"type": "rich_text", "rich_text": [text("from "), text("Uji", href="https://u.example")]},
+        "Notes": {
+            "type": "rich_text",
+            "rich_text": [text("from "), text("Uji", href="https://u.example")],
+        },
         "Done": {"type": "checkbox", "checkbox": False},
         "Sum": {"type": "formula", "formula": {"type": "number", "number": 7}},
         "None": {"type": "number", "number": None},
@@ -183,7 +191,10 @@ def test_pages_in_the_bin_are_gone(notion):
 
 @pytest.mark.parametrize(
     "given",
-    ["00000000000000000000000000000001", "https://www.notion.so/team/Tea-00000000000000000000000000000001?v=1#x"],
+    [
+        "00000000000000000000000000000001",
+        "https://www.notion.so/team/Tea-00000000000000000000000000000001?v=1#x",
+    ],
 )
 def test_ids_are_taken_from_urls(notion, given):
     """As they stand in a browser's address."""
@@ -218,7 +229,9 @@ def test_rate_limits_are_waited_for(notion):
 
 
 def test_a_page_that_was_named_must_be_there(notion):
-    """Its error goes up, and says what Notion says; the token is not shown though Notion repeats it."""
+    """Its error goes up, and says what Notion says; the token is not shown though Notion repeats
+    it.
+    """
     with pytest.raises(LoadError, match="object_not_found"):
         list(source_of(notion, pages=[notion_id(1)]).items())
     source = source_of(notion, pages=[notion_id(1)], token="ntn-a-wrong-one")  # noqa: S106
@@ -237,7 +250,13 @@ def test_limits(notion):
 
 
 @pytest.mark.parametrize(
-    "answer", [b"tea", b"[]", b'{"results": 7}', b'{"results": [], "has_more": true, "next_cursor": "again"}']
+    "answer",
+    [
+        b"tea",
+        b"[]",
+        b'{"results": 7}',
+        b'{"results": [], "has_more": true, "next_cursor": "again"}',
+    ],
 )
 def test_answers_that_cannot_be_used(notion, answer):
     """Another server, or a circle of cursors, is an error of ours."""
@@ -249,8 +268,12 @@ def test_answers_that_cannot_be_used(notion, answer):
 
 
 def test_a_page_that_fails_alone(notion, monkeypatch):
-    """One that is too long, holds a table that fails for now, or has no id of its own, is one failure among others."""
-    rows = [notion.page(number, f"Row {number}", notion.block("paragraph", "x")) for number in (1, 2, 3)]
+    """One that is too long, holds a table that fails for now, or has no id of its own, is one
+    failure among others.
+    """
+    rows = [
+        notion.page(number, f"Row {number}", notion.block("paragraph", "x")) for number in (1, 2, 3)
+    ]
     notion.databases[notion_id(9)] = rows
     long = [notion.block("paragraph", "x") for _ in range(5)]
     notion.children[rows[0]] = long
@@ -283,10 +306,18 @@ _JSON = st.recursive(
 
 
 @example("image", {"type": []})
-@given(st.sampled_from("paragraph heading_1 to_do callout code table image embed child_page xyz".split()), _JSON)
+@given(
+    st.sampled_from(
+        "paragraph heading_1 to_do callout code table image embed child_page xyz".split()
+    ),
+    _JSON,
+)
 def test_odd_blocks_are_no_error(kind, said):
     """Whatever a block holds, it is Markdown or nothing."""
-    assert isinstance(markdown_of([{"type": kind, kind: said, "id": "x", "has_children": False}], lambda _: ()), str)
+    assert isinstance(
+        markdown_of([{"type": kind, kind: said, "id": "x", "has_children": False}], lambda _: ()),
+        str,
+    )
 
 
 @pytest.mark.parametrize(

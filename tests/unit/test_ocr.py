@@ -1,4 +1,6 @@
-"""OCR of scanned pages and images: when it is called, layout and marks of its words, its cache, services over HTTP."""
+"""OCR of scanned pages and images: when it is called, layout and marks of its words, its cache,
+services over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def columns():
     return [
         word
         for at, (left, right) in enumerate(zip(LEFT, RIGHT, strict=True))
-        for word in (*line(left, 0.1, 0.1 + 0.03 * at, 0.35), *line(right, 0.5, 0.1 + 0.03 * at, 0.35))
+        for word in (
+            *line(left, 0.1, 0.1 + 0.03 * at, 0.35),
+            *line(right, 0.5, 0.1 + 0.03 * at, 0.35),
+        )
     ]
 
 
@@ -79,14 +84,18 @@ LAYER = "Forty letters of a text layer, in a line.\n" * 4
 
 
 def test_words_are_laid_out_as_those_of_a_text_layer(tmp_path):
-    """Columns are read one after the other; the image is a page, and a note says that it was read by OCR."""
+    """Columns are read one after the other; the image is a page, and a note says that it was read
+    by OCR.
+    """
     loaded = ScanLoader(Fake(columns())).load(picture(tmp_path / "a.png"))
     assert loaded.text.split() == " ".join([*LEFT, *RIGHT]).split()
     assert loaded.metadata == {"pages": 1, "pages_by_ocr": [1], "notes": ["page 1: read by OCR"]}
 
 
 def test_marks_of_a_citation_are_the_boxes_of_its_words(tmp_path):
-    """A span over two lines has a box on each, where the words are on the page; the image can be shown."""
+    """A span over two lines has a box on each, where the words are on the page; the image can be
+    shown.
+    """
     picture(tmp_path / "a.png")
     docs = Document(tmp_path)
     add_ocr(docs, Fake(columns()))
@@ -111,7 +120,11 @@ def test_turned_words_are_read_in_order(tmp_path, turn):
             x0, y0, x1, y1 = y0, 1 - x1, y1, 1 - x0
         return OcrWord(word.text, x0, y0, x1, y1, turn)
 
-    words = [turned(word) for at, text in enumerate(LEFT) for word in line(text, 0.1, 0.1 + 0.03 * at, 0.6)]
+    words = [
+        turned(word)
+        for at, text in enumerate(LEFT)
+        for word in line(text, 0.1, 0.1 + 0.03 * at, 0.6)
+    ]
     loaded = ScanLoader(Fake(words)).load(picture(tmp_path / "a.png", (700, 700)))
     assert loaded.text.split() == " ".join(LEFT).split()
 
@@ -143,7 +156,9 @@ def test_scans_without_ocr_are_named_with_the_remedy(tmp_path):
     canvas.save()
     docs = Document(tmp_path)
     docs.sync()
-    assert docs.last_report.notes["b.pdf"] == ("page 2: no text layer: OCR reads them, see docs/pdf.md",)
+    assert docs.last_report.notes["b.pdf"] == (
+        "page 2: no text layer: OCR reads them, see docs/pdf.md",
+    )
     picture(tmp_path / "a.png")
     canvas = Canvas(str(tmp_path / "a.pdf"))
     canvas.drawImage(ImageReader(str(tmp_path / "a.png")), 0, 0)
@@ -153,7 +168,9 @@ def test_scans_without_ocr_are_named_with_the_remedy(tmp_path):
 
 
 def test_images_of_many_kinds(tmp_path):
-    """Each frame of a TIFF is a page, turned as the camera says; what is transparent is white; photos are skipped."""
+    """Each frame of a TIFF is a page, turned as the camera says; what is transparent is white;
+    photos are skipped.
+    """
     tall = Image.new("RGB", (1200, 1600), "white")
     tall.save(tmp_path / "a.tiff", save_all=True, append_images=[tall])
     exif = Image.Exif()
@@ -164,14 +181,17 @@ def test_images_of_many_kinds(tmp_path):
     for name in ("a.tiff", "b.jpg", "c.png"):
         ScanLoader(ocr).load(tmp_path / name)
     shapes = [image.shape for image in ocr.images]
-    assert shapes == [(1600, 1200, 3), (1200, 900, 3), (1100, 1000, 3)]  # the second frame is the first one's image
+    # the second frame is the first one's image
+    assert shapes == [(1600, 1200, 3), (1200, 900, 3), (1100, 1000, 3)]
     assert ocr.images[2].min() == 255
     docs = Document(tmp_path)
     add_ocr(docs, Fake(" "))
     with pytest.warns(IngestionWarning, match="OCR found no text"):
         docs.sync()
     reason = "image in which OCR found no text"
-    assert docs.last_report.skipped == tuple((name, reason) for name in ("a.tiff", "b.jpg", "c.png"))
+    assert docs.last_report.skipped == tuple(
+        (name, reason) for name in ("a.tiff", "b.jpg", "c.png")
+    )
 
 
 def test_postscript_runs_no_program(tmp_path, monkeypatch):
@@ -193,7 +213,9 @@ def test_a_damaged_image_fails_alone(tmp_path, content):
 
 
 def test_no_page_is_recognized_twice(tmp_path):
-    """Results are found by content, also by another program; they cannot be read without the page."""
+    """Results are found by content, also by another program; they cannot be read without the
+    page.
+    """
     path = picture(tmp_path / "a.png", (613, 800))
     ocr = Fake(columns())
     texts = {ScanLoader(ocr, cache=tmp_path / "cache").load(path).text for _ in range(2)}
@@ -239,7 +261,9 @@ def test_ocr_without_its_extra(monkeypatch):
 
 def test_models_are_not_downloaded(monkeypatch, tmp_path):
     """A folder without models is an error that says so."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: type("Spec", (), {"origin": "/lib/rapidocr.py"}))
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: type("Spec", (), {"origin": "/lib/rapidocr.py"})
+    )
     with pytest.raises(ConfigError, match="None are downloaded"):
         RapidOcr(tmp_path)
 
@@ -250,7 +274,9 @@ WIDE = np.full((100, 200, 3), 255, np.uint8)
 
 
 def test_docling(httpserver):
-    """docling-serve: a form with a PNG and options; boxes from the bottom or the top of the page, cells of tables."""
+    """docling-serve: a form with a PNG and options; boxes from the bottom or the top of the page,
+    cells of tables.
+    """
 
     def answer(request):
         assert request.headers["X-Api-Key"] == "secret"
@@ -262,10 +288,16 @@ def test_docling(httpserver):
             "image_export_mode": "placeholder",
         }
         box = {"l": 20, "t": 90, "r": 120, "b": 70, "coord_origin": "BOTTOMLEFT"}
-        cell = {"text": "80", "bbox": {"l": 150, "t": 50, "r": 170, "b": 60, "coord_origin": "TOPLEFT"}}
+        cell = {
+            "text": "80",
+            "bbox": {"l": 150, "t": 50, "r": 170, "b": 60, "coord_origin": "TOPLEFT"},
+        }
         document = {
             "pages": {"1": {"size": {"width": 200.0, "height": 100.0}, "page_no": 1}},
-            "texts": [{"text": "Green tea", "prov": [{"page_no": 1, "bbox": box}]}, {"text": "lost", "prov": []}],
+            "texts": [
+                {"text": "Green tea", "prov": [{"page_no": 1, "bbox": box}]},
+                {"text": "lost", "prov": []},
+            ],
             "tables": [{"data": {"table_cells": [cell, {"text": "", "bbox": None}]}}],
         }
         data = {"document": {"json_content": document}, "status": "success", "errors": []}
@@ -279,14 +311,34 @@ def test_docling(httpserver):
 
 
 def test_mineru(httpserver):
-    """mineru-api: a form with a PNG; spans of lines in blocks, also in those of tables, in the middle JSON."""
+    """mineru-api: a form with a PNG; spans of lines in blocks, also in those of tables, in the
+    middle JSON.
+    """
 
     def answer(request):
         assert request.headers["Authorization"] == "Bearer secret"
-        assert request.form.to_dict() == {"parse_method": "ocr", "return_md": "false", "return_middle_json": "true"}
+        assert request.form.to_dict() == {
+            "parse_method": "ocr",
+            "return_md": "false",
+            "return_middle_json": "true",
+        }
         assert request.files["files"].read().startswith(b"\x89PNG")
-        text = {"bbox": [10, 10, 60, 20], "lines": [{"spans": [{"bbox": [10, 10, 60, 20], "content": "绿茶"}]}]}
-        body = {"lines": [{"spans": [{"bbox": [10, 30, 90, 40], "html": "<table><tr><td>a&amp;b</td></tr></table>"}]}]}
+        text = {
+            "bbox": [10, 10, 60, 20],
+            "lines": [{"spans": [{"bbox": [10, 10, 60, 20], "content": "绿茶"}]}],
+        }
+        body = {
+            "lines": [
+                {
+                    "spans": [
+                        {
+                            "bbox": [10, 30, 90, 40],
+                            "html": "<table><tr><td>a&amp;b</td></tr></table>",
+                        }
+                    ]
+                }
+            ]
+        }
         page = {"page_size": [100, 50], "para_blocks": [text, {"type": "table", "blocks": [body]}]}
         results = {"page": {"middle_json": json.dumps({"pdf_info": [page]})}}
         return Response(json.dumps({"backend": "pipeline", "version": "2.7", "results": results}))
@@ -303,9 +355,14 @@ def test_paddleocr(httpserver):
     def answer(request):
         sent = request.get_json()
         assert (sent["fileType"], sent["visualize"], sent["file"][:8]) == (1, False, "iVBORw0K")
-        pruned = {"rec_texts": ["Green tea", "绿茶"], "rec_boxes": [[20, 10, 110, 20], [0, 50, 40, 70]]}
+        pruned = {
+            "rec_texts": ["Green tea", "绿茶"],
+            "rec_boxes": [[20, 10, 110, 20], [0, 50, 40, 70]],
+        }
         result = {"ocrResults": [{"prunedResult": pruned}], "dataInfo": {}}
-        return Response(json.dumps({"logId": "1", "errorCode": 0, "errorMsg": "Success", "result": result}))
+        return Response(
+            json.dumps({"logId": "1", "errorCode": 0, "errorMsg": "Success", "result": result})
+        )
 
     httpserver.expect_request("/ocr", method="POST").respond_with_handler(answer)
     found = HttpOcr("paddleocr", httpserver.url_for("/"))(WIDE)
@@ -316,7 +373,10 @@ def test_paddleocr(httpserver):
 @pytest.mark.parametrize(
     ("response", "named"),
     [
-        (Response("the key secret is unknown", 401), "answered 401 UNAUTHORIZED: the key ... is unknown. Check key="),
+        (
+            Response("the key secret is unknown", 401),
+            "answered 401 UNAUTHORIZED: the key ... is unknown. Check key=",
+        ),
         (Response("{}", 500), "answered 500"),
         (Response("", 302, {"Location": "/other"}), "answered 302"),
         (Response("<html>"), "not as paddleocr does"),
@@ -346,10 +406,17 @@ def test_services_that_do_not_answer(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [("tesseract", "http://host"), ("docling", "host:1"), ("docling", "http://u:p@h"), ("docling", "http://h", "a\n")],
+    [
+        ("tesseract", "http://host"),
+        ("docling", "host:1"),
+        ("docling", "http://u:p@h"),
+        ("docling", "http://h", "a\n"),
+    ],
 )
 def test_wrong_services(arguments):
-    """Unknown protocols, addresses that are none, and a key that would be shown by an error of its header."""
+    """Unknown protocols, addresses that are none, and a key that would be shown by an error of its
+    header.
+    """
     with pytest.raises(ConfigError) as caught:
         HttpOcr(*arguments[:2], key="".join(arguments[2:]))
     assert "a\n" not in str(caught.value)

@@ -1,4 +1,6 @@
-"""Files of old office programs are read through other programs, or reported with what to do about them."""
+"""Files of old office programs are read through other programs, or reported with what to do about
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def programs(tmp_path, monkeypatch):
 
     def installed(**scripts: str) -> None:
         for name, script in scripts.items():
-            (folder / name).write_text(f"#!/bin/sh\nPATH=/bin:/usr/bin\n{script}\n", encoding="utf-8")
+            (folder / name).write_text(
+                f"#!/bin/sh\nPATH=/bin:/usr/bin\n{script}\n", encoding="utf-8"
+            )
             (folder / name).chmod(0o755)
         monkeypatch.setenv("PATH", str(folder))
 
@@ -50,8 +54,12 @@ def old(tmp_path):
     ],
 )
 def test_old_files_are_reported(old, programs, suffix, stream, newer, program):
-    """Without a program that reads it, the message names those that do, and as what to save the file."""
-    with pytest.raises(LoadError, match=f"LibreOffice .soffice., {program}.*save the file as {newer}") as caught:
+    """Without a program that reads it, the message names those that do, and as what to save the
+    file.
+    """
+    with pytest.raises(
+        LoadError, match=f"LibreOffice .soffice., {program}.*save the file as {newer}"
+    ) as caught:
         load_file(old(suffix, stream))
     assert caught.value.loader == "OldOfficeLoader"
 
@@ -82,7 +90,9 @@ def test_a_program_that_fails_gives_way_to_the_next_one(old, programs):
     programs(antiword="exit 3", catdoc="echo Tea")
     assert load_file(old()).text == "Tea"
     programs(catdoc="exit 4")
-    with pytest.raises(LoadError, match=r"antiword could not read it \(status 3\).*catdoc .*status 4"):
+    with pytest.raises(
+        LoadError, match=r"antiword could not read it \(status 3\).*catdoc .*status 4"
+    ):
         load_file(old())
 
 
@@ -93,7 +103,9 @@ def test_libreoffice_keeps_headings_and_tables(old, programs, tmp_path):
     document.add_paragraph("Green.")
     document.save(tmp_path / "saved.docx")
     arguments = 'while [ "$1" != --outdir ]; do shift; done'
-    programs(soffice=f'{arguments}; cp {tmp_path / "saved.docx"} "$2/file.docx"', antiword="echo worse")
+    programs(
+        soffice=f'{arguments}; cp {tmp_path / "saved.docx"} "$2/file.docx"', antiword="echo worse"
+    )
     loaded = load_file(old())
     assert (loaded.text, loaded.metadata["read_by"]) == ("Tea\nGreen.", "LibreOffice")
     assert [(one.kind, one.label) for one in loaded.locations] == [("heading", "Tea")]

@@ -41,7 +41,10 @@ from tests.tiny_models import (
 MEAN = {"pooling_mode_mean_tokens": True}
 TEXTS = ["a b c", "tea", "late frost early harvest green tea", "d e", "f f f f f f f f f"]
 
-_texts = st.lists(st.lists(st.sampled_from([*WORDS, "unheard"]), min_size=1, max_size=30).map(" ".join), max_size=8)
+_texts = st.lists(
+    st.lists(st.sampled_from([*WORDS, "unheard"]), min_size=1, max_size=30).map(" ".join),
+    max_size=8,
+)
 
 
 def hidden(*words: str) -> np.ndarray:
@@ -151,7 +154,9 @@ def test_long_lists_are_sorted_by_parts(tiny):
 
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 9), st.integers(1, 200))
 def test_batches_are_bounded_and_of_one_length(lengths, rows, tokens):
-    """Every line in one of them, longest first; at most so many rows, and tokens once padded, unless it is one line."""
+    """Every line in one of them, longest first; at most so many rows, and tokens once padded,
+    unless it is one line.
+    """
     found = list(batches(lengths, rows, tokens))
     assert sorted(itertools.chain.from_iterable(found)) == list(range(len(lengths)))
     for batch in found:
@@ -163,7 +168,9 @@ def test_batches_are_bounded_and_of_one_length(lengths, rows, tokens):
 
 @given(st.integers(0, 50), st.integers(1, 9), st.booleans())
 def test_windows_cover_a_text(count, room, full_last):
-    """None longer than the room; one after the other, but for a last one that begins earlier to be full."""
+    """None longer than the room; one after the other, but for a last one that begins earlier to be
+    full.
+    """
     ids = np.arange(count)
     found = [window.tolist() for window in windows(ids, room, full_last=full_last)]
     assert {token for window in found for token in window} == set(range(count))
@@ -177,7 +184,9 @@ def test_windows_cover_a_text(count, room, full_last):
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=60))
 def test_a_long_text_is_the_average_of_its_windows(tiny, words):
-    """Each of 14 tokens, the last one of the rest, normalised, weighted by their tokens, normalised again."""
+    """Each of 14 tokens, the last one of the rest, normalised, weighted by their tokens, normalised
+    again.
+    """
     parts = [words[at : at + 14] for at in range(0, len(words), 14)]
     vectors = [unit(hidden(*part).mean(0)) for part in parts]
     expected = unit(np.average(vectors, axis=0, weights=[len(part) for part in parts]))
@@ -186,16 +195,22 @@ def test_a_long_text_is_the_average_of_its_windows(tiny, words):
 
 def test_a_long_text_may_be_refused(tmp_path):
     """It fails alone; the message says how long it is and what may be done."""
-    embedder = OnnxEmbedder(write_embedder(tmp_path / "m", pooling=MEAN, max_tokens=6), too_long="raise")
+    embedder = OnnxEmbedder(
+        write_embedder(tmp_path / "m", pooling=MEAN, max_tokens=6), too_long="raise"
+    )
     found = CheckedEmbedder(embedder).embed_each(["a b c d", "a b c d e", "tea"])
     assert [isinstance(one, EmbeddingError) for one in found] == [False, True, False]
-    with pytest.raises(EmbeddingError, match=r"'a b c d e' \(str\) has 5 tokens and 'm' reads 4 at once.*'split'"):
+    with pytest.raises(
+        EmbeddingError, match=r"'a b c d e' \(str\) has 5 tokens and 'm' reads 4 at once.*'split'"
+    ):
         embedder.embed(["a b c d e"])
 
 
 def test_a_long_text_may_be_cut(tmp_path):
     """By choice: then its end counts for nothing."""
-    embedder = OnnxEmbedder(write_embedder(tmp_path / "m", pooling=MEAN, max_tokens=6), too_long="cut")
+    embedder = OnnxEmbedder(
+        write_embedder(tmp_path / "m", pooling=MEAN, max_tokens=6), too_long="cut"
+    )
     matrix = embedder.embed(["a b c d", "a b c d tea tea tea"])
     np.testing.assert_array_equal(matrix[0], matrix[1])
 
@@ -212,9 +227,13 @@ def test_what_is_no_text_fails_alone(tiny, bad):
 
 
 def test_a_text_without_tokens_fails_alone(tmp_path):
-    """What the tokenizer takes for nothing has no vector, rather than that of the special tokens."""
+    """What the tokenizer takes for nothing has no vector, rather than that of the special
+    tokens.
+    """
     folder = write_embedder(tmp_path / "m", pooling=MEAN)
-    write_tokenizer(folder, normalizer={"type": "Replace", "pattern": {"String": "#"}, "content": ""})
+    write_tokenizer(
+        folder, normalizer={"type": "Replace", "pattern": {"String": "#"}, "content": ""}
+    )
     embedder = OnnxEmbedder(folder)
     found = CheckedEmbedder(embedder).embed_each(["##", "#tea"])
     assert "has nothing in it that 'm' reads" in str(found[0])
@@ -227,21 +246,29 @@ def test_a_broken_character_does_not_fail_a_text(tiny):
 
 
 def test_a_text_that_breaks_the_graph_fails_alone(tmp_path):
-    """Tokens beyond the table, as of a tokenizer that is not the model's: those in its batch are asked for again."""
+    """Tokens beyond the table, as of a tokenizer that is not the model's: those in its batch are
+    asked for again.
+    """
     folder = write_embedder(tmp_path / "m", pooling=MEAN, table=TABLE[: VOCABULARY["harvest"]])
     embedder = OnnxEmbedder(folder)
     found = CheckedEmbedder(embedder).embed_each(["tea", "harvest", "green tea"])
     assert "OnnxEmbedder('m', dimension=6, max_tokens=64) failed" in str(found[1])
-    np.testing.assert_array_equal(np.array([found[0], found[2]]), embedder.embed(["tea", "green tea"]))
+    np.testing.assert_array_equal(
+        np.array([found[0], found[2]]), embedder.embed(["tea", "green tea"])
+    )
 
 
 def test_a_pooled_output_is_not_pooled_again(tmp_path):
     """It is used as it is, unless a pooling is asked for."""
-    folder = write_embedder(tmp_path / "m", pooling={"pooling_mode": "max"}, normalise=False, pooled=True)
+    folder = write_embedder(
+        tmp_path / "m", pooling={"pooling_mode": "max"}, normalise=False, pooled=True
+    )
     expected = [hidden(text).mean(0) for text in TEXTS]
     np.testing.assert_allclose(OnnxEmbedder(folder).embed(TEXTS), expected, rtol=1e-5)
     expected = [hidden(text)[0] for text in TEXTS]
-    np.testing.assert_allclose(OnnxEmbedder(folder, pooling="cls").embed(TEXTS), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        OnnxEmbedder(folder, pooling="cls").embed(TEXTS), expected, rtol=1e-5
+    )
 
 
 def test_a_graph_may_give_one_pooled_output_only(tmp_path):
@@ -251,7 +278,9 @@ def test_a_graph_may_give_one_pooled_output_only(tmp_path):
         helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
         helper.make_node("ReduceMax", ["rows"], ["vector"], axes=[1], keepdims=0),
     ]
-    write_graph(folder / "model.onnx", nodes, {"vector": ("batch", 6)}, {"table": TABLE}, ("input_ids",))
+    write_graph(
+        folder / "model.onnx", nodes, {"vector": ("batch", 6)}, {"table": TABLE}, ("input_ids",)
+    )
     embedder = OnnxEmbedder(folder, batch_size=1)
     np.testing.assert_allclose(embedder.embed(["tea"])[0], unit(hidden("tea").max(0)), rtol=1e-5)
     with pytest.raises(ConfigError, match="one vector for each text and none for its tokens"):
@@ -266,8 +295,16 @@ def test_a_graph_without_vectors_is_refused(tmp_path):
         helper.make_node("ReduceMax", ["rows"], ["logits"], axes=[1], keepdims=0),
         helper.make_node("ReduceMax", ["rows"], ["largest"], axes=[1, 2], keepdims=0),
     ]
-    write_graph(folder / "model.onnx", nodes, {"logits": ("b", 6), "largest": ("b",)}, {"table": TABLE}, ("input_ids",))
-    with pytest.raises(ConfigError, match=r"gives logits with 2 axes, largest with 1 axes.*Is it a cross-encoder"):
+    write_graph(
+        folder / "model.onnx",
+        nodes,
+        {"logits": ("b", 6), "largest": ("b",)},
+        {"table": TABLE},
+        ("input_ids",),
+    )
+    with pytest.raises(
+        ConfigError, match=r"gives logits with 2 axes, largest with 1 axes.*Is it a cross-encoder"
+    ):
         OnnxEmbedder(folder)
 
 
@@ -281,20 +318,32 @@ def test_what_is_not_declared_is_not_fed(tmp_path):
     """A graph gets types and positions if it asks for them, in the numbers that it asks for."""
     inputs = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
     folder = write_embedder(
-        tmp_path / "m", inputs=inputs, kind=TensorProto.INT32, pooling={"pooling_mode": "lasttoken"}, normalise=False
+        tmp_path / "m",
+        inputs=inputs,
+        kind=TensorProto.INT32,
+        pooling={"pooling_mode": "lasttoken"},
+        normalise=False,
     )
     expected = [hidden(text)[-1] + len(hidden(text)) - 1 for text in TEXTS]
     np.testing.assert_allclose(OnnxEmbedder(folder).embed(TEXTS), expected, rtol=1e-5)
     folder = write_embedder(tmp_path / "n", inputs=("input_ids",), pooling=MEAN, normalise=False)
-    np.testing.assert_allclose(OnnxEmbedder(folder).embed(["tea"])[0], hidden("tea").mean(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        OnnxEmbedder(folder).embed(["tea"])[0], hidden("tea").mean(0), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"inputs": ("input_ids", "past_key_values")}, "wants 'past_key_values'.*takes attention_mask, input_ids"),
+        (
+            {"inputs": ("input_ids", "past_key_values")},
+            "wants 'past_key_values'.*takes attention_mask, input_ids",
+        ),
         ({"kind": TensorProto.INT16}, r"wants 'input_ids' as tensor\(int16\)"),
-        ({"shape": (1, 128)}, r"wants 'input_ids' of shape \[1, 128\].*free batch and sequence axes"),
+        (
+            {"shape": (1, 128)},
+            r"wants 'input_ids' of shape \[1, 128\].*free batch and sequence axes",
+        ),
         ({"table": TABLE[:2]}, "fails on its first texts"),
     ],
 )
@@ -302,8 +351,17 @@ def test_a_graph_that_does_not_fit_is_refused(tmp_path, changes, message):
     """When it is loaded, and by name."""
     if "kind" in changes:  # a gather takes 32 or 64 bits
         folder = write_embedder(tmp_path / "m", pooling=MEAN)
-        nodes = [helper.make_node("Cast", ["input_ids"], ["last_hidden_state"], to=TensorProto.FLOAT)]
-        write_graph(folder / "model.onnx", nodes, {"last_hidden_state": ("b", "t")}, {}, ("input_ids",), **changes)
+        nodes = [
+            helper.make_node("Cast", ["input_ids"], ["last_hidden_state"], to=TensorProto.FLOAT)
+        ]
+        write_graph(
+            folder / "model.onnx",
+            nodes,
+            {"last_hidden_state": ("b", "t")},
+            {},
+            ("input_ids",),
+            **changes,
+        )
     else:
         folder = write_embedder(tmp_path / "m", pooling=MEAN, **changes)
     with pytest.raises(ConfigError, match=message):
@@ -335,17 +393,23 @@ def test_a_broken_file_is_named(tmp_path, name, content, message):
 def test_a_tokenizer_must_read_letters(tmp_path):
     """One that makes nothing of a letter belongs to something else."""
     folder = write_embedder(tmp_path / "m", pooling=MEAN)
-    write_tokenizer(folder, normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": ""})
+    write_tokenizer(
+        folder, normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": ""}
+    )
     with pytest.raises(ConfigError, match="no token for the letter 'a'"):
         OnnxEmbedder(folder)
 
 
 def test_pooling_is_not_guessed(tmp_path):
-    """Without modules.json it must be given; vectors are normalised then, unless that is refused too."""
+    """Without modules.json it must be given; vectors are normalised then, unless that is refused
+    too.
+    """
     folder = write_embedder(tmp_path / "m")
     with pytest.raises(ConfigError, match=r"no modules\.json.*pass pooling=.*cls, max, mean"):
         OnnxEmbedder(folder)
-    np.testing.assert_allclose(OnnxEmbedder(folder, pooling="mean").embed(["tea"])[0], unit(hidden("tea").mean(0)))
+    np.testing.assert_allclose(
+        OnnxEmbedder(folder, pooling="mean").embed(["tea"])[0], unit(hidden("tea").mean(0))
+    )
     raw = OnnxEmbedder(folder, pooling="mean", normalise=False)
     np.testing.assert_allclose(raw.embed(["tea"])[0], hidden("tea").mean(0), rtol=1e-6)
     assert not raw.normalised
@@ -408,12 +472,21 @@ def test_an_unknown_keyword_names_the_nearest(tmp_path):
 def test_prompts_are_put_before_texts(tmp_path):
     """The folder's own, unless others are given; "" puts none."""
     folder = write_embedder(tmp_path / "m", pooling=MEAN)
-    write_json(folder / "config_sentence_transformers.json", {"prompts": {"query": "query: ", "passage": "passage: "}})
+    write_json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": {"query": "query: ", "passage": "passage: "}},
+    )
     embedder = OnnxEmbedder(folder)
-    np.testing.assert_allclose(embedder.embed(["tea"], "query")[0], unit(hidden("query: tea").mean(0)), rtol=1e-5)
-    np.testing.assert_allclose(embedder.embed(["tea"])[0], unit(hidden("passage: tea").mean(0)), rtol=1e-5)
+    np.testing.assert_allclose(
+        embedder.embed(["tea"], "query")[0], unit(hidden("query: tea").mean(0)), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        embedder.embed(["tea"])[0], unit(hidden("passage: tea").mean(0)), rtol=1e-5
+    )
     own = OnnxEmbedder(folder, query_prefix="green ", document_prefix="")
-    np.testing.assert_allclose(own.embed(["tea"], "query")[0], unit(hidden("green tea").mean(0)), rtol=1e-5)
+    np.testing.assert_allclose(
+        own.embed(["tea"], "query")[0], unit(hidden("green tea").mean(0)), rtol=1e-5
+    )
     np.testing.assert_allclose(own.embed(["tea"])[0], unit(hidden("tea").mean(0)), rtol=1e-5)
 
 
@@ -427,10 +500,16 @@ def test_every_window_has_the_prompt(tmp_path):
 
 
 def test_a_prompt_may_stay_out_of_the_pooling(tmp_path):
-    """With include_prompt false, as INSTRUCTOR models have it, the prompt is read and not averaged."""
-    folder = write_embedder(tmp_path / "m", pooling={**MEAN, "include_prompt": False}, normalise=False)
+    """With include_prompt false, as INSTRUCTOR models have it, the prompt is read and not
+    averaged.
+    """
+    folder = write_embedder(
+        tmp_path / "m", pooling={**MEAN, "include_prompt": False}, normalise=False
+    )
     embedder = OnnxEmbedder(folder, query_prefix="query: ")
-    np.testing.assert_allclose(embedder.embed(["tea a"], "query")[0], hidden("tea a")[1:].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        embedder.embed(["tea a"], "query")[0], hidden("tea a")[1:].mean(0), rtol=1e-5
+    )
     np.testing.assert_allclose(embedder.embed(["tea a"])[0], hidden("tea a").mean(0), rtol=1e-5)
 
 
@@ -455,7 +534,9 @@ def test_first_numbers_of_a_vector(tmp_path):
 
 
 def test_texts_that_sway_each_other_are_embedded_one_by_one(tmp_path):
-    """A graph that quantises by the largest number of a batch: by default neighbours change nothing."""
+    """A graph that quantises by the largest number of a batch: by default neighbours change
+    nothing.
+    """
     folder = write_embedder(tmp_path / "m", pooling=MEAN, quantised=True)
     alone = OnnxEmbedder(folder)
     for text, row in zip(TEXTS, alone.embed(TEXTS), strict=True):
@@ -467,13 +548,20 @@ def test_texts_that_sway_each_other_are_embedded_one_by_one(tmp_path):
 
 
 def test_equal_content_has_an_equal_identity(tmp_path):
-    """Wherever it lies, and whatever does not change a vector; it begins with what people call the model."""
+    """Wherever it lies, and whatever does not change a vector; it begins with what people call the
+    model.
+    """
     folder = write_embedder(tmp_path / "here" / "tiny", pooling=MEAN)
     shutil.copytree(folder, tmp_path / "there" / "tiny")
     identity = OnnxEmbedder(folder).identity
     assert identity.startswith("onnx:tiny:")
     assert str(tmp_path) not in identity
-    assert OnnxEmbedder(tmp_path / "there" / "tiny", batch_size=2, threads=1, file="model.onnx").identity == identity
+    assert (
+        OnnxEmbedder(
+            tmp_path / "there" / "tiny", batch_size=2, threads=1, file="model.onnx"
+        ).identity
+        == identity
+    )
 
 
 @pytest.mark.sample(3)
@@ -497,7 +585,9 @@ def test_what_changes_vectors_changes_the_identity(tmp_path, settings):
 
 
 def test_another_model_has_another_identity(tmp_path):
-    """Other weights, another tokenizer; and of a file that was changed after it was loaded there is none."""
+    """Other weights, another tokenizer; and of a file that was changed after it was loaded there is
+    none.
+    """
     folder = write_embedder(tmp_path / "tiny", pooling=MEAN)
     embedder, first = OnnxEmbedder(folder), OnnxEmbedder(folder).identity
     write_embedder(folder, pooling=MEAN, table=TABLE + np.float32(0.5))
@@ -509,26 +599,37 @@ def test_another_model_has_another_identity(tmp_path):
 
 
 def test_token_vectors_stand_for_the_text_alone(tmp_path):
-    """A row for each of its tokens, of length 1: not the special ones, not a prompt's; windows one after the other."""
+    """A row for each of its tokens, of length 1: not the special ones, not a prompt's; windows one
+    after the other.
+    """
     folder = write_embedder(tmp_path / "m", pooling=MEAN, max_tokens=5)
     embedder = OnnxEmbedder(folder, query_prefix="query: ")
     [short, long] = embedder.token_embeddings(["tea", "a b c d e f"], "query")
     np.testing.assert_allclose(short, [unit(TABLE[VOCABULARY["tea"]])], rtol=1e-6)
-    np.testing.assert_allclose(long, [unit(TABLE[token]) for token in ids_of("a b c d e f")], rtol=1e-6)
+    np.testing.assert_allclose(
+        long, [unit(TABLE[token]) for token in ids_of("a b c d e f")], rtol=1e-6
+    )
     with pytest.raises(EmbeddingError, match="not blank"):
         embedder.token_embeddings(["tea", " "])
 
 
 def test_tokens_are_counted(tiny):
     """Of the text alone, beyond any limit."""
-    assert [tiny.count_tokens(text) for text in ("", "tea", "green tea", "a " * 100)] == [0, 1, 2, 100]
+    assert [tiny.count_tokens(text) for text in ("", "tea", "green tea", "a " * 100)] == [
+        0,
+        1,
+        2,
+        100,
+    ]
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tokenizers"])
 def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch, package):
     """Before anything is said about the folder."""
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingDependencyError, match=rf"^OnnxEmbedder needs.*'{package}'.*lazyrag\[onnx\]"):
+    with pytest.raises(
+        MissingDependencyError, match=rf"^OnnxEmbedder needs.*'{package}'.*lazyrag\[onnx\]"
+    ):
         OnnxEmbedder(tmp_path)
 
 
@@ -545,7 +646,9 @@ def test_several_threads_may_share_an_embedder(tiny):
 
 @pytest.mark.slow
 def test_the_runtime_reports_to_nobody(tmp_path, monkeypatch):
-    """onnxruntime from 1.29 on leaves an id in the user's folder and sends reports; not here, unless it is wanted."""
+    """onnxruntime from 1.29 on leaves an id in the user's folder and sends reports; not here,
+    unless it is wanted.
+    """
     folder = write_embedder(tmp_path / "m", pooling=MEAN)
     home = tmp_path / "home"
     home.mkdir()
@@ -583,7 +686,8 @@ PUBLISHED = {
     ("A man is playing guitar", "The new movie is so great"): -0.0136,
     ("A man is playing guitar", "A woman watches TV"): -0.0327,
 }
-"""Cosines of the float32 model in sentence-transformers' documentation: its quickstart, Semantic Textual Similarity."""
+"""Cosines of the float32 model in sentence-transformers' documentation: its quickstart, Semantic
+Textual Similarity."""
 
 
 @pytest.mark.slow
@@ -594,7 +698,9 @@ def test_the_real_model_gives_the_published_cosines(real):
     The same 8-bit weights computed in float32 give .022 and .043.
     """
     errors = [
-        float(vectors[0] @ vectors[1]) - PUBLISHED[pair] for pair in PUBLISHED if len(vectors := real.embed(pair))
+        float(vectors[0] @ vectors[1]) - PUBLISHED[pair]
+        for pair in PUBLISHED
+        if len(vectors := real.embed(pair))
     ]
     assert np.sqrt(np.mean(np.square(errors))) < 0.035
     assert np.abs(errors).max() < 0.07
@@ -618,10 +724,16 @@ def test_the_real_model_is_run_as_its_card_says(real):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     for text in ("hello world", "Fig trees need no frost; 无花果怕冷。"):
         ids = np.array([tokenizer.encode(text).ids])
-        feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        feeds = {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "token_type_ids": np.zeros_like(ids),
+        }
         [[tokens]] = session.run(["last_hidden_state"], feeds)
         np.testing.assert_allclose(real.embed([text])[0], unit(tokens.mean(axis=0)), atol=1e-6)
 
@@ -629,8 +741,12 @@ def test_the_real_model_is_run_as_its_card_says(real):
 @pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_reads_all_its_tokens(real):
-    """Not the 128 that its tokenizer.json cuts off at: what stands behind them changes the vector."""
-    [paragraph] = sorted(read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))[0], key=len)[-40:-39]
+    """Not the 128 that its tokenizer.json cuts off at: what stands behind them changes the
+    vector.
+    """
+    [paragraph] = sorted(
+        read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))[0], key=len
+    )[-40:-39]
     words = paragraph.split()
     shorter = " ".join(words[:110])
     assert 128 < real.count_tokens(paragraph) < 254
@@ -641,7 +757,9 @@ def test_the_real_model_reads_all_its_tokens(real):
 @pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_model_gives_one_vector_for_one_text(real):
-    """To the last bit, alone and among others; its activations are quantised batch by batch, so it matters."""
+    """To the last bit, alone and among others; its activations are quantised batch by batch, so it
+    matters.
+    """
     paragraphs, questions = read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))
     texts = [*paragraphs[:6], *(question for question, _ in questions[:6])]
     together = real.embed(texts)
@@ -652,7 +770,9 @@ def test_the_real_model_gives_one_vector_for_one_text(real):
 @pytest.mark.slow
 @pytest.mark.shared
 def test_what_batches_cost_the_real_model(real):
-    """With a batch size, vectors move by what quantising costs: a cosine of .98 at least, on real texts."""
+    """With a batch size, vectors move by what quantising costs: a cosine of .98 at least, on real
+    texts.
+    """
     batched = OnnxEmbedder(shared("models", "all-minilm-l6-v2"), batch_size=32)
     _, questions = read_squad(shared("data", "retrieval", "xquad", "xquad.en.json"))
     texts = [question for question, _ in questions[:64]]
@@ -691,7 +811,9 @@ def test_rows_are_what_the_tokenizer_makes(real, texts):
     ids=["roberta", "bert", "none"],
 )  # fmt: skip
 def test_other_frames_are_read_off_too(tmp_path, processor):
-    """Two separators between texts, types, or no special tokens at all: as the tokenizer itself sets them."""
+    """Two separators between texts, types, or no special tokens at all: as the tokenizer itself
+    sets them.
+    """
     folder = write_embedder(tmp_path / "m", pooling=MEAN)
     write_tokenizer(folder, post_processor=processor)
     model = TextModel("The test", find_model(folder))
@@ -711,7 +833,11 @@ def test_unknown_words_are_one_token(tiny):
     """The oracle of these tests reads as the tokenizer does."""
     described = json.loads((tiny._model.path.parent / "tokenizer.json").read_text())
     assert described["truncation"]["max_length"] == 4
-    assert tiny._model.ids(["tea unheard"])[0].tolist() == [VOCABULARY["tea"], UNKNOWN] == ids_of("tea unheard")
+    assert (
+        tiny._model.ids(["tea unheard"])[0].tolist()
+        == [VOCABULARY["tea"], UNKNOWN]
+        == ids_of("tea unheard")
+    )
     assert PADDED_TOKENS > 16
 
 
@@ -719,7 +845,9 @@ def test_a_vector_that_is_not_finite_fails_its_text(tmp_path):
     """A damaged model's nan is an error of that text, and no vector of any."""
     table = TABLE.copy()
     table[VOCABULARY["f"]] = np.nan
-    embedder = OnnxEmbedder(write_embedder(tmp_path / "m", pooling={"pooling_mode_mean_tokens": True}, table=table))
+    embedder = OnnxEmbedder(
+        write_embedder(tmp_path / "m", pooling={"pooling_mode_mean_tokens": True}, table=table)
+    )
     with pytest.raises(EmbeddingError, match="finite"):
         embedder.embed(["a b", "f"])
     assert np.isfinite(embedder.embed(["a b"])).all()

@@ -54,11 +54,15 @@ def row(*cells: str, more: str = "") -> str:
 
 def table(*rows: str, name: str = "s", style: str = "") -> str:
     """A table of rows."""
-    return f'<table:table table:name="{name}" table:style-name="{style}">{"".join(rows)}</table:table>'
+    return (
+        f'<table:table table:name="{name}" table:style-name="{style}">{"".join(rows)}</table:table>'
+    )
 
 
 def test_the_body_in_its_order(load):
-    """Paragraphs, headings, lists, tables and sections come in the order of the body; headings are places."""
+    """Paragraphs, headings, lists, tables and sections come in the order of the body; headings are
+    places.
+    """
     body = (
         "<text:sequence-decls/><text:p>before</text:p>"
         '<text:h text:outline-level="1">绿茶</text:h>'
@@ -71,9 +75,19 @@ def test_the_body_in_its_order(load):
         + '<text:section><text:h text:outline-level="2">Inner</text:h><text:p>end</text:p></text:section>'
     )
     loaded = load("text", body)
-    assert loaded.text.split("\n") == ["before", "绿茶", "one", "two", "tea | price", "green | 10", "Inner", "end"]
+    assert loaded.text.split("\n") == [
+        "before",
+        "绿茶",
+        "one",
+        "two",
+        "tea | price",
+        "green | 10",
+        "Inner",
+        "end",
+    ]
     assert [
-        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+        (location.kind, location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
     ] == [
         ("heading", "绿茶", "绿茶\none\ntwo\ntea | price\ngreen | 10\n"),
         ("heading", "绿茶 > Inner", "Inner\nend"),
@@ -81,7 +95,9 @@ def test_the_body_in_its_order(load):
 
 
 def test_what_is_within_a_paragraph(load):
-    """Spans, links, spaces, tabs and line breaks are read; comments, notes and deleted text are not; boxes follow."""
+    """Spans, links, spaces, tabs and line breaks are read; comments, notes and deleted text are
+    not; boxes follow.
+    """
     body = (
         "<text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>"
         '<text:p>a<text:span>b</text:span><text:s text:c="3"/>c<text:tab/>d<text:line-break/>e'
@@ -98,7 +114,10 @@ def test_title_and_author(load):
         f'<office:document-meta {NAMES} xmlns:dc="http://purl.org/dc/elements/1.1/"><office:meta><dc:title>Tea</dc:title>'
         "<meta:initial-creator>Li</meta:initial-creator></office:meta></office:document-meta>"
     )
-    assert dict(load("text", "<text:p>x</text:p>", meta=meta).metadata) == {"title": "Tea", "author": "Li"}
+    assert dict(load("text", "<text:p>x</text:p>", meta=meta).metadata) == {
+        "title": "Tea",
+        "author": "Li",
+    }
 
 
 def test_sheets(load):
@@ -112,8 +131,14 @@ def test_sheets(load):
         cell("odd", 'office:value-type="date" office:date-value="odd"'),
     )
     names = row(*map(cell, ["number", "day", "share", "true", "time", "date"]))
-    styles = '<style:style style:name="h"><style:table-properties table:display="false"/></style:style>'
-    body = table(names, values, name="one") + table(row(cell("secret")), name="two", style="h") + table(name="none")
+    styles = (
+        '<style:style style:name="h"><style:table-properties table:display="false"/></style:style>'
+    )
+    body = (
+        table(names, values, name="one")
+        + table(row(cell("secret")), name="two", style="h")
+        + table(name="none")
+    )
     loaded = load("spreadsheet", body, styles)
     assert loaded.text.split("\n") == [
         "one",
@@ -132,17 +157,29 @@ def test_sheets(load):
 
 
 def test_repeated_cells_and_rows(load):
-    """Equal neighbours are stored once and read as often as they stand there; empty ones cost nothing."""
+    """Equal neighbours are stored once and read as often as they stand there; empty ones cost
+    nothing.
+    """
     many = 'table:number-{}-repeated="{}"'
     body = table(
-        row(cell("a", many.format("columns", 2)), "<table:table-cell/>", cell("b"), more=many.format("rows", 2)),
-        row(f"<table:table-cell {many.format('columns', 16384)}/>", more=many.format("rows", 1048576)),
+        row(
+            cell("a", many.format("columns", 2)),
+            "<table:table-cell/>",
+            cell("b"),
+            more=many.format("rows", 2),
+        ),
+        row(
+            f"<table:table-cell {many.format('columns', 16384)}/>",
+            more=many.format("rows", 1048576),
+        ),
     )
     assert load("spreadsheet", body).text == "s\na | a |  | b\na | a |  | b"
 
 
 def test_rows_are_counted_where_they_stand(load):
-    """Rows that are stored once, empty or not, or grouped as a head, count as often as they stand there."""
+    """Rows that are stored once, empty or not, or grouped as a head, count as often as they stand
+    there.
+    """
     many = 'table:number-rows-repeated="{}"'
     body = table(
         row("<table:table-cell/>", more=many.format(5000)),
@@ -152,13 +189,25 @@ def test_rows_are_counted_where_they_stand(load):
         row(cell("black"), cell("5")),
     )
     loaded = load("spreadsheet", body)
-    assert [location.label for location in loaded.locations] == ["s", "s > 5002", "s > 5003", "s > 5005"]
+    assert [location.label for location in loaded.locations] == [
+        "s",
+        "s > 5002",
+        "s > 5003",
+        "s > 5005",
+    ]
 
 
 @pytest.mark.slow
 def test_repetition_has_an_end(load):
-    """A row that is said to stand there a million times, full of a cell that is as well, is refused soon."""
-    body = table(row(cell("x", 'table:number-columns-repeated="999999"'), more='table:number-rows-repeated="999999"'))
+    """A row that is said to stand there a million times, full of a cell that is as well, is refused
+    soon.
+    """
+    body = table(
+        row(
+            cell("x", 'table:number-columns-repeated="999999"'),
+            more='table:number-rows-repeated="999999"',
+        )
+    )
     with pytest.raises(LoadError, match="limit work"):
         load("spreadsheet", body)
 
@@ -186,7 +235,11 @@ def test_locked_files(load):
 @pytest.mark.parametrize(
     ("suffix", "name", "words"),
     [
-        (".ods", "fake.odt", r"not a spreadsheet: it is of another format than its suffix says\. Save it as \.ods"),
+        (
+            ".ods",
+            "fake.odt",
+            r"not a spreadsheet: it is of another format than its suffix says\. Save it as \.ods",
+        ),
         (".odt", "docx-tables.docx", r"no text document: .* lacks the part content\.xml"),
         (".odt", "wiki.md", "no text document: it is cut off, encrypted, or of another format"),
     ],

@@ -1,4 +1,6 @@
-"""Filters for OpenSearch, looked at without a server: they mean the same, and values stay values."""
+"""Filters for OpenSearch, looked at without a server: they mean the same, and values stay
+values.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def holds(query: dict[str, Any], document: dict[str, Any]) -> bool:
         wanted = [holds(one, document) for one in rest.get("filter", ())]
         unwanted = [holds(one, document) for one in rest.get("must_not", ())]
         some = [holds(one, document) for one in rest.get("should", ())]
-        return all(wanted) and not any(unwanted) and sum(some) >= rest.get("minimum_should_match", 0)
+        return (
+            all(wanted) and not any(unwanted) and sum(some) >= rest.get("minimum_should_match", 0)
+        )
     [(path, operand)] = rest.items()
     position: Any = document
     for step in path.split("."):
@@ -50,7 +54,9 @@ def holds(query: dict[str, Any], document: dict[str, Any]) -> bool:
 
 
 def _compares(bound: str, value: Any, limit: Any) -> bool:
-    return {"gt": value > limit, "gte": value >= limit, "lt": value < limit, "lte": value <= limit}[bound]
+    return {"gt": value > limit, "gte": value >= limit, "lt": value < limit, "lte": value <= limit}[
+        bound
+    ]
 
 
 def _sorts(value: Any) -> Any:
@@ -75,7 +81,9 @@ def test_a_filter_lets_through_what_the_reference_says(filter: Filter):  # noqa:
 
 @given(FILTERS)
 def test_values_stay_values(filter: Filter):  # noqa: A002
-    """A filter is always compiled; every key of the query is a word of ours, and all of it can be sent as UTF-8."""
+    """A filter is always compiled; every key of the query is a word of ours, and all of it can be
+    sent as UTF-8.
+    """
     native = push_down(filter, FilterDialect(SCHEMA)).native
 
     def look(part: Any) -> None:
@@ -93,11 +101,15 @@ def test_values_stay_values(filter: Filter):  # noqa: A002
 
 @pytest.mark.parametrize("name", [*SCALARS, *ARRAYS])
 def test_all_but_substrings_is_pushed_down(name: str):
-    """Every operator on every type is OpenSearch's work, but for ``contains`` on text and odd bounds of orderings."""
+    """Every operator on every type is OpenSearch's work, but for ``contains`` on text and odd
+    bounds of orderings.
+    """
     kind = SCALARS.get(name) or ARRAYS[name]
     value = VALUES[kind][0]
     operators = ["eq", "ne", "in", "not in", "exists"]
-    operators += ["contains"] if name in ARRAYS else [] if name == "public" else ["gt", "ge", "lt", "le"]
+    operators += (
+        ["contains"] if name in ARRAYS else [] if name == "public" else ["gt", "ge", "lt", "le"]
+    )
     for operator in operators:
         operand = {"in": [value, None], "not in": [value], "exists": True}.get(operator, value)
         if name in ARRAYS and operator in ("eq", "ne"):
@@ -117,7 +129,11 @@ def test_many_values_are_divided():
     condition = Condition("small", "in", list(range(120_000)))
     native = push_down(condition, FilterDialect(SCHEMA)).native
     assert native is not None
-    assert [len(one["terms"]["field.small"]) for one in native["bool"]["should"]] == [50_000, 50_000, 20_000]
+    assert [len(one["terms"]["field.small"]) for one in native["bool"]["should"]] == [
+        50_000,
+        50_000,
+        20_000,
+    ]
 
 
 def test_a_filter_that_nothing_meets():
@@ -126,12 +142,16 @@ def test_a_filter_that_nothing_meets():
         assert push_down(one, FilterDialect(SCHEMA)).native == {"match_none": {}}
 
 
-_ANY_TEXT = st.text(st.characters(codec=None), max_size=6) | st.sampled_from(VALUES[SCALARS["name"]])
+_ANY_TEXT = st.text(st.characters(codec=None), max_size=6) | st.sampled_from(
+    VALUES[SCALARS["name"]]
+)
 
 
 @given(_ANY_TEXT, _ANY_TEXT)
 def test_texts_are_indexed_one_to_one_and_in_order(text: str, other: str):
-    """Different texts are indexed differently; the order beside a text that is indexed as it is stays; none is long."""
+    """Different texts are indexed differently; the order beside a text that is indexed as it is
+    stays; none is long.
+    """
     indexed = index_text(text)
     assert (indexed == index_text(other)) == (text == other)
     assert len(indexed.encode()) < 32_766

@@ -1,4 +1,6 @@
-"""What OpenSearch is given, looked at without a server: rows as texts, terms, the arguments of the store."""
+"""What OpenSearch is given, looked at without a server: rows as texts, terms, the arguments of the
+store.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,13 @@ _segments = st.builds(
     number=st.integers(1, 2**40),
     content=_json.filter(lambda value: value is not None),
     metadata=st.dictionaries(_texts, _json, max_size=3),
-    fields=st.dictionaries(_texts, st.none() | _scalars | st.lists(_scalars, max_size=3).map(tuple), max_size=3),
+    fields=st.dictionaries(
+        _texts, st.none() | _scalars | st.lists(_scalars, max_size=3).map(tuple), max_size=3
+    ),
     span=st.none() | st.tuples(st.integers(0, 9), st.integers(9, 20)),
-    locations=st.lists(st.builds(Location, st.just(0), st.integers(0, 9), _texts, _texts), max_size=2).map(tuple),
+    locations=st.lists(
+        st.builds(Location, st.just(0), st.integers(0, 9), _texts, _texts), max_size=2
+    ).map(tuple),
 )
 
 
@@ -56,8 +62,12 @@ _hard_segments = st.builds(Segment._replace, _segments, fields=st.sampled_from(h
 @pytest.mark.slow
 @given(_segments | _hard_segments, _SHAPES)
 def test_a_segment_is_read_as_it_was_written(segment: Segment, schema):
-    """Whatever it holds and whichever fields are declared, it comes back equal, and can be sent as UTF-8."""
-    line = segment_encoder(Shape({name: schema[name] for name in schema if name in segment.fields}, ()))(segment)
+    """Whatever it holds and whichever fields are declared, it comes back equal, and can be sent as
+    UTF-8.
+    """
+    line = segment_encoder(
+        Shape({name: schema[name] for name in schema if name in segment.fields}, ())
+    )(segment)
     read = decode_segment(json.loads(line.encode()))
     assert read == segment
     assert _kinds(read) == _kinds(segment)
@@ -69,10 +79,17 @@ def _kinds(segment: Segment):
 
 
 def test_what_filters_read_is_not_written_twice():
-    """A declared field stands once in a document; one that is not declared, and -0.0, in the text beside."""
+    """A declared field stands once in a document; one that is not declared, and -0.0, in the text
+    beside.
+    """
     fields = {"author": "陆羽", "sizes": (1.0, -0.0), "pages": 7}
-    declared = {"author": DocField(DataType.VARCHAR), "sizes": DocField(DataType.ARRAY, DataType.DOUBLE)}
-    line = segment_encoder(Shape(make_schema(declared), ()))(make_segments()[0]._replace(fields=fields))
+    declared = {
+        "author": DocField(DataType.VARCHAR),
+        "sizes": DocField(DataType.ARRAY, DataType.DOUBLE),
+    }
+    line = segment_encoder(Shape(make_schema(declared), ()))(
+        make_segments()[0]._replace(fields=fields)
+    )
     assert line.count("陆羽") == 1
     assert json.loads(json.loads(line)["segment"])[7] == {"sizes": [1.0, -0.0], "pages": 7}
 
@@ -80,7 +97,9 @@ def test_what_filters_read_is_not_written_twice():
 def test_what_is_no_json_is_refused():
     """The error names the node and its group."""
     row = make_segments()[0]._replace(metadata={"when": object()})
-    with pytest.raises(ConfigError, match=rf"Node '{row.uid}' in group 'block' must hold JSON values only"):
+    with pytest.raises(
+        ConfigError, match=rf"Node '{row.uid}' in group 'block' must hold JSON values only"
+    ):
         segment_encoder(Shape({}, ()))(row)
 
 
@@ -88,7 +107,9 @@ def test_another_layout_is_refused():
     """An index of an earlier version is a SchemaMismatchError that names it and says what to do."""
     mapping = Shape(SCHEMA, ()).body({}, {})["mappings"]
     del mapping["_meta"]["lazyrag"]["layout"]
-    with pytest.raises(SchemaMismatchError, match=r"'lr_rows' in OpenSearch has rows of layout 1.*Drop it and read"):
+    with pytest.raises(
+        SchemaMismatchError, match=r"'lr_rows' in OpenSearch has rows of layout 1.*Drop it and read"
+    ):
         read_shape(mapping, "lr_rows")
 
 
@@ -102,7 +123,9 @@ def test_a_document_is_one_line_of_utf8():
 
 
 def test_a_shape_is_read_from_the_mapping_it_made():
-    """Fields with their bounds and defaults, and the analysers; an index without it is somebody else's."""
+    """Fields with their bounds and defaults, and the analysers; an index without it is somebody
+    else's.
+    """
     tags = DocField(DataType.ARRAY, DataType.VARCHAR, default_value=["a"], max_size=9)
     shape = Shape(make_schema({"tags": tags, "作者": DocField(DataType.VARCHAR)}), ("zh",))
     assert read_shape(json.loads(json.dumps(shape.body({}, {})["mappings"]))) == shape
@@ -146,7 +169,10 @@ def test_features_follow_the_analysers():
     """Native text needs terms; an empty mapping stands for the default."""
     both = OpenSearchSegmentStore("localhost:9200", {}, {"mappings": {}, "settings": None})
     assert both.features == {"persistent", "shared", "native text"}
-    assert OpenSearchSegmentStore("localhost:9200", {}, {"analysers": []}).features == {"persistent", "shared"}
+    assert OpenSearchSegmentStore("localhost:9200", {}, {"analysers": []}).features == {
+        "persistent",
+        "shared",
+    }
 
 
 def test_it_is_closed_until_it_is_opened():

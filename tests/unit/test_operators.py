@@ -1,4 +1,6 @@
-"""Operators beyond specification 000's sentences: many at once, event loops, errors, indexes of others."""
+"""Operators beyond specification 000's sentences: many at once, event loops, errors, indexes of
+others.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ from lazyrag.pipeline import PipelineSettings
 from lazyrag.pipeline.external import ChromaFinder, FaissFinder
 from lazyrag.pipeline.search import RetrieverFinder
 
-DOCS = ["Green tea wants water of 80 degrees.", "Black tea wants boiling water.", "Hills are far away."]
+DOCS = [
+    "Green tea wants water of 80 degrees.",
+    "Black tea wants boiling water.",
+    "Hills are far away.",
+]
 
 
 @pytest.fixture
@@ -51,7 +57,9 @@ def docs():
 @pytest.fixture
 def flow(docs):
     """From a question to an answer that repeats the prompt's last line but one."""
-    found = RetrieveOperator(Retriever(docs, "FineChunk", "bm25")) >> RerankOperator(Reranker("BM25Reranker"), topk=2)
+    found = RetrieveOperator(Retriever(docs, "FineChunk", "bm25")) >> RerankOperator(
+        Reranker("BM25Reranker"), topk=2
+    )
     answer = OpenAIGenerator(lambda prompt: prompt.splitlines()[-2])
     return found >> RefinerOperator("tree", budget=20) >> QAPromptor() >> answer
 
@@ -67,7 +75,10 @@ class TestRunning:
             return [await flow.aexecute(data), *await flow.abatch([data])]
 
         told = [flow(data), flow.execute(data), *flow.batch([data]), *asyncio.run(both())]
-        bare = [{name: value for name, value in one.items() if not name.endswith("_time")} for one in told]
+        bare = [
+            {name: value for name, value in one.items() if not name.endswith("_time")}
+            for one in told
+        ]
         assert bare == [bare[0]] * 5
         assert bare[0]["generated"] == "Question: How hot is the water for green tea?"
 
@@ -102,7 +113,11 @@ class TestRunning:
     def test_a_blank_question_finds_nothing_and_breaks_nothing(self, flow):
         """Every stage is there, empty; the prompt says that there is nothing."""
         data = flow({"query": " "})
-        assert [data[f"{stage}_docs"] for stage in ("retrieval", "reranking", "refining")] == [[], [], []]
+        assert [data[f"{stage}_docs"] for stage in ("retrieval", "reranking", "refining")] == [
+            [],
+            [],
+            [],
+        ]
         assert "(none)" in data["prompt"]
 
     def test_cancelling_ends_the_models_call(self, docs):
@@ -149,17 +164,25 @@ class TestRunning:
         query=st.text(max_size=8),
     )
     def test_nothing_that_was_there_changes(self, data, query):
-        """Whatever texts there are: each value is the same object after each stage, and the given dict is unchanged."""
+        """Whatever texts there are: each value is the same object after each stage, and the given
+        dict is unchanged.
+        """
         trace: Any = {"query": query, **data, "custom": object()}
         before = dict(trace)
-        for one in (RefinerOperator("extractive", budget=5), RerankOperator(Reranker("BM25Reranker")), QAPromptor()):
+        for one in (
+            RefinerOperator("extractive", budget=5),
+            RerankOperator(Reranker("BM25Reranker")),
+            QAPromptor(),
+        ):
             after: Any = one.execute(trace)
             own = set(one.writes)
             assert all(after[name] is value for name, value in trace.items() if name not in own)
             assert trace == before
             for stage in ("reranking", "refining"):
                 if f"{stage}_results" in after:
-                    assert [row["text"] for row in after[f"{stage}_results"]] == after[f"{stage}_docs"]
+                    assert [row["text"] for row in after[f"{stage}_results"]] == after[
+                        f"{stage}_docs"
+                    ]
 
 
 class TestRefusals:
@@ -215,7 +238,10 @@ class TestRefusals:
             (lambda: QAPromptor()({"query": 3}), "query must be a string; got 3"),
             (lambda: QAPromptor()({"query": "tea", "retrieval_docs": "tea"}), "list of strings"),
             (lambda: evaluate_traces([{}], [len]), "EvaluateOperator"),  # type: ignore[list-item]
-            (lambda: latest_results({"retrieval_docs": ["a"], "retrieval_results": [{}, {}]}), "one dict for each"),
+            (
+                lambda: latest_results({"retrieval_docs": ["a"], "retrieval_results": [{}, {}]}),
+                "one dict for each",
+            ),
         ],
     )
     def test_wrong_arguments_are_told(self, call, told):
@@ -245,7 +271,9 @@ class TestRefusals:
                 """Of a text."""
                 return len(text)
 
-        assert TokenCountEvaluate(Letters()).measure({"retrieval_docs": ["tea"]}) == {"token_count_letters": 3}
+        assert TokenCountEvaluate(Letters()).measure({"retrieval_docs": ["tea"]}) == {
+            "token_count_letters": 3
+        }
 
     def test_a_model_that_fails_is_told(self):
         """Not as an empty answer."""
@@ -296,7 +324,9 @@ class TestIndexesOfOthers:
 
     def test_distances_become_scores(self):
         """Of an index by L2 the nearest is first, with 1 / (1 + distance)."""
-        retrieve = Wiki18FAISSRetriever(Index([[1, 0], [0, 1]], metric_type=1), self.ROWS, lambda text: [0.0, 1.0])
+        retrieve = Wiki18FAISSRetriever(
+            Index([[1, 0], [0, 1]], metric_type=1), self.ROWS, lambda text: [0.0, 1.0]
+        )
         assert [row["score"] for row in retrieve({"query": "black"})["retrieval_results"]] == [
             1.0,
             pytest.approx(1 / 3),
@@ -309,12 +339,17 @@ class TestIndexesOfOthers:
             (lambda: FaissFinder(len, index, self.ROWS[:1]), "2 vectors, and 1 documents"),
             (lambda: FaissFinder(len, index, [{"contents": "a"}, {"body": "b"}]), "Document 1"),
             (lambda: FaissFinder(len, index, tmp_path / "none.jsonl"), "none.jsonl"),
-            (lambda: Wiki18FAISSRetriever(index, self.ROWS, lambda text: [1.0])({"query": "a"}), "1 numbers"),
+            (
+                lambda: Wiki18FAISSRetriever(index, self.ROWS, lambda text: [1.0])({"query": "a"}),
+                "1 numbers",
+            ),
         ):
             with pytest.raises(ConfigError, match=told):
                 call()
         with pytest.raises(ConfigError, match="cannot filter"):
-            asyncio.run(FaissFinder(lambda text: [1.0, 0.0], index, self.ROWS).find("a", 1, {"a": 1}))
+            asyncio.run(
+                FaissFinder(lambda text: [1.0, 0.0], index, self.ROWS).find("a", 1, {"a": 1})
+            )
 
     def test_filters_for_chroma_are_checked(self):
         """Names to values or lists of them; all else is refused before Chroma is asked."""
@@ -326,7 +361,12 @@ class TestIndexesOfOthers:
             def query(self, **asked):
                 """One row, without a text."""
                 Collection.asked = asked
-                return {"ids": [["a"]], "documents": [[None]], "metadatas": [[None]], "distances": [[0.5]]}
+                return {
+                    "ids": [["a"]],
+                    "documents": [[None]],
+                    "metadatas": [[None]],
+                    "distances": [[0.5]],
+                }
 
         finder = ChromaFinder(None, Collection())
         with pytest.raises(ConfigError, match="field: value"):
@@ -335,11 +375,15 @@ class TestIndexesOfOthers:
             asyncio.run(finder.find("tea", 1, {"a": [None]}))
         with pytest.raises(RetrievalError, match=r"'a'.*teas.*no document"):
             asyncio.run(finder.find("tea", 1, {"year": 2024, "kind": ["a", "b"]}))
-        assert Collection.asked["where"] == {"$and": [{"year": {"$in": [2024]}}, {"kind": {"$in": ["a", "b"]}}]}
+        assert Collection.asked["where"] == {
+            "$and": [{"year": {"$in": [2024]}}, {"kind": {"$in": ["a", "b"]}}]
+        }
 
     def test_a_function_over_ones_own_index_needs_no_class(self):
         """A callable that gives hits is a retriever."""
-        retrieve = RetrieveOperator(lambda query, filters=None, topk=None: [Hit("1", "Tea.", float("nan"))])
+        retrieve = RetrieveOperator(
+            lambda query, filters=None, topk=None: [Hit("1", "Tea.", float("nan"))]
+        )
         assert retrieve({"query": "tea"})["retrieval_results"][0]["score"] is None
         assert isinstance(retrieve._finder, RetrieverFinder)
 
@@ -348,12 +392,22 @@ class TestPipelineRAG:
     """A pipeline as a system under evaluation, and answers from hits at hand."""
 
     def test_it_reranks_where_the_pipeline_does(self, docs):
-        """The contexts are those of an answer: the reranker's where there is one and it is on, else the finder's."""
+        """The contexts are those of an answer: the reranker's where there is one and it is on, else
+        the finder's.
+        """
         retriever = Retriever(docs, "FineChunk", "bm25")
-        backwards = lambda query, documents, top_n: [(at, float(at)) for at in range(len(documents))][::-1]  # noqa: E731
-        plain, reranked = RAGPipeline(retriever=retriever), RAGPipeline(retriever=retriever, reranker=backwards)
+
+        def backwards(query, documents, top_n):
+            return [(at, float(at)) for at in range(len(documents))][::-1]
+
+        plain, reranked = (
+            RAGPipeline(retriever=retriever),
+            RAGPipeline(retriever=retriever, reranker=backwards),
+        )
         off = RAGPipeline(
-            retriever=retriever, reranker=backwards, settings=PipelineSettings(rag_use_reranker=False, rag_top_k=2)
+            retriever=retriever,
+            reranker=backwards,
+            settings=PipelineSettings(rag_use_reranker=False, rag_top_k=2),
         )
         assert [one.reranks for one in (plain, reranked, off)] == [False, True, False]
         found = PipelineRAG(plain, top_k=2).retrieve("water tea")
@@ -362,8 +416,12 @@ class TestPipelineRAG:
         assert PipelineRAG(off).retrieve("water tea") == found
 
     def test_generations_are_the_generators_own(self, docs):
-        """Candidates, confidence and metadata are handed on; without contexts it says that it found nothing."""
-        pipeline = RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "Of 80 degrees [1].")
+        """Candidates, confidence and metadata are handed on; without contexts it says that it found
+        nothing.
+        """
+        pipeline = RAGPipeline.over(
+            docs, "FineChunk", generator=lambda prompt: "Of 80 degrees [1]."
+        )
         rag = PipelineRAG(pipeline)
         result = rag.generate_with_metadata("How hot?", [DOCS[0]])
         assert result.response == "Of 80 degrees [1]."
@@ -371,11 +429,18 @@ class TestPipelineRAG:
         assert rag.generate("How hot?", []).startswith("No source was found")
 
     def test_an_answer_from_hits_cites_them(self, docs):
-        """Their sources are cited; the question is that of the results, or the one that is given; without one none."""
-        pipeline = RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "Of 80 degrees [1].")
+        """Their sources are cited; the question is that of the results, or the one that is given;
+        without one none.
+        """
+        pipeline = RAGPipeline.over(
+            docs, "FineChunk", generator=lambda prompt: "Of 80 degrees [1]."
+        )
         found = pipeline.sync.retrieve("How hot is water for green tea?", top_k=1)
         answer = asyncio.run(pipeline.answer_from(found))
-        assert (answer.query, answer.citations[0].source) == ("How hot is water for green tea?", "0.txt")
+        assert (answer.query, answer.citations[0].source) == (
+            "How hot is water for green tea?",
+            "0.txt",
+        )
         assert pipeline.sync.answer_from(list(found), query="Hot?").query == "Hot?"
         with pytest.raises(ConfigError, match="There is no question"):
             pipeline.sync.answer_from(list(found))

@@ -78,7 +78,9 @@ class Hits:
 
 @pytest.mark.parametrize("given", [coroutine, Hits()])
 def test_coroutines_and_clients_are_retrievers_everywhere(given):
-    """In a combination, under evaluation and in a pipeline; ``search`` is called if the object itself cannot be."""
+    """In a combination, under evaluation and in a pipeline; ``search`` is called if the object
+    itself cannot be.
+    """
     assert [node.text for node in HybridRetriever(given)("tea")] == ["green tea"]
     assert RetrieverRAG(given).retrieve("tea") == ["green tea"]
     assert [hit.text for hit in RAGPipeline(retriever=given).sync.retrieve("tea")] == ["green tea"]

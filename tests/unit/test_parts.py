@@ -1,4 +1,6 @@
-"""Parts of a lexical index: however rows are dealt to them, written, opened and joined, the answers are the same."""
+"""Parts of a lexical index: however rows are dealt to them, written, opened and joined, the answers
+are the same.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ EVEN = Condition("number", "eq", 0)
 FILES = [{"number": 0}, {"number": 1}]
 TERMS = ["tea", "绿", "茶", "绿茶", "cup", "x"]
 
-_rows = st.lists(st.tuples(st.lists(st.sampled_from(TERMS), max_size=6), st.booleans()), min_size=1, max_size=14)
+_rows = st.lists(
+    st.tuples(st.lists(st.sampled_from(TERMS), max_size=6), st.booleans()), min_size=1, max_size=14
+)
 _cuts = st.lists(st.integers(0, 14), max_size=4)
 _queries = st.lists(st.sampled_from([*TERMS, "unheard"]), min_size=1, max_size=4)
 
@@ -41,7 +45,9 @@ def _dealt(rows, cuts) -> tuple[list[TermPart], list[np.ndarray]]:
     for start, end in pairwise(bounds):
         own = range(start, end)
         keys = [f"k{(number * 5) % 17:02d}" for number in own]
-        parts.append(TermPart.of_rows(keys, [rows[at][0] for at in own], [_fields(at) for at in own]))
+        parts.append(
+            TermPart.of_rows(keys, [rows[at][0] for at in own], [_fields(at) for at in own])
+        )
         masks.append(np.array([rows[at][1] for at in own], np.bool_))
     return parts, masks
 
@@ -52,14 +58,18 @@ def _answers(state: LexicalState, query: list[str]) -> list[object]:
     for model in (LUCENE, OKAPI):
         found += [state.statistics(query, model)]
         found += [
-            state.search(query, topk, model=model, filter=wanted) for topk in (1, 3, 99) for wanted in (None, EVEN)
+            state.search(query, topk, model=model, filter=wanted)
+            for topk in (1, 3, 99)
+            for wanted in (None, EVEN)
         ]
     return found
 
 
 @given(_rows, _cuts, _queries)
 def test_answers_do_not_depend_on_the_parts(rows, cuts, query):
-    """Dead rows in any parts, joined parts, opened parts and a fresh part of the live rows say the same to the bit."""
+    """Dead rows in any parts, joined parts, opened parts and a fresh part of the live rows say the
+    same to the bit.
+    """
     parts, masks = _dealt(rows, cuts)
     live = [at for at, (_, lives) in enumerate(rows) if lives]
     keys = [f"k{(number * 5) % 17:02d}" for number in live]
@@ -73,14 +83,17 @@ def test_answers_do_not_depend_on_the_parts(rows, cuts, query):
     opened = [TermPart.from_arrays(part.arrays()) for part in parts]
     assert _answers(LexicalState(opened, masks), query) == expected
     twice = TermPart.joined(
-        [TermPart.joined(opened[:2], [None] * len(opened[:2])), *opened[2:]], [None] * (len(opened[2:]) + 1)
+        [TermPart.joined(opened[:2], [None] * len(opened[:2])), *opened[2:]],
+        [None] * (len(opened[2:]) + 1),
     )
     assert _answers(LexicalState([twice], [np.concatenate(masks)]), query) == expected
 
 
 @given(_rows, _cuts)
 def test_joining_whole_parts_is_the_part_of_all_rows(rows, cuts):
-    """The same arrays as if the rows had come at once, so that the same content gets the same file."""
+    """The same arrays as if the rows had come at once, so that the same content gets the same
+    file.
+    """
     parts, _ = _dealt(rows, cuts)
     whole, _ = _dealt(rows, [])
     joined, expected = TermPart.joined(parts, [None] * len(parts)).arrays(), whole[0].arrays()
@@ -91,7 +104,9 @@ def test_joining_whole_parts_is_the_part_of_all_rows(rows, cuts):
 
 
 def test_parts_are_joined_on_the_disk_as_in_memory(tmp_path):
-    """What is moved is given back piece by piece: no posting may be lost with it, in parts, room or file."""
+    """What is moved is given back piece by piece: no posting may be lost with it, in parts, room or
+    file.
+    """
     files = ArrayFiles(tmp_path / "store.d")
     chance = np.random.default_rng(1)
     parts = []
@@ -99,7 +114,9 @@ def test_parts_are_joined_on_the_disk_as_in_memory(tmp_path):
         codes = chance.integers(0, 4000, 600_000)
         rows = chance.integers(0, 4000, 600_000).astype(np.int32)
         keys = [f"{first + row:05d}-1" for row in range(4000)]
-        part = TermPart.of_codes(keys, [(codes, rows, 4000)], lambda found: [f"t{code}" for code in found.tolist()])
+        part = TermPart.of_codes(
+            keys, [(codes, rows, 4000)], lambda found: [f"t{code}" for code in found.tolist()]
+        )
         parts.append(TermPart.from_arrays(files.open(files.write(part.arrays()))))
     expected = TermPart.joined(parts, [None] * 3).arrays()
     joined = TermPart.joined(parts, [None] * 3, files.scratch)
@@ -112,7 +129,10 @@ def test_parts_are_joined_on_the_disk_as_in_memory(tmp_path):
 
 
 @pytest.mark.slow
-@given(_rows, st.lists(st.tuples(_cuts, st.randoms(use_true_random=False), _queries), min_size=2, max_size=4))
+@given(
+    _rows,
+    st.lists(st.tuples(_cuts, st.randoms(use_true_random=False), _queries), min_size=2, max_size=4),
+)
 def test_what_a_state_takes_over_changes_no_answer(rows, steps):
     """A chain of states, each made after the one before it, with other parts or other live rows."""
     parts, _ = _dealt(rows, [5])
@@ -120,7 +140,9 @@ def test_what_a_state_takes_over_changes_no_answer(rows, steps):
     for cuts, chance, query in steps:
         if chance.random() < 0.3:
             parts, _ = _dealt(rows, cuts)
-        masks = [np.array([chance.random() < 0.7 for _ in range(len(part))], np.bool_) for part in parts]
+        masks = [
+            np.array([chance.random() < 0.7 for _ in range(len(part))], np.bool_) for part in parts
+        ]
         state = LexicalState(parts, masks, previous)
         assert _answers(state, query) == _answers(LexicalState(parts, masks), query)
         previous = state
@@ -141,7 +163,9 @@ def made(monkeypatch):
 
 
 def test_what_still_holds_is_not_worked_out_again(made):
-    """Where the mean length stays as it was, parts that stay keep their contributions; a new part gets its own."""
+    """Where the mean length stays as it was, parts that stay keep their contributions; a new part
+    gets its own.
+    """
     first, second = TermPart.of_rows(["a"], [["x", "y"]]), TermPart.of_rows(["b"], [["x", "z"]])
     state = LexicalState([first], [None])
     before = state.search(["x"], 5)
@@ -157,8 +181,9 @@ def test_what_still_holds_is_not_worked_out_again(made):
 
 @pytest.mark.slow
 def test_a_mean_length_that_moves_a_little_costs_nothing(made):
-    """Shares of a nearly equal mean name the candidates, through states without a question, too; the scores are those
-    of the present mean, bit for bit. Where small steps have added up to a large one, they are worked out again.
+    """Shares of a nearly equal mean name the candidates, through states without a question, too;
+    the scores are those of the present mean, bit for bit. Where small steps have added up to a
+    large one, they are worked out again.
     """
     chance = random.Random(1)
     words = [f"w{number}" for number in range(40)]
@@ -211,19 +236,24 @@ def test_an_opened_part_is_read_where_it_lies(tmp_path):
         ("starts", opened.postings.starts), ("lengths", opened.lengths),
     ):  # fmt: skip
         assert np.shares_memory(own, arrays[name])
-    assert _answers(state, ["tea", "t3", "u1"]) == _answers(LexicalState([part], [None]), ["tea", "t3", "u1"])
+    assert _answers(state, ["tea", "t3", "u1"]) == _answers(
+        LexicalState([part], [None]), ["tea", "t3", "u1"]
+    )
 
 
 @pytest.mark.parametrize("times", [1, 255, 256, 65_535, 65_536])
 def test_a_term_may_stand_any_number_of_times(times):
-    """Counts are as wide as they need to be, and no narrower: in memory, opened, joined with narrower ones."""
+    """Counts are as wide as they need to be, and no narrower: in memory, opened, joined with
+    narrower ones.
+    """
     part = TermPart.of_rows(["a"], [["x"] * times])
     other = TermPart.of_rows(["b"], [["x"]])
     assert part.postings.values.tolist() == [times]
     assert part.arrays()["counts"].itemsize == (1 if times < 256 else 2 if times < 65_536 else 4)
     assert TermPart.joined([other, part], [None, None]).postings.values.tolist() == [1, times]
     [(_, score)] = LexicalState([part], [None]).search(["x"], 1)
-    assert score == pytest.approx(0.28768207245178085 * times / (times + 1.5))  # ln(4 / 3), length is the mean
+    # ln(4 / 3), length is the mean
+    assert score == pytest.approx(0.28768207245178085 * times / (times + 1.5))
 
 
 @given(st.lists(st.text(st.characters(codec=None), max_size=5), unique=True, max_size=8))
@@ -237,7 +267,9 @@ def test_a_vocabulary_comes_back_from_its_text(terms):
         assert again.terms() == terms
 
 
-@pytest.mark.parametrize("name", ["keys", "field_ids", "fields", "lengths", "vocabulary", "starts", "rows", "counts"])
+@pytest.mark.parametrize(
+    "name", ["keys", "field_ids", "fields", "lengths", "vocabulary", "starts", "rows", "counts"]
+)
 def test_a_part_without_one_of_its_arrays_is_refused(name):
     """The error names what is missing and what to do."""
     arrays = TermPart.of_rows(["a"], [["x"]]).arrays()
@@ -247,7 +279,9 @@ def test_a_part_without_one_of_its_arrays_is_refused(name):
         TermPart.from_arrays(arrays)
 
 
-@pytest.mark.parametrize("name", ["field_ids", "lengths", "starts", "rows", "counts", "term_ends", "terms_by_crc"])
+@pytest.mark.parametrize(
+    "name", ["field_ids", "lengths", "starts", "rows", "counts", "term_ends", "terms_by_crc"]
+)
 def test_a_part_whose_arrays_do_not_go_together_is_refused(name):
     """One of another part's in their midst is found on opening."""
     arrays = TermPart.of_rows(["a", "b"], [["x"], ["x", "y"]]).arrays()
@@ -258,7 +292,9 @@ def test_a_part_whose_arrays_do_not_go_together_is_refused(name):
 
 
 def test_a_state_outlives_the_changes_of_its_index():
-    """Who holds a state sees the rows that lived then, whatever is added, deleted and joined afterwards."""
+    """Who holds a state sees the rows that lived then, whatever is added, deleted and joined
+    afterwards.
+    """
     index = LexicalIndex()
     index.add(["a", "b"], [["x"], ["x", "y"]])
     state = index.state
@@ -271,7 +307,9 @@ def test_a_state_outlives_the_changes_of_its_index():
 
 
 def test_deleting_and_finding_leave_the_masks_that_were_given():
-    """New masks are made; those of an earlier state are not touched; a dead row does not die again."""
+    """New masks are made; those of an earlier state are not touched; a dead row does not die
+    again.
+    """
     parts = [TermPart.of_rows(["b", "a"], [["x"], ["y"]]), TermPart.of_rows(["c"], [["x"]])]
     keys = parts[0].keys
     first, gone = without(parts, [None, None], keys[:1])
@@ -283,8 +321,8 @@ def test_deleting_and_finding_leave_the_masks_that_were_given():
 
 @given(st.lists(st.integers(1, 1000), max_size=12), st.integers(1, 16), st.floats(0, 1))
 def test_the_tail_that_is_joined_leaves_parts_in_tiers(sizes, most, share):
-    """What is left is at most so many parts; the joined one is at most half of the one before it, and no part that
-    could have stayed is joined.
+    """What is left is at most so many parts; the joined one is at most half of the one before it,
+    and no part that could have stayed is joined.
     """
     live = round(share * sum(sizes))
     count = tail_to_join(sizes, live, most)
@@ -301,16 +339,22 @@ def test_the_tail_that_is_joined_leaves_parts_in_tiers(sizes, most, share):
 
 @given(st.lists(st.integers(1, 1000), max_size=12), st.integers(1, 16), st.integers(1, 1000))
 def test_full_parts_stay(sizes, most, full):
-    """What stands behind the last full part is joined as if nothing stood before it, so no more than that is moved."""
+    """What stands behind the last full part is joined as if nothing stood before it, so no more
+    than that is moved.
+    """
     at = max((number for number, size in enumerate(sizes, start=1) if size >= full), default=0)
     behind = sizes[at:]
-    assert tail_to_join(sizes, sum(sizes), most, full=full) == tail_to_join(behind, sum(behind), most)
+    assert tail_to_join(sizes, sum(sizes), most, full=full) == tail_to_join(
+        behind, sum(behind), most
+    )
     assert tail_to_join(sizes, 0, most, full=full) == len(sizes)  # all are dead
 
 
 @pytest.mark.slow
 def test_rows_are_moved_a_logarithmic_number_of_times():
-    """A thousand rows that come one by one are written eleven times each at most, and leave few parts."""
+    """A thousand rows that come one by one are written eleven times each at most, and leave few
+    parts.
+    """
     parts, alive, moved = [], [], []
 
     def join(some, masks):
@@ -318,7 +362,9 @@ def test_rows_are_moved_a_logarithmic_number_of_times():
         return TermPart.joined(some, masks)
 
     for number in range(1000):
-        parts, alive = tidied([*parts, TermPart.of_rows([str(number)], [["x"]])], [*alive, None], join, most=16)
+        parts, alive = tidied(
+            [*parts, TermPart.of_rows([str(number)], [["x"]])], [*alive, None], join, most=16
+        )
     assert sum(map(len, parts)) == 1000
     assert len(parts) <= 10
     assert sum(moved) <= 11 * 1000
@@ -328,11 +374,17 @@ class TestScopes:
     """`LexicalState.restricted_to`: an index that never held what a filter leaves out."""
 
     def test_equal_to_an_index_of_what_is_left(self):
-        """Rankings and scores are the same floats, however much longer or shorter the texts that are left are."""
+        """Rankings and scores are the same floats, however much longer or shorter the texts that
+        are left are.
+        """
         rng = random.Random(5)
         words = [f"w{number}" for number in range(60)]
         rows = [
-            (f"{number:04}", rng.choices(words, k=rng.randint(1, 6) if number % 3 else rng.randint(30, 90)), number % 3)
+            (
+                f"{number:04}",
+                rng.choices(words, k=rng.randint(1, 6) if number % 3 else rng.randint(30, 90)),
+                number % 3,
+            )
             for number in range(600)
         ]
         fields = [{"kind": kind} for _, _, kind in rows]
@@ -345,12 +397,16 @@ class TestScopes:
         whole = LexicalState(parts, [None, None])
         for kind in range(3):
             own = [at for at, (_, _, one) in enumerate(rows) if one == kind]
-            alone = LexicalState([TermPart.of_rows([keys[at] for at in own], [terms[at] for at in own])], [None])
+            alone = LexicalState(
+                [TermPart.of_rows([keys[at] for at in own], [terms[at] for at in own])], [None]
+            )
             scoped = whole.restricted_to(Condition("kind", "eq", kind))
             for query in (["w1"], ["w2", "w3", "w3"], words[:8]):
                 for model in (BM25(), BM25(variant="okapi"), BM25(k1=0.9, b=1.0)):
                     assert scoped.statistics(query, model) == alone.statistics(query, model)
-                    assert scoped.search(query, 7, model=model) == alone.search(query, 7, model=model)
+                    assert scoped.search(query, 7, model=model) == alone.search(
+                        query, 7, model=model
+                    )
 
     def test_kept_by_last_use(self):
         """The scopes that were used last are kept, and keep no number for each posting."""

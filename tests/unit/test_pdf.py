@@ -20,7 +20,9 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
 
 
-def make_pdf(pages: list[str], *, font: str = "Helvetica", title: str = "", author: str = "") -> bytes:
+def make_pdf(
+    pages: list[str], *, font: str = "Helvetica", title: str = "", author: str = ""
+) -> bytes:
     """A PDF with one page for each text; lines as they are, an empty text makes an empty page."""
     data = io.BytesIO()
     canvas = Canvas(data)
@@ -45,8 +47,12 @@ def changed(data: bytes, change) -> bytes:
 
 
 def read_as(letters: dict[str, str]):
-    """A change that makes each letter of a PDF's font read as other text, as PDF writers do with glyphs."""
-    pairs = "".join(f"<{ord(one):02X}> <{text.encode('utf-16-be').hex()}>\n" for one, text in letters.items())
+    """A change that makes each letter of a PDF's font read as other text, as PDF writers do with
+    glyphs.
+    """
+    pairs = "".join(
+        f"<{ord(one):02X}> <{text.encode('utf-16-be').hex()}>\n" for one, text in letters.items()
+    )
     table = (
         "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def\n"
         f"1 begincodespacerange <00> <FF> endcodespacerange\n{len(letters)} beginbfchar\n{pairs}endbfchar\n"
@@ -77,11 +83,14 @@ def load(tmp_path):
 
 
 def test_pages_are_places(load):
-    """Each page is a place with its number, and the text of all pages stands in order, an empty line between them."""
+    """Each page is a place with its number, and the text of all pages stands in order, an empty
+    line between them.
+    """
     loaded = load(make_pdf(["first page\nsecond line", "second page", "third"]))
     assert loaded.text == "first page\nsecond line\n\nsecond page\n\nthird"
     assert [
-        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+        (location.kind, location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
     ] == [
         ("page", "1", "first page\nsecond line"),
         ("page", "2", "second page"),
@@ -90,9 +99,14 @@ def test_pages_are_places(load):
 
 
 def test_empty_pages_count(load):
-    """Pages without text keep their numbers, so that the page after them has the one that a reader sees."""
+    """Pages without text keep their numbers, so that the page after them has the one that a reader
+    sees.
+    """
     loaded = load(make_pdf(["", "second", "", "fourth"]))
-    assert [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations] == [
+    assert [
+        (location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
+    ] == [
         ("1", ""),
         ("2", "second"),
         ("3", ""),
@@ -101,11 +115,17 @@ def test_empty_pages_count(load):
 
 
 def test_a_hit_names_its_page(folder):
-    """A node names the page it stands on, or the pages where it goes over an end of page; empty pages are none."""
+    """A node names the page it stands on, or the pages where it goes over an end of page; empty
+    pages are none.
+    """
     pages = ["Green tea is picked in April.", "", "Black tea is fermented.", "Coffee is roasted."]
     docs = Document(folder({"tea.pdf": make_pdf(pages)}))
-    docs.create_node_group("sentence", transform=lambda text: [one + "." for one in text.split(".")[:-1]])
-    docs.create_node_group("half", transform=lambda text: [text[: text.index("Coffee")], text[text.index("Coffee") :]])
+    docs.create_node_group(
+        "sentence", transform=lambda text: [one + "." for one in text.split(".")[:-1]]
+    )
+    docs.create_node_group(
+        "half", transform=lambda text: [text[: text.index("Coffee")], text[text.index("Coffee") :]]
+    )
     assert [node.location for node in docs.get_nodes("sentence")] == ["page 1", "page 3", "page 4"]
     assert [node.location for node in docs.get_nodes("half")] == ["pages 1-3", "page 4"]
 
@@ -113,7 +133,10 @@ def test_a_hit_names_its_page(folder):
 def test_chinese_text(load):
     """Chinese text is read character by character."""
     pdfmetrics.registerFont(UnicodeCIDFont("STSong-Light"))
-    assert load(make_pdf(["绿茶是未经发酵的茶叶。"], font="STSong-Light")).text == "绿茶是未经发酵的茶叶。"
+    assert (
+        load(make_pdf(["绿茶是未经发酵的茶叶。"], font="STSong-Light")).text
+        == "绿茶是未经发酵的茶叶。"
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,8 +153,12 @@ def test_chinese_text(load):
     ],
 )
 def test_radicals_and_ligatures_are_mapped_to_letters(load, read, meant):
-    """Kangxi radicals, compatibility ideographs and ligatures, which PDF writers leave, become what a reader means."""
-    loaded = load(changed(make_pdf(["a~b", "second"]), read_as({"~": read, "a": "x", "b": "y", "s": "s"})))
+    """Kangxi radicals, compatibility ideographs and ligatures, which PDF writers leave, become what
+    a reader means.
+    """
+    loaded = load(
+        changed(make_pdf(["a~b", "second"]), read_as({"~": read, "a": "x", "b": "y", "s": "s"}))
+    )
     assert loaded.text.startswith(f"x{meant}y")
     assert loaded.text[loaded.locations[0].start : loaded.locations[0].end] == f"x{meant}y"
 
@@ -156,7 +183,13 @@ def test_dates_become_iso_8601(load):
     """The times at which a PDF was made and changed are metadata, with their zone."""
 
     def date(writer: pypdf.PdfWriter) -> None:
-        writer.add_metadata({"/CreationDate": "D:20240131093000+08'00'", "/ModDate": "D:2024", "/Keywords": "tea, 茶"})
+        writer.add_metadata(
+            {
+                "/CreationDate": "D:20240131093000+08'00'",
+                "/ModDate": "D:2024",
+                "/Keywords": "tea, 茶",
+            }
+        )
 
     metadata = load(changed(make_pdf(["text"]), date)).metadata
     assert metadata["created"] == "2024-01-31T09:30:00+08:00"
@@ -170,7 +203,9 @@ def test_no_information_is_no_metadata(load):
     def forget(writer: pypdf.PdfWriter) -> None:
         writer.metadata = None
 
-    assert dict(load(changed(make_pdf(["text"], title="x", author="y"), forget)).metadata) == {"pages": 1}
+    assert dict(load(changed(make_pdf(["text"], title="x", author="y"), forget)).metadata) == {
+        "pages": 1
+    }
 
 
 def test_the_author_can_be_filtered_by(folder):
@@ -182,7 +217,9 @@ def test_the_author_can_be_filtered_by(folder):
 
 @pytest.mark.parametrize(("pages", "named"), [(1, "page 1"), (3, "pages 1, 2, 3")])
 def test_a_pdf_without_text_layer_is_reported(load, pages, named):
-    """Pages that hold only drawings fail with a message that says which they are and what they need."""
+    """Pages that hold only drawings fail with a message that says which they are and what they
+    need.
+    """
     data = io.BytesIO()
     canvas = Canvas(data)
     for _ in range(pages):
@@ -190,7 +227,8 @@ def test_a_pdf_without_text_layer_is_reported(load, pages, named):
         canvas.showPage()
     canvas.save()
     with pytest.raises(
-        LoadError, match=rf"no text layer on any page: only pictures on {named}. Call .*text recognition"
+        LoadError,
+        match=rf"no text layer on any page: only pictures on {named}. Call .*text recognition",
     ):
         load(data.getvalue())
 
@@ -211,7 +249,9 @@ def test_an_empty_password_opens(load):
 
 @pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.95])
 def test_a_truncated_pdf_is_read_or_reported(load, kept):
-    """A PDF that was cut off fails with a LoadError or gives pages in order; no other error comes out."""
+    """A PDF that was cut off fails with a LoadError or gives pages in order; no other error comes
+    out.
+    """
     data = make_pdf([f"page {number}" for number in range(1, 21)])
     try:
         loaded = load(data[: int(len(data) * kept)])
@@ -225,7 +265,9 @@ def test_a_truncated_pdf_is_read_or_reported(load, kept):
         assert "page 1" in loaded.text
 
 
-@pytest.mark.parametrize("data", [b"only text", b"%PDF-1.7\n", b"%PDF-1.7\n%%EOF", bytes(range(256)) * 9])
+@pytest.mark.parametrize(
+    "data", [b"only text", b"%PDF-1.7\n", b"%PDF-1.7\n%%EOF", bytes(range(256)) * 9]
+)
 def test_other_bytes_under_the_name_of_a_pdf_are_reported(load, data):
     """What is no PDF fails with a LoadError that names the loader."""
     with pytest.raises(LoadError) as caught:
@@ -239,7 +281,9 @@ def test_a_pdf_behind_other_bytes_is_read(load):
 
 
 def test_a_circle_of_pages_is_read_or_reported(load):
-    """A damaged page tree that contains itself neither hangs nor brings anything but a LoadError."""
+    """A damaged page tree that contains itself neither hangs nor brings anything but a
+    LoadError.
+    """
 
     def bend(writer: pypdf.PdfWriter) -> None:
         tree = writer.root_object["/Pages"]
@@ -254,7 +298,9 @@ def test_a_circle_of_pages_is_read_or_reported(load):
 
 @pytest.mark.slow
 def test_what_pypdf_logs_of_a_file_is_not_heard(tmp_path):
-    """A flawed or broken PDF prints nothing on a program's standard error: it is read, or reported as a LoadError."""
+    """A flawed or broken PDF prints nothing on a program's standard error: it is read, or reported
+    as a LoadError.
+    """
     whole = make_pdf([f"page {number}" for number in range(1, 21)])
     (tmp_path / "flawed.pdf").write_bytes(make_pdf(["tea"]).replace(b"~>", b"  "))
     (tmp_path / "cut.pdf").write_bytes(whole[: len(whole) // 2])
@@ -268,22 +314,29 @@ def test_what_pypdf_logs_of_a_file_is_not_heard(tmp_path):
         except LoadError:
             print("reported")
     """)
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == ["tea", "reported"]
     assert done.stderr == ""
 
 
 def pypdf_loggers() -> dict[str, tuple]:
     """How the loggers of pypdf are configured."""
-    names = [name for name in logging.Logger.manager.loggerDict if name.partition(".")[0] == "pypdf"]
+    names = [
+        name for name in logging.Logger.manager.loggerDict if name.partition(".")[0] == "pypdf"
+    ]
     loggers = [logging.getLogger(name) for name in ("", *names)]
     return {
-        one.name: (one.level, one.propagate, one.disabled, list(one.filters), list(one.handlers)) for one in loggers
+        one.name: (one.level, one.propagate, one.disabled, list(one.filters), list(one.handlers))
+        for one in loggers
     }
 
 
 def test_the_users_logging_stays_as_it_was(load, caplog):
-    """What an application logs through pypdf itself is heard after a PDF was loaded, and its settings are the same."""
+    """What an application logs through pypdf itself is heard after a PDF was loaded, and its
+    settings are the same.
+    """
     broken = make_pdf(["tea"])[:300]
     with pytest.raises(LoadError):
         load(broken)

@@ -31,7 +31,9 @@ LETTERS = st.one_of(HAN, HANGUL, LATIN)
 
 
 def drawn(*texts, font="Helvetica", size=10) -> bytes:
-    """A PDF of one page with texts at places: (across, up, text), or with a font of their own after these."""
+    """A PDF of one page with texts at places: (across, up, text), or with a font of their own after
+    these.
+    """
     data = io.BytesIO()
     canvas = Canvas(data)
     for across, up, text, *own in texts:
@@ -59,16 +61,40 @@ def column(across, lines, top=700, step=12):
     return [(across, top - step * at, line) for at, line in enumerate(lines)]
 
 
-LEFT = [f"Left {word} line of the column that is filled." for word in ("first", "second", "third", "fourth")]
-RIGHT = [f"Right {word} line of the other column, too." for word in ("first", "second", "third", "fourth")]
+LEFT = [
+    f"Left {word} line of the column that is filled."
+    for word in ("first", "second", "third", "fourth")
+]
+RIGHT = [
+    f"Right {word} line of the other column, too."
+    for word in ("first", "second", "third", "fourth")
+]
 
 
 def test_columns_are_read_one_after_the_other(text_of):
-    """Lines of two columns that stand side by side do not mix, in whichever order they were drawn."""
+    """Lines of two columns that stand side by side do not mix, in whichever order they were
+    drawn.
+    """
     rows = [one for pair in zip(column(60, LEFT), column(320, RIGHT), strict=True) for one in pair]
-    title = (60, 740, "A title that goes over both of the columns beneath it, and not over one of them alone.")
-    foot = (60, 500, "What stands beneath both columns goes over the whole width of the page and is read last.")
-    assert text_of(drawn(title, *rows, foot)).split("\n") == [title[2], "", *LEFT, "", *RIGHT, "", foot[2]]
+    title = (
+        60,
+        740,
+        "A title that goes over both of the columns beneath it, and not over one of them alone.",
+    )
+    foot = (
+        60,
+        500,
+        "What stands beneath both columns goes over the whole width of the page and is read last.",
+    )
+    assert text_of(drawn(title, *rows, foot)).split("\n") == [
+        title[2],
+        "",
+        *LEFT,
+        "",
+        *RIGHT,
+        "",
+        foot[2],
+    ]
 
 
 def test_columns_need_not_be_level(text_of):
@@ -77,7 +103,12 @@ def test_columns_need_not_be_level(text_of):
     assert read.split("\n") == [*LEFT, "", *RIGHT]
 
 
-TABLE = [["Tea", "Degrees", "Minutes"], ["Sencha", "70", "2"], ["Assam", "", "4"], ["Pu-erh", "100", ""]]
+TABLE = [
+    ["Tea", "Degrees", "Minutes"],
+    ["Sencha", "70", "2"],
+    ["Assam", "", "4"],
+    ["Pu-erh", "100", ""],
+]
 
 
 def table(rows, lefts=(60, 200, 330)):
@@ -91,7 +122,9 @@ def table(rows, lefts=(60, 200, 330)):
 
 
 def test_rows_of_a_table_are_lines(text_of):
-    """A table without borders has a line for each row, and a value stays in its column where a cell is empty."""
+    """A table without borders has a line for each row, and a value stays in its column where a cell
+    is empty.
+    """
     assert text_of(drawn(*table(TABLE))).split("\n") == [
         "Tea | Degrees | Minutes",
         "Sencha | 70 | 2",
@@ -102,17 +135,26 @@ def test_rows_of_a_table_are_lines(text_of):
 
 def test_a_table_stands_apart_from_text(text_of):
     """Sentences above and beneath a table have no bars."""
-    above, beneath = (60, 740, "How the teas are brewed:"), (60, 600, "Water has to boil first, of course.")
+    above, beneath = (
+        (60, 740, "How the teas are brewed:"),
+        (60, 600, "Water has to boil first, of course."),
+    )
     lines = text_of(drawn(above, *table(TABLE), beneath)).split("\n")
     assert (lines[0], lines[-1]) == (above[2], beneath[2])
     assert [line.count("|") for line in lines if line] == [0, 2, 2, 2, 1, 0]
 
 
 def test_a_cell_of_several_lines_is_one_cell(text_of):
-    """The second line of a cell joins the first one, as the table's rows are further apart than its lines."""
+    """The second line of a cell joins the first one, as the table's rows are further apart than its
+    lines.
+    """
     cells = [
         *[(60, 700, "Tea"), (200, 700, "Where it grows")],
-        *[(60, 670, "Assam"), (200, 670, "in the north-east of India,"), (200, 658, "along the Brahmaputra")],
+        *[
+            (60, 670, "Assam"),
+            (200, 670, "in the north-east of India,"),
+            (200, 658, "along the Brahmaputra"),
+        ],
         *[(60, 628, "Sencha"), (200, 628, "in Shizuoka")],
     ]
     assert text_of(drawn(*cells)).split("\n") == [
@@ -130,12 +172,19 @@ def test_a_chinese_table(text_of):
 
 def test_numbered_items_are_no_table(text_of):
     """A number and the text far beside it are one line without a bar."""
-    items = [(60, 700, "1."), (84, 700, "Boil water."), (60, 685, "2."), (84, 685, "Wait a little.")]
+    items = [
+        (60, 700, "1."),
+        (84, 700, "Boil water."),
+        (60, 685, "2."),
+        (84, 685, "Wait a little."),
+    ]
     assert text_of(drawn(*items)) == "1. Boil water.\n2. Wait a little."
 
 
 def test_lines_of_a_chinese_paragraph_are_joined(text_of):
-    """Where a full line ends inside a Chinese paragraph there is nothing; a paragraph's last line ends it."""
+    """Where a full line ends inside a Chinese paragraph there is nothing; a paragraph's last line
+    ends it.
+    """
     lines = ["绿茶是未经发酵的茶叶，保留了鲜叶的天然物", "质，杀青时间很短。"]
     lines += ["红茶是全发酵的茶叶，汤色红亮，滋味醇厚甘", "甜。"]
     read = text_of(drawn(*column(60, lines, step=14), font=SONG))
@@ -143,7 +192,9 @@ def test_lines_of_a_chinese_paragraph_are_joined(text_of):
 
 
 def test_english_in_a_chinese_paragraph_keeps_its_blanks(text_of):
-    """A line that ends with an English word goes on after a blank, where the next begins with one."""
+    """A line that ends with an English word goes on after a blank, where the next begins with
+    one.
+    """
     lines = ["绿茶的加工在春天进行，其中一种叫做 Dragon", "Well 的茶叶产于杭州。"]
     read = text_of(drawn(*column(60, lines, step=14), font=SONG))
     assert read == "绿茶的加工在春天进行，其中一种叫做 Dragon Well 的茶叶产于杭州。"
@@ -164,8 +215,15 @@ def test_korean_and_english_keep_blanks_and_lines(text_of):
 
 
 def test_divided_words_are_whole_again(text_of):
-    """A hyphen at the end of a line goes, if the word goes on beneath; one that belongs to the word stays."""
-    lines = ["The leaves undergo fermen-", "tation under state-of-", "the-art control in 2024-", "2025."]
+    """A hyphen at the end of a line goes, if the word goes on beneath; one that belongs to the word
+    stays.
+    """
+    lines = [
+        "The leaves undergo fermen-",
+        "tation under state-of-",
+        "the-art control in 2024-",
+        "2025.",
+    ]
     assert text_of(drawn(*column(60, lines))) == (
         "The leaves undergo fermentation under state-of-the-art control in 2024-\n2025."
     )
@@ -173,7 +231,12 @@ def test_divided_words_are_whole_again(text_of):
 
 def test_paragraphs_that_stand_apart_have_an_empty_line_between(text_of):
     """A wider step than from line to line is an end of a paragraph."""
-    lines = [(60, 700, "One line."), (60, 688, "Another."), (60, 676, "A third."), (60, 650, "A paragraph.")]
+    lines = [
+        (60, 700, "One line."),
+        (60, 688, "Another."),
+        (60, 676, "A third."),
+        (60, 650, "A paragraph."),
+    ]
     assert text_of(drawn(*lines)) == "One line.\nAnother.\nA third.\n\nA paragraph."
 
 
@@ -190,12 +253,17 @@ def test_letters_drawn_twice_are_read_once(text_of):
 
 def test_a_raised_number_stays_in_its_line(text_of):
     """An exponent is part of its line."""
-    assert text_of(drawn((60, 700, "10 km"), (83.7, 704, "2", "Helvetica", 6), (90, 700, "of tea"))) == "10 km2 of tea"
+    assert (
+        text_of(drawn((60, 700, "10 km"), (83.7, 704, "2", "Helvetica", 6), (90, 700, "of tea")))
+        == "10 km2 of tea"
+    )
 
 
 @pytest.mark.parametrize("degrees", [90, 180, 270])
 def test_turned_pages_are_read(text_of, degrees):
-    """The lines of a page that is turned when it is shown, and was written to be so, come in their order."""
+    """The lines of a page that is turned when it is shown, and was written to be so, come in their
+    order.
+    """
     data = io.BytesIO()
     canvas = Canvas(data)
     canvas.translate(300, 400)
@@ -229,12 +297,18 @@ def test_a_stamp_along_the_edge_stands_last(text_of):
 def test_lines_that_run_downwards(text_of):
     """Letters beneath one another are lines, in the order in which they were drawn."""
     words = ["GREENTEAISDRIED", "BLACKTEAISCURED", "OOLONGISBETWEEN"]
-    placed = [(300 - 30 * at, 700 - 12 * down, one) for at, word in enumerate(words) for down, one in enumerate(word)]
+    placed = [
+        (300 - 30 * at, 700 - 12 * down, one)
+        for at, word in enumerate(words)
+        for down, one in enumerate(word)
+    ]
     assert text_of(drawn(*placed)).split("\n") == words
 
 
 def test_what_stands_at_the_head_and_foot_of_pages_can_be_dropped(text_of):
-    """Repeated heads and page numbers go where that is asked for, and stay where not; the first words stay."""
+    """Repeated heads and page numbers go where that is asked for, and stay where not; the first
+    words stay.
+    """
     data = io.BytesIO()
     canvas = Canvas(data)
     for number, word in enumerate(["sencha", "assam", "oolong", "pu-erh"], start=1):
@@ -245,7 +319,9 @@ def test_what_stands_at_the_head_and_foot_of_pages_can_be_dropped(text_of):
     canvas.save()
     kept, dropped = text_of(data.getvalue()), text_of(data.getvalue(), drop_repeated=True)
     assert kept.count("Annual tea report") == 4
-    assert dropped == "\n\n".join(f"All about {word}." for word in ("sencha", "assam", "oolong", "pu-erh"))
+    assert dropped == "\n\n".join(
+        f"All about {word}." for word in ("sencha", "assam", "oolong", "pu-erh")
+    )
 
 
 def test_two_pages_alike_are_no_head():
@@ -266,11 +342,23 @@ def test_many_threads_read_at_once(tmp_path):
     assert all(text.endswith("line 29") for text in texts)
 
 
-ARABIC_OF = {"s": "ش", "a": "ا", "y": "ي", "d": "ض", "r": "أ", "k": "خ", "l": "لا", "f": "\ufefb", "m": "م\u0651"}
+ARABIC_OF = {
+    "s": "ش",
+    "a": "ا",
+    "y": "ي",
+    "d": "ض",
+    "r": "أ",
+    "k": "خ",
+    "l": "لا",
+    "f": "\ufefb",
+    "m": "م\u0651",
+}
 
 
 def arabic(draw) -> bytes:
-    """A PDF whose Latin letters read as Arabic ones, drawn from left to right, as PDF writers do."""
+    """A PDF whose Latin letters read as Arabic ones, drawn from left to right, as PDF writers
+    do.
+    """
     data = io.BytesIO()
     canvas = Canvas(data)
     canvas.setFont("Courier", 10)
@@ -292,8 +380,13 @@ def arabic(draw) -> bytes:
 )
 @pytest.mark.parametrize("spacing", [0, 1.2])
 def test_arabic_lines(text_of, drawn_as, text, spacing):
-    """A line drawn from left to right reads from right to left, letter-spaced or not, with ligatures and marks."""
-    assert text_of(arabic(lambda canvas: canvas.drawString(200, 700, drawn_as, charSpace=spacing))) == text
+    """A line drawn from left to right reads from right to left, letter-spaced or not, with
+    ligatures and marks.
+    """
+    assert (
+        text_of(arabic(lambda canvas: canvas.drawString(200, 700, drawn_as, charSpace=spacing)))
+        == text
+    )
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -338,7 +431,9 @@ def test_korean_lines_stay_apart(first, second):
 
 @given(LETTERS, LETTERS, st.floats(0, 1), st.booleans())
 def test_blanks_in_a_line_depend_on_its_letters(before, after, gap, blank):
-    """A drawn blank is one for every script but Chinese; without it and without a gap there is none."""
+    """A drawn blank is one for every script but Chinese; without it and without a gap there is
+    none.
+    """
     told = gap_text(before, after, gap, blank=blank)
     if blank and not (is_chinese(before) and is_chinese(after)):
         assert told == " "
@@ -349,9 +444,14 @@ def test_blanks_in_a_line_depend_on_its_letters(before, after, gap, blank):
 ARABIC = st.sampled_from("شايءبتحخ")
 
 
-@given(st.lists(st.lists(ARABIC, min_size=1, max_size=6).map("".join), min_size=1, max_size=5), st.randoms())
+@given(
+    st.lists(st.lists(ARABIC, min_size=1, max_size=6).map("".join), min_size=1, max_size=5),
+    st.randoms(),
+)
 def test_arabic_is_read_from_the_right_however_it_was_drawn(words, chance):
-    """Letters that stand from right to left become words in their order, whichever of them was drawn first."""
+    """Letters that stand from right to left become words in their order, whichever of them was
+    drawn first.
+    """
     pieces = []
     at = 500.0
     for word in words:

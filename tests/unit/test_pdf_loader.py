@@ -1,4 +1,6 @@
-"""PdfLoader's arguments: passwords, text recognition, limits; and what is said of pages that gave no text."""
+"""PdfLoader's arguments: passwords, text recognition, limits; and what is said of pages that gave
+no text.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_a_wrong_password_is_told_from_a_missing_one(written):
     path = written(encrypted("key"))
     with pytest.raises(LoadError, match=r"needs a password\. Give it: PdfLoader\(password='...'\)"):
         PdfLoader().load(path)
-    with pytest.raises(LoadError, match=r"no password that PdfLoader was given opens it\. Give it") as caught:
+    with pytest.raises(
+        LoadError, match=r"no password that PdfLoader was given opens it\. Give it"
+    ) as caught:
         PdfLoader("guessed").load(path)
     assert "guessed" not in str(caught.value)
 
@@ -77,33 +81,49 @@ def test_a_password_is_not_needed_where_it_was_given(written):
 
 def test_passwords_are_in_no_log():
     """What a loader shows of itself has no password in it."""
-    assert repr(PdfLoader("key", drop_repeated=True)) == "PdfLoader(password=..., drop_repeated=True)"
+    assert (
+        repr(PdfLoader("key", drop_repeated=True)) == "PdfLoader(password=..., drop_repeated=True)"
+    )
     assert repr(PdfLoader()) == "PdfLoader()"
 
 
 def test_a_loader_with_a_password_reads_a_folder(folder):
-    """A subclass gives the password for all files of a Document; those with another one are reported."""
+    """A subclass gives the password for all files of a Document; those with another one are
+    reported.
+    """
 
     @register_loader(".pdf", replace=True)
     class OfTheOffice(PdfLoader):
         def __init__(self):
             super().__init__("key")
 
-    docs = Document(folder({"a.pdf": encrypted("key"), "b.pdf": encrypted("lost"), "c.pdf": pages("tea")}))
+    docs = Document(
+        folder({"a.pdf": encrypted("key"), "b.pdf": encrypted("lost"), "c.pdf": pages("tea")})
+    )
     with pytest.warns(IngestionWarning, match=r"b\.pdf"):
-        assert {node.path: node.text for node in docs.get_nodes()} == {"a.pdf": "secret tea", "c.pdf": "tea"}
+        assert {node.path: node.text for node in docs.get_nodes()} == {
+            "a.pdf": "secret tea",
+            "c.pdf": "tea",
+        }
     [failure] = docs.last_report.failed
     assert "Give it" in str(failure.error)
 
 
 def test_scanned_pages_are_named(written):
-    """A file of scanned pages fails and names them; the metadata of a mixed one name them; empty pages are no scans."""
-    with pytest.raises(LoadError, match=r"no text layer on any page: only pictures on pages 1, 3. Call"):
+    """A file of scanned pages fails and names them; the metadata of a mixed one name them; empty
+    pages are no scans.
+    """
+    with pytest.raises(
+        LoadError, match=r"no text layer on any page: only pictures on pages 1, 3. Call"
+    ):
         PdfLoader().load(written(pages("#", "", "#")))
     loaded = PdfLoader().load(written(pages("tea", "#", "", "#", "water")))
     assert loaded.metadata["pages_without_text"] == [2, 4]
     assert loaded.metadata["pages"] == 5
-    assert [location.label for location in loaded.locations if location.end > location.start] == ["1", "5"]
+    assert [location.label for location in loaded.locations if location.end > location.start] == [
+        "1",
+        "5",
+    ]
     assert "pages_without_text" not in PdfLoader().load(written(pages("tea", ""))).metadata
 
 
@@ -120,7 +140,9 @@ def test_pages_in_a_picture_are_scanned(written):
 
 @pytest.mark.slow
 def test_text_recognition_gets_pictures_of_the_pages_that_need_it(written):
-    """The function sees each scanned page as it looks, and no other; its text stands in the page's place."""
+    """The function sees each scanned page as it looks, and no other; its text stands in the page's
+    place.
+    """
     seen = []
 
     def ocr(image: np.ndarray) -> str:
@@ -148,13 +170,19 @@ def test_text_recognition_of_an_encrypted_file(written):
     writer.encrypt("key", algorithm="AES-256")
     target = io.BytesIO()
     writer.write(target)
-    assert PdfLoader("key", ocr=lambda image: "seen").load(written(target.getvalue())).text == "seen"
+    assert (
+        PdfLoader("key", ocr=lambda image: "seen").load(written(target.getvalue())).text == "seen"
+    )
 
 
 def test_text_recognition_that_finds_nothing_or_fails(written):
-    """Pages in which nothing is found stay named; an error of the function fails the file and names the page."""
+    """Pages in which nothing is found stay named; an error of the function fails the file and names
+    the page.
+    """
     mixed, scanned = pages("tea", "#"), pages("#")
-    assert PdfLoader(ocr=lambda image: " ").load(written(mixed)).metadata["pages_without_text"] == [2]
+    assert PdfLoader(ocr=lambda image: " ").load(written(mixed)).metadata["pages_without_text"] == [
+        2
+    ]
     with pytest.raises(LoadError, match="no text layer"):
         PdfLoader(ocr=lambda image: "").load(written(scanned))
     with pytest.raises(LoadError, match="ocr of PdfLoader raised ZeroDivisionError on page 2"):
@@ -164,16 +192,22 @@ def test_text_recognition_that_finds_nothing_or_fails(written):
 
 
 def test_a_damaged_page_takes_no_other_with_it(written):
-    """Pages that cannot be read are empty, and the metadata say why; if nothing else is there, the file fails."""
+    """Pages that cannot be read are empty, and the metadata say why; if nothing else is there, the
+    file fails.
+    """
 
     def damaged(data: bytes) -> bytes:
         """Without the second page: reportlab numbers it 4."""
-        return re.sub(rb"(?s)(?<=\n4 0 obj\n).*?(?=endobj)", lambda found: b"null".ljust(len(found[0])), data)
+        return re.sub(
+            rb"(?s)(?<=\n4 0 obj\n).*?(?=endobj)", lambda found: b"null".ljust(len(found[0])), data
+        )
 
     loaded = PdfLoader().load(written(damaged(pages("tea", "water", "coffee"))))
     assert loaded.text == "tea\n\n\n\ncoffee"
     assert loaded.metadata["pages_unread"] == {"2": "PdfiumError: Failed to load page."}
-    with pytest.raises(LoadError, match=r"damaged: page 2 could not be read \(page 2: PdfiumError: Failed to load"):
+    with pytest.raises(
+        LoadError, match=r"damaged: page 2 could not be read \(page 2: PdfiumError: Failed to load"
+    ):
         PdfLoader().load(written(damaged(pages("", "water"))))
 
 
@@ -192,7 +226,9 @@ def test_a_page_with_scrambled_content_is_survived(written):
 def test_limits_of_pages_and_time(written):
     """A file beyond a limit fails with what the limit is and how to raise it."""
     path = written(pages(*["tea"] * 11))
-    with pytest.raises(LoadError, match=r"has 11 pages; at most 10 are read.*PdfLoader\(max_pages=11\)"):
+    with pytest.raises(
+        LoadError, match=r"has 11 pages; at most 10 are read.*PdfLoader\(max_pages=11\)"
+    ):
         PdfLoader(max_pages=10).load(path)
     with pytest.raises(LoadError, match=r"longer than 1e-09 s; none of its pages.*max_seconds"):
         PdfLoader(max_seconds=1e-9).load(path)
@@ -215,7 +251,13 @@ def test_ten_thousand_pages_end_as_one_failure(folder):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("ocr", "tesseract"), ("max_pages", 0), ("max_seconds", 0), ("password", 5), ("drop_repeated", "yes")],
+    [
+        ("ocr", "tesseract"),
+        ("max_pages", 0),
+        ("max_seconds", 0),
+        ("password", 5),
+        ("drop_repeated", "yes"),
+    ],
 )
 def test_arguments_are_checked(name, value):
     """A wrong argument is a ConfigError that names it."""
@@ -230,7 +272,9 @@ def test_unknown_arguments_are_refused():
 
 
 def test_a_file_that_pdfium_cannot_open_is_rewritten(written):
-    """pypdf reads what pdfium does not, such as a header behind other bytes, encrypted files too."""
+    """pypdf reads what pdfium does not, such as a header behind other bytes, encrypted files
+    too.
+    """
     assert PdfLoader().load(written(b"\n" * 3000 + pages("Green tea"))).text == "Green tea"
     locked = written(b"\n" * 3000 + encrypted("key"))
     assert PdfLoader("key").load(locked).text == "secret tea"
@@ -239,7 +283,9 @@ def test_a_file_that_pdfium_cannot_open_is_rewritten(written):
 
 
 def with_outline(*entries: tuple[str, int, str], text: str = "") -> bytes:
-    """A PDF with a page for each entry (title, level, key), which begins with the title; the outline names all."""
+    """A PDF with a page for each entry (title, level, key), which begins with the title; the
+    outline names all.
+    """
     data = io.BytesIO()
     canvas = Canvas(data)
     for title, level, body in entries:

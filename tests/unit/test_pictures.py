@@ -45,7 +45,9 @@ from tests.picture_files import (
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
 FILES = {
-    "garden.docx": in_word((GARDEN, "Figure 1: A garden near Uji", "Rows of bushes"), (ICON, "", "")),
+    "garden.docx": in_word(
+        (GARDEN, "Figure 1: A garden near Uji", "Rows of bushes"), (ICON, "", "")
+    ),
     "talk.pptx": on_slides((KETTLE, "Water", "An iron kettle")),
     "open.odt": in_open_document(GARDEN, "Figure 2: A nursery", "Young plants"),
     "page.html": (
@@ -55,7 +57,9 @@ FILES = {
         '<img src=".hidden/a.png" alt="Hidden"><img src="/dev/zero" alt="Device"><img src="img" alt="Folder">'
     ),
     "notes.md": '# Notes\n\n![A bowl](img/linked.png "Bowl of a monk")\n\n![](gone.png)\n',
-    "book.pdf": in_pdf([(KETTLE, "Fig. 3: Kettle from Nambu."), (GARDEN, "No caption")], [(ICON, "")]),
+    "book.pdf": in_pdf(
+        [(KETTLE, "Fig. 3: Kettle from Nambu."), (GARDEN, "No caption")], [(ICON, "")]
+    ),
     "img/linked.png": CUP,
     ".hidden/a.png": CUP,
 }
@@ -90,9 +94,13 @@ def pixel(data):
 
 @pytest.mark.slow
 def test_pictures_of_all_formats(docs):
-    """Each picture is a node with its caption, its place and its bytes; icons and addresses elsewhere are left out."""
+    """Each picture is a node with its caption, its place and its bytes; icons and addresses
+    elsewhere are left out.
+    """
     nodes = docs.get_nodes("image")
-    assert {(one.path, one.text, one.location, one.metadata["media_type"]) for one in nodes} == FOUND
+    assert {
+        (one.path, one.text, one.location, one.metadata["media_type"]) for one in nodes
+    } == FOUND
     for node in nodes:
         expected = {"page.html": CUP, "notes.md": CUP, "talk.pptx": KETTLE}.get(node.path, GARDEN)
         expected = KETTLE if node.text.startswith("Fig. 3") else expected
@@ -113,26 +121,38 @@ def test_a_retriever_finds_a_picture_by_its_caption(docs):
 def test_a_vision_model_sees_the_pictures(folder, model):
     """A group of questions below the group of pictures: the model gets each picture as it is."""
     questions = {"questions": [{"question": "Where is the garden?", "answer": "Near Uji."}]}
-    model.faults += [answered({"choices": [{"message": {"content": json.dumps(questions)}, "finish_reason": "stop"}]})]
+    model.faults += [
+        answered(
+            {"choices": [{"message": {"content": json.dumps(questions)}, "finish_reason": "stop"}]}
+        )
+    ]
     docs = Document(folder({"garden.docx": FILES["garden.docx"]}))
     with HttpChatModel(model.url, "vlm", api_key=KEY) as vlm:
         docs.create_node_group("asked", transform=LLMParser(vlm, "en", "qa_img"), parent="image")
         [hit] = Retriever(docs, "asked", similarity="bm25", topk=1)("garden")
-    assert (hit.text, hit.metadata["answer"], hit.parent.image()) == ("Where is the garden?", "Near Uji.", GARDEN)
+    assert (hit.text, hit.metadata["answer"], hit.parent.image()) == (
+        "Where is the garden?",
+        "Near Uji.",
+        GARDEN,
+    )
     text, image = model.bodies[0]["messages"][0]["content"]
     assert "Figure 1: A garden near Uji" in text["text"]
     assert image == {"type": "image_url", "image_url": {"url": address(GARDEN)}}
 
 
 def test_an_image_embedder_gets_the_pictures(folder):
-    """`index_text=data_url` embeds pictures in place of captions, beside a keyword search for captions."""
+    """`index_text=data_url` embeds pictures in place of captions, beside a keyword search for
+    captions.
+    """
     seen = []
 
     def clip(text):
         seen.append(text)
         return [1.0, 0.0] if text == address(CUP) or "white" in text else [0.0, 1.0]
 
-    docs = Document(folder({name: FILES[name] for name in ("garden.docx", "page.html")}), embed=clip)
+    docs = Document(
+        folder({name: FILES[name] for name in ("garden.docx", "page.html")}), embed=clip
+    )
     docs.create_node_group("seen", transform=PictureExtractor, index_text=data_url)
     [hit] = Retriever(docs, "seen", similarity="cosine", topk=1)("something white")
     assert hit.image() == CUP
@@ -140,8 +160,15 @@ def test_an_image_embedder_gets_the_pictures(folder):
 
 
 def test_pictures_follow_their_file(folder):
-    """Another picture in a file of the same text is another version; what is deleted is gone, also for old hits."""
-    place = folder({"a.docx": in_word((GARDEN, "Figure 1: Tea", "")), "b.docx": in_word((KETTLE, "Figure 1: Tea", ""))})
+    """Another picture in a file of the same text is another version; what is deleted is gone, also
+    for old hits.
+    """
+    place = folder(
+        {
+            "a.docx": in_word((GARDEN, "Figure 1: Tea", "")),
+            "b.docx": in_word((KETTLE, "Figure 1: Tea", "")),
+        }
+    )
     docs = Document(place)
     first, second = docs.get_nodes("image")
     (place / "a.docx").write_bytes(in_word((CUP, "Figure 1: Tea", "")))
@@ -167,7 +194,9 @@ def test_pictures_by_processes(folder, tmp_path):
     with Document(folder(FILES | {"img/linked.png": ICON}), store_conf=conf, processes=1) as docs:
         with pytest.warns(match="Skipped 1 of"):
             hits = Retriever(docs, "image", similarity="bm25", topk=9)("figure kettle young cup")
-        assert {(hit.path, hit.text, hit.location, hit.metadata["media_type"]) for hit in hits} <= FOUND
+        assert {
+            (hit.path, hit.text, hit.location, hit.metadata["media_type"]) for hit in hits
+        } <= FOUND
         assert {hit.path: hit.image() for hit in hits}["open.odt"] == GARDEN
         assert len(hits) == 5
 
@@ -181,16 +210,27 @@ def test_only_nodes_of_pictures_have_bytes(docs):
 
 
 def test_a_restricted_document_shows_its_pictures_only(folder):
-    """Ranks and bytes are those of a Document without the others; a node that is passed on does not help."""
+    """Ranks and bytes are those of a Document without the others; a node that is passed on does not
+    help.
+    """
     place = folder({name: FILES[name] for name in ("garden.docx", "talk.pptx", "open.odt")})
-    every, some = (Document(doc_fields={"label": DocField(DataType.VARCHAR)}, name=name) for name in ("all", "some"))
+    every, some = (
+        Document(doc_fields={"label": DocField(DataType.VARCHAR)}, name=name)
+        for name in ("all", "some")
+    )
     labels = {"garden.docx": "staff", "talk.pptx": "guest", "open.odt": "guest"}
     for docs in (every, some):
         names = [name for name, label in labels.items() if docs is every or label == "guest"]
-        docs.add_files({name: place / name for name in names}, {name: {"label": labels[name]} for name in names})
+        docs.add_files(
+            {name: place / name for name in names},
+            {name: {"label": labels[name]} for name in names},
+        )
     query, guest = "kettle figure", every.restricted({"label": "guest"})
     found = [
-        [(one.path, one.text, one.score, one.image()) for one in Retriever(docs, "image", similarity="bm25")(query)]
+        [
+            (one.path, one.text, one.score, one.image())
+            for one in Retriever(docs, "image", similarity="bm25")(query)
+        ]
         for docs in (guest, some)
     ]
     assert found[0] == found[1] != []
@@ -203,11 +243,15 @@ def test_a_restricted_document_shows_its_pictures_only(folder):
 
 
 def test_pictures_beside_uploads_are_not_theirs(folder, tmp_path):
-    """A page from elsewhere reads no file beside it; a page of the dataset none that is a document of its own."""
+    """A page from elsewhere reads no file beside it; a page of the dataset none that is a document
+    of its own.
+    """
     place = folder({"page.html": FILES["page.html"], "img/linked.png": CUP})
     docs = Document()
     docs.add_files({"page.html": place / "page.html"})
-    assert [node.metadata["alternative_text"] for node in docs.get_nodes("image")] == ["A white cup"]
+    assert [node.metadata["alternative_text"] for node in docs.get_nodes("image")] == [
+        "A white cup"
+    ]
     with loaders.isolated():
         register_media_reader("image", read_image)
         nodes = Document(place).get_nodes("image")
@@ -219,13 +263,23 @@ def test_pictures_beside_uploads_are_not_theirs(folder, tmp_path):
     docs = Document(place)
     docs.add_reader("img/*.png", read_image)
     assert {
-        one.path for one in docs.get_nodes("image") if one.metadata.get("alternative_text") == "A linked cup"
+        one.path
+        for one in docs.get_nodes("image")
+        if one.metadata.get("alternative_text") == "A linked cup"
     } == set()
 
 
 def test_a_linked_picture_is_the_one_that_was_found(folder):
-    """Another file in its place is refused; so is metadata of a user by the name of the picture's place."""
-    place = folder({"page.html": FILES["page.html"], "img/linked.png": CUP, "blog.md": "---\nimage: a.png\n---\nTea"})
+    """Another file in its place is refused; so is metadata of a user by the name of the picture's
+    place.
+    """
+    place = folder(
+        {
+            "page.html": FILES["page.html"],
+            "img/linked.png": CUP,
+            "blog.md": "---\nimage: a.png\n---\nTea",
+        }
+    )
     docs = Document(place)
     with pytest.warns(match="Skipped 1 of 3 files"):
         docs.sync()
@@ -238,7 +292,9 @@ def test_a_linked_picture_is_the_one_that_was_found(folder):
     with pytest.raises(ConfigError, match="has no picture"):
         blog.image()
     upload = Document()
-    upload.add_files([place / "page.html"], metadata={"page.html": {"image": {"place": "link:img/linked.png"}}})
+    upload.add_files(
+        [place / "page.html"], metadata={"page.html": {"image": {"place": "link:img/linked.png"}}}
+    )
     with pytest.raises(LoadError, match="not the one that was ingested"):
         upload.get_nodes()[0].image()
 
@@ -263,13 +319,19 @@ LEFT_OUT = [
 
 
 def test_pictures_that_are_left_out_are_noted(folder):
-    """Bombs, damage and formats that no model sees cost only themselves; the report names file and reason."""
+    """Bombs, damage and formats that no model sees cost only themselves; the report names file and
+    reason.
+    """
     every = [picture((number, 0, 0)) for number in range(len(LEFT_OUT))]
-    slides = on_slides(*((data, f"Slide {number}", "") for number, data in enumerate([*every, GARDEN])))
+    slides = on_slides(
+        *((data, f"Slide {number}", "") for number, data in enumerate([*every, GARDEN]))
+    )
     with zipfile.ZipFile(io.BytesIO(slides)) as file:
         parts = {name: file.read(name) for name in file.namelist()}
     replaced = dict(zip(every, (data for data, _ in LEFT_OUT), strict=True))
-    docs = Document(folder({"a.pptx": packed({name: replaced.get(data, data) for name, data in parts.items()})}))
+    docs = Document(
+        folder({"a.pptx": packed({name: replaced.get(data, data) for name, data in parts.items()})})
+    )
     assert [node.text for node in docs.get_nodes("image")] == [f"Slide {len(LEFT_OUT)}"]
     notes = docs.last_report.notes["a.pptx"]
     for number, (noted, (_, note)) in enumerate(zip(notes, LEFT_OUT, strict=True), start=1):
@@ -280,7 +342,10 @@ def test_pictures_that_are_left_out_are_noted(folder):
 def test_logos_are_left_out(folder):
     """A picture in three places is a decoration; one in two is not."""
     logo, twice = picture("orange"), picture("purple")
-    slides = [(one, f"Slide {number}", "") for number, one in enumerate([logo, twice, logo, twice, logo, GARDEN])]
+    slides = [
+        (one, f"Slide {number}", "")
+        for number, one in enumerate([logo, twice, logo, twice, logo, GARDEN])
+    ]
     docs = Document(folder({"a.pptx": on_slides(*slides)}))
     assert [node.location for node in docs.get_nodes("image")] == ["slide 2", "slide 4", "slide 6"]
 
@@ -308,11 +373,21 @@ def test_a_tagged_pdf_has_alternative_texts(folder):
     [page] = writer.pages
     page[NameObject("/StructParents")] = NumberObject(0)
     root = writer._add_object(DictionaryObject())
-    tag = {"/S": "/Figure", "/P": root, "/Pg": page.indirect_reference, "/K": 1, "/Alt": TextStringObject("白瓷杯")}
+    tag = {
+        "/S": "/Figure",
+        "/P": root,
+        "/Pg": page.indirect_reference,
+        "/K": 1,
+        "/Alt": TextStringObject("白瓷杯"),
+    }
     figure = writer._add_object(dictionary(tag))
-    numbers = dictionary({"/Nums": ArrayObject([NumberObject(0), ArrayObject([NullObject(), figure])])})
+    numbers = dictionary(
+        {"/Nums": ArrayObject([NumberObject(0), ArrayObject([NullObject(), figure])])}
+    )
     root.get_object().update(
-        dictionary({"/Type": "/StructTreeRoot", "/K": ArrayObject([figure]), "/ParentTree": numbers})
+        dictionary(
+            {"/Type": "/StructTreeRoot", "/K": ArrayObject([figure]), "/ParentTree": numbers}
+        )
     )
     marked = dictionary({"/Marked": BooleanObject(True)})
     writer.root_object.update(dictionary({"/StructTreeRoot": root, "/MarkInfo": marked}))
@@ -325,7 +400,10 @@ def dictionary(values):
     """Values as those of a PDF."""
     kinds = {int: NumberObject, str: NameObject}
     return DictionaryObject(
-        {NameObject(name): kinds.get(type(value), lambda one: one)(value) for name, value in values.items()}
+        {
+            NameObject(name): kinds.get(type(value), lambda one: one)(value)
+            for name, value in values.items()
+        }
     )
 
 

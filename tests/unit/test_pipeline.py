@@ -1,4 +1,6 @@
-"""`RAGPipeline`: hits, reranked hits and contexts, in event loops and threads, over whatever finds hits."""
+"""`RAGPipeline`: hits, reranked hits and contexts, in event loops and threads, over whatever finds
+hits.
+"""
 
 from __future__ import annotations
 
@@ -70,10 +72,16 @@ class TestRetrieve:
         assert result[0].source == "green.txt"
 
     def test_hits_know_their_place(self, tmp_path):
-        """Lines of the file stand among the metadata, unless the file's own metadata use the name."""
-        (tmp_path / "tea.txt").write_text("Intro.\n\nGreen tea wants water of 80 degrees.", encoding="utf-8")
+        """Lines of the file stand among the metadata, unless the file's own metadata use the
+        name.
+        """
+        (tmp_path / "tea.txt").write_text(
+            "Intro.\n\nGreen tea wants water of 80 degrees.", encoding="utf-8"
+        )
         docs = Document(tmp_path)
-        docs.create_node_group("block", transform="SentenceSplitter", chunk_size=12, chunk_overlap=0)
+        docs.create_node_group(
+            "block", transform="SentenceSplitter", chunk_size=12, chunk_overlap=0
+        )
         hit = RAGPipeline.over(docs, "block").sync.retrieve("80 degrees", top_k=1)[0]
         assert hit.metadata["location"] == "line 3"
 
@@ -90,7 +98,9 @@ class TestRetrieve:
             docs.add_texts({f"tea {number}.txt": f"tea number {number}"})
         retriever = Retriever(docs, "FineChunk", "bm25")
         assert len(RAGPipeline(retriever=retriever).sync.retrieve("tea")) == 5
-        pipeline = RAGPipeline(retriever=retriever, settings=PipelineSettings(rag_top_k=7, rag_use_reranker=False))
+        pipeline = RAGPipeline(
+            retriever=retriever, settings=PipelineSettings(rag_top_k=7, rag_use_reranker=False)
+        )
         assert len(pipeline.sync.retrieve("tea")) == 7
         assert len(pipeline.sync.retrieve("tea", top_k=2)) == 2
 
@@ -124,7 +134,14 @@ class TestRetrieve:
 
     def test_its_methods_are_coroutine_functions(self):
         """Frameworks that look for that await them."""
-        names = ("retrieve", "retrieve_and_rerank", "build_context", "retrieve_with_context", "answer", "batch_answer")
+        names = (
+            "retrieve",
+            "retrieve_and_rerank",
+            "build_context",
+            "retrieve_with_context",
+            "answer",
+            "batch_answer",
+        )
         assert all(asyncio.iscoroutinefunction(getattr(RAGPipeline, name)) for name in names)
 
 
@@ -148,7 +165,9 @@ class TestFinders:
     def test_no_more_than_top_k(self):
         """Also of a retriever that does not count."""
         hits = [Hit(str(number), "tea", 1.0) for number in range(9)]
-        result = RAGPipeline(retriever=lambda query, filters=None, topk=None: hits).sync.retrieve("tea", top_k=3)
+        result = RAGPipeline(retriever=lambda query, filters=None, topk=None: hits).sync.retrieve(
+            "tea", top_k=3
+        )
         assert [hit.id for hit in result] == ["0", "1", "2"]
 
     @pytest.mark.parametrize("returned", [None, "tea", ["tea"], [Hit("1", "tea", 1.0), "tea"]])
@@ -172,20 +191,26 @@ class TestFinders:
         assert isinstance(caught.value.__cause__, KeyError)
 
     def test_a_failure_of_one_question_leaves_the_others(self):
-        """With on_error="collect" it stands in its question's place, whatever the retriever raised."""
+        """With on_error="collect" it stands in its question's place, whatever the retriever
+        raised.
+        """
 
         def fails(query, filters=None, topk=None):
             if query == "b":
                 raise ConnectionError(query)
             return []
 
-        first, error, last = RAGPipeline(retriever=fails).sync.batch_retrieve(["a", "b", "c"], on_error="collect")
+        first, error, last = RAGPipeline(retriever=fails).sync.batch_retrieve(
+            ["a", "b", "c"], on_error="collect"
+        )
         assert isinstance(error, RetrievalError)
         assert [len(first), len(last)] == [0, 0]
 
     def test_a_blank_question_asks_nobody(self):
         """A callable is not called for it, and the model is not asked."""
-        pipeline = RAGPipeline(retriever=lambda query, filters=None, topk=None: 1 / 0, generator=lambda prompt: 1 / 0)
+        pipeline = RAGPipeline(
+            retriever=lambda query, filters=None, topk=None: 1 / 0, generator=lambda prompt: 1 / 0
+        )
         assert pipeline.sync.answer("  ").citations == ()
 
     @pytest.mark.parametrize(
@@ -237,14 +262,20 @@ class TestOver:
         assert told(result) == [(node.uid, node.score) for node in expected]
 
     def test_hybrid_search_where_there_are(self, embedded):
-        """As `HybridRetriever.over` ranks them; also where the embedder has token embeddings, which are not asked."""
+        """As `HybridRetriever.over` ranks them; also where the embedder has token embeddings, which
+        are not asked.
+        """
         expected = HybridRetriever.over(embedded, "FineChunk")("green tea", topk=5)
         pipeline = RAGPipeline.over(embedded, "FineChunk")
-        assert told(pipeline.sync.retrieve("green tea")) == [(node.uid, node.score) for node in expected]
+        assert told(pipeline.sync.retrieve("green tea")) == [
+            (node.uid, node.score) for node in expected
+        ]
         assert not pipeline.reranks
 
     def test_a_registered_reranker_of_the_settings_reranks(self, embedded):
-        """By its name, such as that of the late-interaction reranker, which needs a model with token embeddings."""
+        """By its name, such as that of the late-interaction reranker, which needs a model with
+        token embeddings.
+        """
         settings = PipelineSettings(reranker_model="BM25Reranker", rag_use_hybrid_search=True)
         pipeline = RAGPipeline.over(embedded, "FineChunk", settings=settings)
         assert pipeline.reranks
@@ -257,16 +288,38 @@ class TestOver:
     @pytest.mark.parametrize(
         ("parts", "settings", "message"),
         [
-            ({}, {"rag_use_hybrid_search": True}, "rag_use_hybrid_search=True has no effect: the retriever"),
+            (
+                {},
+                {"rag_use_hybrid_search": True},
+                "rag_use_hybrid_search=True has no effect: the retriever",
+            ),
             ({}, {"hybrid_vector_weight": 0.5}, "hybrid_vector_weight=0.5 has no effect"),
-            ({}, {"hybrid_fusion_method": "weighted"}, "hybrid_fusion_method='weighted' has no effect"),
+            (
+                {},
+                {"hybrid_fusion_method": "weighted"},
+                "hybrid_fusion_method='weighted' has no effect",
+            ),
             ({}, {"rag_use_reranker": True}, "no rerank model 'BAAI/bge-reranker-large'"),
-            ({"reranker": Reranker("BM25Reranker")}, {"reranker_model": "m"}, "reranker_model='m' has no effect"),
-            ({"reranker": Reranker("BM25Reranker")}, {"reranker_batch_size": 2}, "reranker_batch_size=2 has no effect"),
-            ({}, {"reranker_model": "BM25Reranker", "reranker_batch_size": 2}, "reranker_batch_size=2 has no effect"),
+            (
+                {"reranker": Reranker("BM25Reranker")},
+                {"reranker_model": "m"},
+                "reranker_model='m' has no effect",
+            ),
+            (
+                {"reranker": Reranker("BM25Reranker")},
+                {"reranker_batch_size": 2},
+                "reranker_batch_size=2 has no effect",
+            ),
+            (
+                {},
+                {"reranker_model": "BM25Reranker", "reranker_batch_size": 2},
+                "reranker_batch_size=2 has no effect",
+            ),
         ],
     )
-    def test_a_setting_that_cannot_act_is_refused(self, docs, monkeypatch, tmp_path, parts, settings, message):
+    def test_a_setting_that_cannot_act_is_refused(
+        self, docs, monkeypatch, tmp_path, parts, settings, message
+    ):
         """On a pipeline of parts, which has its retriever, and with a reranker of its own."""
         monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
         retriever = Retriever(docs, "FineChunk", "bm25")
@@ -276,9 +329,15 @@ class TestOver:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"hybrid_vector_weight": 0.5}, "hybrid_vector_weight=0.5 has no effect: rag_use_hybrid_search is False"),
+            (
+                {"hybrid_vector_weight": 0.5},
+                "hybrid_vector_weight=0.5 has no effect: rag_use_hybrid_search is False",
+            ),
             ({"hybrid_fusion_method": "weighted"}, "hybrid_fusion_method='weighted' has no effect"),
-            ({"reranker_model": "m"}, "reranker_model='m' has no effect: rag_use_reranker is False"),
+            (
+                {"reranker_model": "m"},
+                "reranker_model='m' has no effect: rag_use_reranker is False",
+            ),
             ({"reranker_batch_size": 2}, "reranker_batch_size=2 has no effect"),
             (
                 {"rag_use_hybrid_search": True, "hybrid_vector_weight": 0.5},
@@ -286,13 +345,21 @@ class TestOver:
             ),
         ],
     )
-    def test_a_setting_without_the_search_or_reranker_it_is_for_is_refused(self, embedded, settings, message):
-        """Also over Documents; `rag_rerank_top_k` acts in `retrieve_and_rerank`, which always reranks."""
+    def test_a_setting_without_the_search_or_reranker_it_is_for_is_refused(
+        self, embedded, settings, message
+    ):
+        """Also over Documents; `rag_rerank_top_k` acts in `retrieve_and_rerank`, which always
+        reranks.
+        """
         quiet = PipelineSettings(rag_use_reranker=False, rag_rerank_top_k=1)
         pipeline = RAGPipeline.over(embedded, "FineChunk", settings=quiet)
         assert len(pipeline.sync.retrieve_and_rerank("green tea")) == 1
         with pytest.raises(ConfigError, match=message):
-            RAGPipeline.over(embedded, "FineChunk", settings=PipelineSettings(**{"rag_use_reranker": False} | settings))
+            RAGPipeline.over(
+                embedded,
+                "FineChunk",
+                settings=PipelineSettings(**{"rag_use_reranker": False} | settings),
+            )
 
     def test_several_documents(self, docs, embedded):
         """They are asked together; one without embeddings makes it by words."""
@@ -304,21 +371,32 @@ class TestOver:
     def test_settings_say_by_meaning_alone(self, embedded):
         """As they do by default, where they are given."""
         settings = PipelineSettings(rag_use_reranker=False)
-        result = RAGPipeline.over(embedded, "FineChunk", settings=settings).sync.retrieve("green tea")
+        result = RAGPipeline.over(embedded, "FineChunk", settings=settings).sync.retrieve(
+            "green tea"
+        )
         expected = Retriever(embedded, "FineChunk", "cosine")("green tea", topk=5)
         assert told(result) == [(node.uid, node.score) for node in expected]
 
     @pytest.mark.parametrize("method", ["rrf", "weighted"])
     def test_settings_say_a_hybrid(self, embedded, method):
         """With their method and weights."""
-        own = {"hybrid_vector_weight": 0.2, "hybrid_bm25_weight": 0.8} if method == "weighted" else {}
+        own = (
+            {"hybrid_vector_weight": 0.2, "hybrid_bm25_weight": 0.8} if method == "weighted" else {}
+        )
         settings = PipelineSettings(
             rag_use_hybrid_search=True, rag_use_reranker=False, hybrid_fusion_method=method, **own
         )
-        result = RAGPipeline.over(embedded, "FineChunk", settings=settings).sync.retrieve("green tea")
+        result = RAGPipeline.over(embedded, "FineChunk", settings=settings).sync.retrieve(
+            "green tea"
+        )
         weights = {"weights": [0.2, 0.8]} if method == "weighted" else {}
-        vector, words = Retriever(embedded, "FineChunk", "cosine"), Retriever(embedded, "FineChunk", "bm25_chinese")
-        expected = HybridRetriever(vector, words, fusion_method=method, **weights)("green tea", topk=5)
+        vector, words = (
+            Retriever(embedded, "FineChunk", "cosine"),
+            Retriever(embedded, "FineChunk", "bm25_chinese"),
+        )
+        expected = HybridRetriever(vector, words, fusion_method=method, **weights)(
+            "green tea", topk=5
+        )
         assert told(result) == [(node.uid, node.score) for node in expected]
 
     def test_a_hybrid_needs_embeddings(self, docs):
@@ -330,7 +408,9 @@ class TestOver:
     def test_the_cross_encoder_of_the_settings_reranks(self, docs, tmp_path):
         """A folder on this machine; contexts are made of what it leaves."""
         folder = write_cross_encoder(tmp_path / "cross-encoder")
-        settings = PipelineSettings(reranker_model=str(folder), reranker_batch_size=2, rag_rerank_top_k=2)
+        settings = PipelineSettings(
+            reranker_model=str(folder), reranker_batch_size=2, rag_rerank_top_k=2
+        )
         pipeline = RAGPipeline.over(docs, "FineChunk", settings=settings)
         reranked = pipeline.sync.retrieve_and_rerank("water", top_k=4)
         assert len(reranked) == 2
@@ -360,9 +440,17 @@ class TestRerank:
     def test_hits_have_the_rerankers_scores_and_order(self, docs):
         """As a callable, a `Reranker` over nodes, and an asynchronous reranker: all three alike."""
         retriever = BM25Retriever(docs, "FineChunk")
-        rerankers = (self.shortest, Reranker("ModuleReranker", model=self.shortest), AsyncReranker(self.shortest))
+        rerankers = (
+            self.shortest,
+            Reranker("ModuleReranker", model=self.shortest),
+            AsyncReranker(self.shortest),
+        )
         results = [
-            told(RAGPipeline(retriever=retriever, reranker=one).sync.retrieve_and_rerank("water", 4, 2))
+            told(
+                RAGPipeline(retriever=retriever, reranker=one).sync.retrieve_and_rerank(
+                    "water", 4, 2
+                )
+            )
             for one in rerankers
         ]
         assert results[0] == results[1] == results[2]
@@ -375,9 +463,14 @@ class TestRerank:
 
     def test_a_reranker_over_nodes_reranks_hits_too(self):
         """Those of a collection, for one, which have no nodes."""
-        hits = [Hit("1", "iced tea", 0.9, "a.txt", metadata={"k": 1}), Hit("2", "green tea", 0.1, "b.txt")]
+        hits = [
+            Hit("1", "iced tea", 0.9, "a.txt", metadata={"k": 1}),
+            Hit("2", "green tea", 0.1, "b.txt"),
+        ]
         reranker = Reranker("KeywordFilter", exclude_keys=["iced"])
-        pipeline = RAGPipeline(retriever=lambda query, filters=None, topk=None: hits, reranker=reranker)
+        pipeline = RAGPipeline(
+            retriever=lambda query, filters=None, topk=None: hits, reranker=reranker
+        )
         assert list(pipeline.sync.retrieve_and_rerank("tea")) == [hits[1]]
 
     def test_hits_of_one_id_are_reranked_each(self):
@@ -388,7 +481,11 @@ class TestRerank:
             reranker=Reranker("ModuleReranker", model=self.shortest),
         )
         found = pipeline.sync.retrieve_and_rerank("tea")
-        assert [(hit.text, hit.score) for hit in found] == [("coffee", -6.0), ("black tea", -9.0), ("green tea", -9.0)]
+        assert [(hit.text, hit.score) for hit in found] == [
+            ("coffee", -6.0),
+            ("black tea", -9.0),
+            ("green tea", -9.0),
+        ]
 
     def test_nothing_found_is_nothing_to_rerank(self, docs):
         """The model is not asked."""
@@ -405,7 +502,10 @@ class TestRerank:
             RAGPipeline.over(docs, "FineChunk"),
             RAGPipeline.over(embedded, "FineChunk"),
             RAGPipeline(
-                retriever=lambda query, filters=None, topk=None: [Hit("1", "tea", 1.0), Hit("2", "water", 0.5)]
+                retriever=lambda query, filters=None, topk=None: [
+                    Hit("1", "tea", 1.0),
+                    Hit("2", "water", 0.5),
+                ]
             ),
         ):
             found = pipeline.sync.retrieve("water")
@@ -452,10 +552,14 @@ class TestContext:
         builder = ContextBuilder(counter="utf8", order="lost_in_the_middle")
         pipeline = RAGPipeline(retriever=BM25Retriever(docs, "FineChunk"), context_builder=builder)
         results = pipeline.sync.retrieve("water")
-        assert pipeline.sync.build_context(results, 120) == builder.build_context("water", results, 120)
+        assert pipeline.sync.build_context(results, 120) == builder.build_context(
+            "water", results, 120
+        )
 
     def test_retrieval_and_context_in_one(self, docs):
-        """The sources are the hits in the order of their numbers, and the seconds of each stage are told."""
+        """The sources are the hits in the order of their numbers, and the seconds of each stage are
+        told.
+        """
         pipeline = RAGPipeline.over(docs, "FineChunk")
         context = pipeline.sync.retrieve_with_context("green tea", top_k=2, max_tokens=300)
         assert isinstance(context, RAGContext)
@@ -467,7 +571,9 @@ class TestContext:
     def test_a_budget_that_is_too_small_is_an_error(self, docs):
         """With both numbers."""
         with pytest.raises(ConfigError, match="max_tokens"):
-            RAGPipeline.over(docs, "FineChunk").sync.retrieve_with_context("green tea", max_tokens=5)
+            RAGPipeline.over(docs, "FineChunk").sync.retrieve_with_context(
+                "green tea", max_tokens=5
+            )
 
 
 class TestLoops:
@@ -512,10 +618,14 @@ class TestLoops:
         pipeline = RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "It is so [1].")
 
         async def ask():
-            return await asyncio.gather(*(pipeline.answer(f"numbered {number}", top_k=1) for number in range(50)))
+            return await asyncio.gather(
+                *(pipeline.answer(f"numbered {number}", top_k=1) for number in range(50))
+            )
 
         answers = asyncio.run(ask())
-        assert [answer.citations[0].source for answer in answers] == [f"tea {number}.txt" for number in range(50)]
+        assert [answer.citations[0].source for answer in answers] == [
+            f"tea {number}.txt" for number in range(50)
+        ]
 
     def test_context_variables_reach_the_retriever(self):
         """Of the caller, in the thread it works in."""
@@ -560,13 +670,20 @@ def test_a_pipeline_shows_its_parts(docs):
     """What finds, what reranks, what generates."""
     retriever = Retriever(docs, "FineChunk", "bm25")
     pipeline = RAGPipeline(retriever=retriever, reranker=Reranker("BM25Reranker"))
-    assert repr(pipeline) == f"RAGPipeline({callable_name(retriever)!r}, reranker='BM25Reranker', generator=None)"
+    assert (
+        repr(pipeline)
+        == f"RAGPipeline({callable_name(retriever)!r}, reranker='BM25Reranker', generator=None)"
+    )
     assert repr(pipeline.sync).endswith(".sync")
 
 
 def test_the_waiting_methods_name_unknown_keywords_too():
-    """As the coroutines do; and a stream refuses a question that is no text when it is asked, not when it is read."""
-    pipeline = RAGPipeline(retriever=lambda query, filters=None, topk=None: [], generator=lambda prompt: "x")
+    """As the coroutines do; and a stream refuses a question that is no text when it is asked, not
+    when it is read.
+    """
+    pipeline = RAGPipeline(
+        retriever=lambda query, filters=None, topk=None: [], generator=lambda prompt: "x"
+    )
     with pytest.raises(UnknownKeywordError, match="Did you mean 'top_k'"):
         pipeline.sync.retrieve("tea", topk=3)
     with pytest.raises(ConfigError, match="12"):

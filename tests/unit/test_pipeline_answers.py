@@ -1,4 +1,6 @@
-"""Answers of `RAGPipeline` with a real local server: whole, in pieces, malformed, failing, cancelled, many at once."""
+"""Answers of `RAGPipeline` with a real local server: whole, in pieces, malformed, failing,
+cancelled, many at once.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ def pipeline(docs, chat):
 def says(*texts, finish_reason="stop"):
     """A server's answer with candidates."""
     choices = [
-        {"index": at, "message": {"content": text}, "finish_reason": finish_reason} for at, text in enumerate(texts)
+        {"index": at, "message": {"content": text}, "finish_reason": finish_reason}
+        for at, text in enumerate(texts)
     ]
     return answered({"choices": choices})
 
@@ -103,12 +106,19 @@ class TestAnswer:
     def test_seconds_of_every_stage(self, pipeline, model):
         """Retrieval, context and generation."""
         model.faults.append(says("So [1]."))
-        assert set(pipeline.sync.answer(QUESTION).metadata["seconds"]) == {"retrieve", "hits", "context", "generate"}
+        assert set(pipeline.sync.answer(QUESTION).metadata["seconds"]) == {
+            "retrieve",
+            "hits",
+            "context",
+            "generate",
+        }
 
     def test_candidates_and_confidence(self, docs, chat, model):
         """The candidate that agrees most with the others, and how far."""
         model.faults.append(says("Of 80 degrees [1].", "Boiling.", "Of 80 degrees [1]."))
-        answer = RAGPipeline.over(docs, "FineChunk", generator=Generator(chat, n=3)).sync.answer(QUESTION)
+        answer = RAGPipeline.over(docs, "FineChunk", generator=Generator(chat, n=3)).sync.answer(
+            QUESTION
+        )
         assert answer.text == "Of 80 degrees [1]."
         assert answer.confidence == answer.generation.confidence == pytest.approx(0.5)
         assert len(answer.generation.multi_responses) == 3
@@ -116,12 +126,18 @@ class TestAnswer:
     def test_a_bare_callable_answers(self, docs):
         """It gets one text."""
         seen = []
-        pipeline = RAGPipeline.over(docs, "FineChunk", generator=lambda text: seen.append(text) or "So [1].")
+        pipeline = RAGPipeline.over(
+            docs, "FineChunk", generator=lambda text: seen.append(text) or "So [1]."
+        )
         assert pipeline.sync.answer(QUESTION).text == "So [1]."
         assert "Green tea wants water" in seen[0]
 
-    @pytest.mark.parametrize(("question", "language"), [("zebra?", "en"), ("斑马？", "zh"), ("  ", "en")])
-    def test_where_nothing_is_found_the_model_is_not_asked(self, pipeline, model, question, language):
+    @pytest.mark.parametrize(
+        ("question", "language"), [("zebra?", "en"), ("斑马？", "zh"), ("  ", "en")]
+    )
+    def test_where_nothing_is_found_the_model_is_not_asked(
+        self, pipeline, model, question, language
+    ):
         """The answer says so, in the language of the question."""
         answer = pipeline.sync.answer(question)
         assert (answer.text, answer.citations, answer.problems) == (NOT_FOUND[language], (), ())
@@ -164,7 +180,9 @@ class TestMalformed:
     @pytest.mark.sample(3)
     @pytest.mark.parametrize("kind", MALFORMED)
     def test_it_is_survived_with_one_warning(self, pipeline, model, kind):
-        """The answer is handed out, and what is wrong is warned of once, at the caller's line, and told."""
+        """The answer is handed out, and what is wrong is warned of once, at the caller's line, and
+        told.
+        """
         response, told = MALFORMED[kind]
         model.faults.append(response)
         with pytest.warns(AnswerWarning, match=told) as caught:
@@ -258,23 +276,38 @@ class TestStream:
         """Joined; and the last one has the whole, as `answer` gives it."""
         model.faults += [says_in_pieces("Of 80 ", "degrees ", "[1", "].")]
         pieces = asyncio.run(collected(pipeline.astream(QUESTION)))
-        assert "".join(delta.text for delta in pieces) == pieces[-1].answer.text == "Of 80 degrees [1]."
+        assert (
+            "".join(delta.text for delta in pieces)
+            == pieces[-1].answer.text
+            == "Of 80 degrees [1]."
+        )
         assert [delta.answer is None for delta in pieces] == [True] * (len(pieces) - 1) + [False]
         model.faults.append(says("Of 80 degrees [1]."))
         whole = pipeline.sync.answer(QUESTION)
         assert pieces[-1].answer.citations == whole.citations
         assert pieces[-1].answer.context.context == whole.context.context
-        assert set(pieces[-1].answer.metadata["seconds"]) == {"retrieve", "hits", "context", "generate"}
+        assert set(pieces[-1].answer.metadata["seconds"]) == {
+            "retrieve",
+            "hits",
+            "context",
+            "generate",
+        }
 
     def test_citations_come_as_they_complete(self, pipeline, model):
         """Each source once, before the answer ends; all of them are the answer's."""
-        model.faults.append(says_in_pieces("Hot [", "1] ", "and [1] ", "boiling [2", "]", ". So ", "it is."))
+        model.faults.append(
+            says_in_pieces("Hot [", "1] ", "and [1] ", "boiling [2", "]", ". So ", "it is.")
+        )
         pieces = list(pipeline.sync.stream("water for green tea, black tea"))
-        when = [(at, citation.index) for at, delta in enumerate(pieces) for citation in delta.citations]
+        when = [
+            (at, citation.index) for at, delta in enumerate(pieces) for citation in delta.citations
+        ]
         assert [index for _, index in when] == [1, 2]
         assert [at for at, _ in when] == sorted(at for at, _ in when)
         assert when[-1][0] < len(pieces) - 2
-        assert tuple(one for delta in pieces for one in delta.citations) == pieces[-1].answer.citations
+        assert (
+            tuple(one for delta in pieces for one in delta.citations) == pieces[-1].answer.citations
+        )
 
     def test_a_citation_at_the_very_end_is_not_lost(self, pipeline, model):
         """It comes with the last piece."""
@@ -293,7 +326,10 @@ class TestStream:
         """The server sees the connection go, in loops and in threads."""
         begun = head("text/event-stream") + event(piece("Of 80 degrees [1] and "))
         for kind in ("async", "sync"):
-            with RawServer(begun, hold=True) as server, HttpChatModel(server.url, "m", retries=0) as chat:
+            with (
+                RawServer(begun, hold=True) as server,
+                HttpChatModel(server.url, "m", retries=0) as chat,
+            ):
                 pipeline = RAGPipeline.over(docs, "FineChunk", generator=chat)
                 if kind == "sync":
                     stream = pipeline.sync.stream(QUESTION)
@@ -365,18 +401,26 @@ class TestCancel:
             return "So [1]."
 
         builder = ContextBuilder(counter=Counter())
-        return RAGPipeline(retriever=finds, reranker=reranks, generator=answers, context_builder=builder)
+        return RAGPipeline(
+            retriever=finds, reranker=reranks, generator=answers, context_builder=builder
+        )
 
     @pytest.mark.sample(3)
     @pytest.mark.parametrize("stage", ["retrieve", "rerank", "context", "generate"])
     @pytest.mark.parametrize("how", ["answer", "astream"])
     def test_it_leaves_at_once(self, docs, stage, how):
-        """Whatever a thread is still doing; no task is left, and the loop ends while the thread still works."""
+        """Whatever a thread is still doing; no task is left, and the loop ends while the thread
+        still works.
+        """
         gate = Gate()
         pipeline = self._stages(docs, gate, stage)
 
         async def main():
-            work = pipeline.answer(QUESTION) if how == "answer" else collected(pipeline.astream(QUESTION))
+            work = (
+                pipeline.answer(QUESTION)
+                if how == "answer"
+                else collected(pipeline.astream(QUESTION))
+            )
             task = asyncio.ensure_future(work)
             await until(gate.reached)
             task.cancel()
@@ -391,7 +435,10 @@ class TestCancel:
 
     def test_it_ends_the_models_call(self, docs):
         """The server sees the connection go."""
-        with RawServer(head() + b'{"choi', hold=True) as server, HttpChatModel(server.url, "m", retries=0) as chat:
+        with (
+            RawServer(head() + b'{"choi', hold=True) as server,
+            HttpChatModel(server.url, "m", retries=0) as chat,
+        ):
             pipeline = RAGPipeline.over(docs, "FineChunk", generator=chat)
 
             async def main():
@@ -433,7 +480,9 @@ class TestBatches:
         pipeline = RAGPipeline(retriever=finds, generator=lambda prompt: "So [1].")
         questions = [str(number) for number in range(5)]
         assert [result[0].id for result in pipeline.sync.batch_retrieve(questions)] == questions
-        assert [one.query for one in pipeline.sync.batch_retrieve_with_context(questions)] == questions
+        assert [
+            one.query for one in pipeline.sync.batch_retrieve_with_context(questions)
+        ] == questions
         assert [one.citations[0].uid for one in pipeline.sync.batch_answer(questions)] == questions
 
     @pytest.mark.slow
@@ -442,7 +491,8 @@ class TestBatches:
         model.hold_s = 0.02
         pipeline = RAGPipeline.over(docs, "FineChunk", generator=chat)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", AnswerWarning)  # the echo of a prompt is not much of an answer
+            # the echo of a prompt is not much of an answer
+            warnings.simplefilter("ignore", AnswerWarning)
             pipeline.sync.batch_answer([QUESTION] * 12, concurrency=3)
         assert model.most_at_once <= 3
         assert len(model.requests) == 12
@@ -452,7 +502,9 @@ class TestBatches:
         """All are answered, as many at once as were asked for."""
         model.hold_s = 0.05
         model.faults += [says("Hot [1].")] * 50
-        answers = RAGPipeline.over(docs, "FineChunk", generator=chat).sync.batch_answer([QUESTION] * 50, concurrency=50)
+        answers = RAGPipeline.over(docs, "FineChunk", generator=chat).sync.batch_answer(
+            [QUESTION] * 50, concurrency=50
+        )
         assert [answer.text for answer in answers] == ["Hot [1]."] * 50
         assert model.most_at_once > 1
 
@@ -500,7 +552,9 @@ class TestBatches:
             return []
 
         async def main():
-            task = asyncio.ensure_future(RAGPipeline(retriever=finds).batch_retrieve(["a"] * 9, concurrency=3))
+            task = asyncio.ensure_future(
+                RAGPipeline(retriever=finds).batch_retrieve(["a"] * 9, concurrency=3)
+            )
             await until(gate.reached)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -521,9 +575,16 @@ class TestTraces:
         model.faults.append(says("Of 80 degrees [1]."))
         pipeline.sync.answer(QUESTION)
         found = {span.name: span for span in spans.get_finished_spans()}
-        assert set(found) == {"invoke_workflow rag", "retrieval Retriever", "build_context", "chat m"}
+        assert set(found) == {
+            "invoke_workflow rag",
+            "retrieval Retriever",
+            "build_context",
+            "chat m",
+        }
         whole = found["invoke_workflow rag"].context.span_id
-        assert {span.parent.span_id for name, span in found.items() if not name.startswith("invoke")} == {whole}
+        assert {
+            span.parent.span_id for name, span in found.items() if not name.startswith("invoke")
+        } == {whole}
         told = json.dumps([dict(span.attributes) for span in found.values()], default=str)
         assert "degrees" not in told
         assert "How hot" not in told
@@ -538,8 +599,12 @@ class TestTraces:
     def test_content_is_there_where_it_is_asked_for(self, docs, chat, model, spans):
         """Question, texts and answer."""
         model.faults.append(says("Of 80 degrees [1]."))
-        RAGPipeline.over(docs, "FineChunk", generator=chat, capture_content=True).sync.answer(QUESTION)
-        told = json.dumps([dict(span.attributes) for span in spans.get_finished_spans()], default=str)
+        RAGPipeline.over(docs, "FineChunk", generator=chat, capture_content=True).sync.answer(
+            QUESTION
+        )
+        told = json.dumps(
+            [dict(span.attributes) for span in spans.get_finished_spans()], default=str
+        )
         assert "How hot" in told
         assert "Of 80 degrees" in told
 
@@ -563,7 +628,9 @@ def test_a_source_can_be_taken_out_and_asked_again(docs, chat, model):
 
 
 def test_what_does_not_fit_is_not_taken_for_nothing():
-    """Hits of which nothing goes into the context are told as such, in the context's language, and counted."""
+    """Hits of which nothing goes into the context are told as such, in the context's language, and
+    counted.
+    """
     hit = Hit("1", "x" * 9000, 1.0, "table.csv")
     pipeline = RAGPipeline(
         retriever=lambda query, filters=None, topk=None: [hit],

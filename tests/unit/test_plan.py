@@ -1,4 +1,6 @@
-"""What a sync would do and cost, told before it does: without doing any of it, and true where it can be."""
+"""What a sync would do and cost, told before it does: without doing any of it, and true where it
+can be.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from lazyrag.errors import ConfigError, StoreError
 from lazyrag.text.tokens import token_counters
 from tests.shelf import Letters, Lines, Shelf, asked
 
-FILES = {name: f"green tea {name}\nblack tea {name}" for name in ("a.txt", "b.txt", "c.txt", "d.txt")}
+FILES = {
+    name: f"green tea {name}\nblack tea {name}" for name in ("a.txt", "b.txt", "c.txt", "d.txt")
+}
 
 
 class Batches(Letters):
@@ -57,7 +61,9 @@ def content(shelf):
     """All that lies in the store file, and the files beside it."""
     with closing(sqlite3.connect(shelf.store)) as connection:
         told = [line for line in connection.iterdump() if '"program"' not in line]
-    return told, sorted(path.name for path in shelf.root.iterdir() if not path.name.endswith("-shm"))
+    return told, sorted(
+        path.name for path in shelf.root.iterdir() if not path.name.endswith("-shm")
+    )
 
 
 def tokens(*texts):
@@ -81,7 +87,9 @@ def test_nothing_to_do(shelf):
 
 
 def test_before_the_first_sync(shelf):
-    """All files are to be loaded; groups that nobody has asked for yet are no part of a sync, and of no plan."""
+    """All files are to be loaded; groups that nobody has asked for yet are no part of a sync, and
+    of no plan.
+    """
     with shelf.open() as docs:
         plan = docs.plan()
         assert plan.files.added == tuple(FILES)
@@ -97,7 +105,9 @@ def test_before_the_first_sync(shelf):
 
 
 def test_a_plan_changes_nothing(shelf):
-    """No row and no file is written, no transform and no model called, and the next sync finds all there is to do."""
+    """No row and no file is written, no transform and no model called, and the next sync finds all
+    there is to do.
+    """
     with shelf.open() as docs:
         asked(docs)
         shelf.write({"a.txt": "white tea\nred tea", "new.txt": "mint"})
@@ -146,7 +156,9 @@ def test_a_dry_run_is_yes_or_no(shelf, value):
 
 
 def test_the_numbers_of_an_edit(shelf):
-    """One file of four: its tokens exactly; about its nodes; and at least as many calls as are made then."""
+    """One file of four: its tokens exactly; about its nodes; and at least as many calls as are made
+    then.
+    """
     with shelf.open() as docs:
         asked(docs)
         text = "white tea a.txt\ngreen rum a.txt"
@@ -181,7 +193,9 @@ def test_calls_in_batches(tmp_path, batch_size, calls):
 
 
 def test_calls_of_a_chat_model(shelf):
-    """A transform that says how many calls it makes for each node is counted, with the nodes above it."""
+    """A transform that says how many calls it makes for each node is counted, with the nodes above
+    it.
+    """
 
     class Asking(Lines):
         calls_per_node = 2
@@ -195,7 +209,9 @@ def test_calls_of_a_chat_model(shelf):
 
 
 def test_an_edited_transform(shelf):
-    """A definition that has changed is planned for every document, though no file has: with its index and vectors."""
+    """A definition that has changed is planned for every document, though no file has: with its
+    index and vectors.
+    """
     with shelf.open() as docs:
         asked(docs)
         docs.create_node_group("line", transform=lambda text: text.split(), replace=True)
@@ -222,7 +238,9 @@ def test_a_file_that_cannot_be_loaded(shelf):
 
 
 def test_what_is_withheld(shelf):
-    """A plan shows deletions that a sync would hold back, and by max_deleted those that it would make."""
+    """A plan shows deletions that a sync would hold back, and by max_deleted those that it would
+    make.
+    """
     with shelf.open() as docs:
         asked(docs)
         for name in FILES:
@@ -244,7 +262,8 @@ def test_more_calls_than_allowed(shelf):
         shelf.embed.calls.clear()
         shelf.transform.calls.clear()
         with pytest.raises(
-            ConfigError, match=rf"about {needed} calls of models, and max_calls is {needed - 1}.*plan\(\)"
+            ConfigError,
+            match=rf"about {needed} calls of models, and max_calls is {needed - 1}.*plan\(\)",
         ):
             docs.sync(max_calls=needed - 1)
         assert (list(docs.dump()), content(shelf)) == (dump, before)
@@ -283,11 +302,16 @@ def test_a_plan_as_text(shelf):
         weight = tokens("white tea a.txt\ngreen rum a.txt")
         assert lines[0].startswith("0 added, 1 updated, 3 unchanged")
         assert f"load: 1 documents, about 1 nodes, {weight} tokens" in lines
-        assert f"embed line with default: 1 documents, about 2 nodes, {weight} tokens, 2 calls" in lines
+        assert (
+            f"embed line with default: 1 documents, about 2 nodes, {weight} tokens, 2 calls"
+            in lines
+        )
 
 
 def test_a_reader_may_plan(shelf):
-    """What a sync of the writing program would do can be asked with read_only=True; to do it is refused."""
+    """What a sync of the writing program would do can be asked with read_only=True; to do it is
+    refused.
+    """
     with shelf.open() as docs:
         asked(docs)
     shelf.write({"a.txt": "white tea"})
@@ -312,7 +336,9 @@ CHANGES = st.lists(
 @settings(max_examples=settings.default.max_examples // 2)
 @given(CHANGES)
 def test_a_plan_comes_true(tmp_path_factory, changes):
-    """Whatever happened to the files: what is planned of them is what the sync reports, and calls stay below."""
+    """Whatever happened to the files: what is planned of them is what the sync reports, and calls
+    stay below.
+    """
     shelf = Shelf(tmp_path_factory.mktemp("plan"), FILES, in_memory=True)
     with shelf.open() as docs:
         asked(docs)

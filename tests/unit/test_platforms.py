@@ -1,4 +1,6 @@
-"""What differs between systems, as far as one of them can show it: missing modules, encodings, names, flushes."""
+"""What differs between systems, as far as one of them can show it: missing modules, encodings,
+names, flushes.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ NAMES = (
 def folder(tmp_path) -> Path:
     """A file in a folder."""
     (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "tea.txt").write_text("Oolong tea wants 90 degrees. 乌龙茶要九十度。", encoding="utf-8")
+    (tmp_path / "files" / "tea.txt").write_text(
+        "Oolong tea wants 90 degrees. 乌龙茶要九十度。", encoding="utf-8"
+    )
     return tmp_path / "files"
 
 
@@ -94,7 +98,9 @@ def test_it_works_without_the_modules_of_posix(folder):
 
 @pytest.mark.parametrize("answer", ["done", "refused"])
 def test_macos_empties_the_cache_of_the_drive(tmp_path, answer):
-    """Array files and the log are flushed by F_FULLFSYNC, by SQLite too; where it is refused by what there is."""
+    """Array files and the log are flushed by F_FULLFSYNC, by SQLite too; where it is refused by
+    what there is.
+    """
     done = python("-c", FULL_FLUSH, str(tmp_path / "store.db"), answer)
     assert done.returncode == 0, done.stderr
 
@@ -102,8 +108,14 @@ def test_macos_empties_the_cache_of_the_drive(tmp_path, answer):
 @pytest.mark.slow
 @pytest.mark.parametrize("terminal", TERMINALS, ids=lambda one: " ".join(one.values()))
 def test_the_command_line_in_any_terminal(folder, terminal):
-    """What a terminal cannot show is a question mark, and nothing fails; files are UTF-8 whatever it is."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "PYTHON", "LANG"))}
+    """What a terminal cannot show is a question mark, and nothing fails; files are UTF-8 whatever
+    it is.
+    """
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("LC_", "PYTHON", "LANG"))
+    }
     for command in (["index", "."], ["search", "oolong 乌龙茶"]):
         done = subprocess.run(
             [sys.executable, "-m", "lazyrag", *command],
@@ -134,16 +146,24 @@ def test_names_that_other_systems_refuse(tmp_path):
 
 
 def test_the_store_in_another_case(folder):
-    """Where names have no case, the store that is given as Store.DB is listed as store.db, and is no document."""
+    """Where names have no case, the store that is given as Store.DB is listed as store.db, and is
+    no document.
+    """
     store = folder / "Store.DB"
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store)}}}
     with Document(folder, store_conf=conf) as docs:
         docs.sync()
-    (folder / "store.db").hardlink_to(store)  # the same file by another name, as such a system shows it
+    # the same file by another name, as such a system shows it
+    (folder / "store.db").hardlink_to(store)
     (folder / "STORE.DB.txt").write_text("not the store's: no such name there", encoding="utf-8")
     with Document(folder, store_conf=conf) as docs:
         report = docs.sync()
         skipped = dict(report.skipped)
-        assert [skipped.get(name) for name in ("Store.DB", "store.db")] == ["the store's own file"] * 2
+        assert [skipped.get(name) for name in ("Store.DB", "store.db")] == [
+            "the store's own file"
+        ] * 2
         assert docs.verify() == ()
-        assert sorted({node.path for node in docs.get_nodes("CoarseChunk")}) == ["STORE.DB.txt", "tea.txt"]
+        assert sorted({node.path for node in docs.get_nodes("CoarseChunk")}) == [
+            "STORE.DB.txt",
+            "tea.txt",
+        ]

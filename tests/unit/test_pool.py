@@ -1,4 +1,6 @@
-"""Work that several threads share: its order, its bound, its errors, and where an interrupt leaves it."""
+"""Work that several threads share: its order, its bound, its errors, and where an interrupt leaves
+it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def slow(function):
 
 
 def test_without_threads():
-    """Each item comes with what is made of it, in order, made when it is asked for and not before."""
+    """Each item comes with what is made of it, in order, made when it is asked for and not
+    before.
+    """
     called = []
     results = map_in_order(None, 1, lambda item: called.append(item) or item * 2, [1, 2, 3])
     assert called == []
@@ -71,14 +75,19 @@ def test_the_order_is_that_of_the_items(waits, workers):
 
     items = list(enumerate(waits))
     with ThreadPoolExecutor(workers) as executor:
-        assert list(map_in_order(executor, workers, work, items)) == [(item, item) for item in items]
+        assert list(map_in_order(executor, workers, work, items)) == [
+            (item, item) for item in items
+        ]
 
 
 def test_quick_work_stays_in_this_thread(executor, monkeypatch):
     """What is done in no time is not handed over: that would cost more than it."""
-    monkeypatch.setattr(pool, "_WORTH_A_THREAD_S", WAIT_S)  # on a busy machine nothing is done in no time
+    # on a busy machine nothing is done in no time
+    monkeypatch.setattr(pool, "_WORTH_A_THREAD_S", WAIT_S)
     here = threading.get_ident()
-    assert {name for _, name in map_in_order(executor, 3, lambda _: threading.get_ident(), range(5))} == {here}
+    assert {
+        name for _, name in map_in_order(executor, 3, lambda _: threading.get_ident(), range(5))
+    } == {here}
 
 
 def test_a_pause_does_not_start_threads(executor, monkeypatch):
@@ -92,7 +101,10 @@ def test_a_pause_does_not_start_threads(executor, monkeypatch):
         return threading.get_ident()
 
     assert {name for _, name in map_in_order(executor, 3, work, range(4))} == {here}
-    names = [name for _, name in map_in_order(executor, 3, slow(lambda _: threading.get_ident()), range(4))]
+    names = [
+        name
+        for _, name in map_in_order(executor, 3, slow(lambda _: threading.get_ident()), range(4))
+    ]
     assert names[:2] == [here, here]
     assert here not in names[2:]
 
@@ -112,7 +124,9 @@ def test_long_work_is_done_at_the_same_time(executor):
 
 
 def test_an_exception_is_a_result(executor):
-    """What raises gives its exception in its place, and the others go on, with threads and without."""
+    """What raises gives its exception in its place, and the others go on, with threads and
+    without.
+    """
 
     def invert(item):
         return 6 // item
@@ -177,7 +191,9 @@ def test_an_interrupt_without_threads(at):
 
 
 def test_an_interrupt_with_threads(executor):
-    """What was begun when it came is given out first, then it goes on; what was not begun is never done."""
+    """What was begun when it came is given out first, then it goes on; what was not begun is never
+    done.
+    """
     begun, may_end = [], threading.Event()
 
     def work(item):
@@ -208,9 +224,13 @@ def test_an_interrupt_with_threads(executor):
     assert len(begun) <= 1 + 3 * 4
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="Windows sends no signals to threads")
+@pytest.mark.skipif(
+    not hasattr(signal, "pthread_kill"), reason="Windows sends no signals to threads"
+)
 def test_an_interrupt_while_waiting(executor):
-    """One that reaches this thread, while it waits for a worker, loses nothing of what the workers have begun."""
+    """One that reaches this thread, while it waits for a worker, loses nothing of what the workers
+    have begun.
+    """
     begun, seen, handed_over = [], threading.Event(), []
     main = threading.main_thread().ident
 
@@ -220,7 +240,9 @@ def test_an_interrupt_while_waiting(executor):
             yield item
 
     def is_waiting():
-        return len(handed_over) == 1 + 3 * 4 and sys._current_frames()[main].f_code.co_name == "wait"
+        return (
+            len(handed_over) == 1 + 3 * 4 and sys._current_frames()[main].f_code.co_name == "wait"
+        )
 
     def interrupt(*_):
         seen.set()
@@ -257,7 +279,9 @@ def test_one_worker_needs_no_threads():
 
 
 def test_the_threads_end_with_the_block():
-    """Also where an error leaves it: no thread goes on behind one's back, and what waits is not begun."""
+    """Also where an error leaves it: no thread goes on behind one's back, and what waits is not
+    begun.
+    """
     done = []
     gate = threading.Event()
 

@@ -48,7 +48,10 @@ def slide(deck, title: str, body: str = ""):
 def by_slide(loaded) -> dict[str, list[str]]:
     """The lines of each slide, by its label."""
     assert {location.kind for location in loaded.locations} == {"slide"}
-    return {location.label: loaded.text[location.start : location.end].splitlines() for location in loaded.locations}
+    return {
+        location.label: loaded.text[location.start : location.end].splitlines()
+        for location in loaded.locations
+    }
 
 
 def test_slides_in_their_order(deck, load):
@@ -65,13 +68,22 @@ def test_slides_in_their_order(deck, load):
 
 
 def test_tables_row_by_row(deck, load):
-    """A table's rows are lines, | between the cells; a merged cell stands once, a row without text not at all."""
+    """A table's rows are lines, | between the cells; a merged cell stands once, a row without text
+    not at all.
+    """
     table = slide(deck, "prices").shapes.add_table(4, 3, *AREA).table
-    for row, texts in enumerate([["tea", "price", "note"], ["green", "", "new\nand fresh"], ["all of it", "", ""]]):
+    for row, texts in enumerate(
+        [["tea", "price", "note"], ["green", "", "new\nand fresh"], ["all of it", "", ""]]
+    ):
         for column, text in enumerate(texts):
             table.cell(row, column).text = text
     table.cell(2, 0).merge(table.cell(2, 2))
-    assert by_slide(load(deck))["1"] == ["prices", "tea | price | note", "green |  | new and fresh", "all of it"]
+    assert by_slide(load(deck))["1"] == [
+        "prices",
+        "tea | price | note",
+        "green |  | new and fresh",
+        "all of it",
+    ]
 
 
 def test_groups_in_their_place(deck, load):
@@ -82,16 +94,26 @@ def test_groups_in_their_place(deck, load):
     group.shapes.add_textbox(*AREA).text = "in the group"
     group.shapes.add_group_shape().shapes.add_textbox(*AREA).text = "in the inner group"
     shapes.add_textbox(*AREA).text = "after"
-    assert by_slide(load(deck))["1"] == ["title", "before", "in the group", "in the inner group", "after"]
+    assert by_slide(load(deck))["1"] == [
+        "title",
+        "before",
+        "in the group",
+        "in the inner group",
+        "after",
+    ]
 
 
 def test_a_charts_data(deck, load):
-    """A chart is its title and a table of its data: a line for each category, a column for each series."""
+    """A chart is its title and a table of its data: a line for each category, a column for each
+    series.
+    """
     data = CategoryChartData()
     data.categories = ["2023", "2024"]
     data.add_series("green", (1.5, 2))
     data.add_series("black", (3, None))
-    chart = slide(deck, "harvest").shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *AREA, data).chart
+    chart = (
+        slide(deck, "harvest").shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *AREA, data).chart
+    )
     chart.has_title = True
     chart.chart_title.text_frame.text = "Tons of tea"
     assert by_slide(load(deck))["1"] == [
@@ -149,10 +171,12 @@ def test_a_node_knows_its_slide(deck, tmp_path):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", ["test.pptx", "fake-power-point-table.pptx", "fake-power-point-malformed.pptx"])
+@pytest.mark.parametrize(
+    "name", ["test.pptx", "fake-power-point-table.pptx", "fake-power-point-malformed.pptx"]
+)
 def test_all_words_that_python_pptx_finds(name):
-    """Each paragraph that an independent reader finds in the text frames and tables of a real file is there, in its
-    slide.
+    """Each paragraph that an independent reader finds in the text frames and tables of a real file
+    is there, in its slide.
     """
     path = shared("data", "docs", name)
     lines = {label: "\n".join(texts) for label, texts in by_slide(load_file(path)).items()}
@@ -168,7 +192,10 @@ def test_all_words_that_python_pptx_finds(name):
     ("data", "words"),
     [
         (b"only text", "cut off, encrypted, or of another format"),
-        (bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600), r"old office programs\. Save it as \.pptx"),
+        (
+            bytes.fromhex("d0cf11e0a1b11ae1") + bytes(600),
+            r"old office programs\. Save it as \.pptx",
+        ),
     ],
     ids=["text", "ppt"],
 )
@@ -182,7 +209,9 @@ def test_what_is_no_presentation(tmp_path, data, words):
 
 @pytest.mark.shared
 def test_another_office_format(tmp_path):
-    """A Word document that is called a presentation is said to be of another format, where the suffix decides."""
+    """A Word document that is called a presentation is said to be of another format, where the
+    suffix decides.
+    """
     register_loader(".pptx", replace=True)(loaders[".pptx"])
     path = tmp_path / "a.pptx"
     path.write_bytes(shared("data", "docs", "docx-tables.docx").read_bytes())

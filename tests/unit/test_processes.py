@@ -1,4 +1,6 @@
-"""Several programs on one store: readers during re-ingestion, writers one at a time, definitions that do not agree."""
+"""Several programs on one store: readers during re-ingestion, writers one at a time, definitions
+that do not agree.
+"""
 
 from __future__ import annotations
 
@@ -220,7 +222,9 @@ def build(docs):
 
 
 def hammer(library, queries, thread_count):
-    """Sync version after version while a reader process, and threads of this one, ask all the time."""
+    """Sync version after version while a reader process, and threads of this one, ask all the
+    time.
+    """
     with library.open() as docs:
         build(docs)
         ended = threading.Event()
@@ -278,7 +282,9 @@ class Thread(threading.Thread):
 @pytest.mark.slow
 @pytest.mark.parametrize("grace_s", [10.0, 0.0], ids=["with grace", "purged at once"])
 def test_readers_during_re_ingestion(library, grace_s, monkeypatch):
-    """In another process and in other threads every answer is one whole version of all documents."""
+    """In another process and in other threads every answer is one whole version of all
+    documents.
+    """
     monkeypatch.setattr(opening, "_GRACE_S", grace_s)
     reader, threads, version = hammer(library, 300, 2)
     assert reader["problems"] == []
@@ -292,8 +298,11 @@ def test_readers_during_re_ingestion(library, grace_s, monkeypatch):
 @pytest.mark.share(3)
 @pytest.mark.slow
 def test_ten_thousand_queries_during_re_ingestion(library, monkeypatch):
-    """Ten thousand answers in another process: no mixed version, no missing document, no short answer."""
-    monkeypatch.setattr(opening, "_GRACE_S", 0.5)  # a hundred syncs; more dead rows would make the questions slow
+    """Ten thousand answers in another process: no mixed version, no missing document, no short
+    answer.
+    """
+    # a hundred syncs; more dead rows would make the questions slow
+    monkeypatch.setattr(opening, "_GRACE_S", 0.5)
     reader, _, version = hammer(library, 10_000, 0)
     assert reader["problems"] == []
     assert reader["asked"] == 10_001
@@ -322,7 +331,9 @@ with open_documents(sys.argv[2], sys.argv[3], read_only=True) as docs:
 
 @pytest.mark.slow
 def test_a_transform_that_the_writer_edits(library):
-    """A reader that defines the group as it was answers rightly until it is replaced, and then says what to do."""
+    """A reader that defines the group as it was answers rightly until it is replaced, and then says
+    what to do.
+    """
     with library.open() as docs:
         build(docs)
     with library.process(UNTIL_ERROR) as process:
@@ -340,17 +351,23 @@ def test_a_transform_that_the_writer_edits(library):
 
 @pytest.mark.slow
 def test_what_another_process_syncs_is_in_the_next_answer(library):
-    """A Document that is open sees what another program made live, at its next question, without being told."""
+    """A Document that is open sees what another program made live, at its next question, without
+    being told.
+    """
     with library.open(read_only=False) as docs:
         build(docs)
         assert library.world.Asking(docs).by_words() == ""
         library.write(2)
         script = "import sys; sys.path.insert(0, sys.argv[1]); from world import open_documents\n"
-        script += "with open_documents(*sys.argv[2:4]) as docs: docs.sync()\nprint('ready', flush=True)"
+        script += (
+            "with open_documents(*sys.argv[2:4]) as docs: docs.sync()\nprint('ready', flush=True)"
+        )
         with library.process(script) as process:
             assert process.wait(60) == 0
         asking = library.world.Asking(docs)
-        assert [asking.by_words(), asking.by_vectors(), asking.all_nodes(), asking.parents()] == [""] * 4
+        assert [asking.by_words(), asking.by_vectors(), asking.all_nodes(), asking.parents()] == [
+            ""
+        ] * 4
         assert asking.seen == {2}
 
 
@@ -377,7 +394,9 @@ def release(process):
 
 @pytest.mark.slow
 def test_two_writers_at_once(library):
-    """The second waits until the first has ended, and then finds everything as if it had been alone."""
+    """The second waits until the first has ended, and then finds everything as if it had been
+    alone.
+    """
     with library.open() as docs:
         build(docs)
         dump = list(docs.dump())
@@ -414,7 +433,9 @@ print(asking.problems, flush=True)
 
 @pytest.mark.slow
 def test_two_programs_that_sync_in_turns(library):
-    """Pain 15: both bring in what changed; no answer is wrong, and the store ends as one alone would have made it."""
+    """Pain 15: both bring in what changed; no answer is wrong, and the store ends as one alone
+    would have made it.
+    """
     with library.open() as docs:
         build(docs)
         with library.process(SYNCING) as first, library.process(SYNCING) as second:
@@ -424,7 +445,12 @@ def test_two_programs_that_sync_in_turns(library):
             assert [process.stdout.read() for process in (first, second)] == [b"[]\n"] * 2
         docs.sync()
         asking = library.world.Asking(docs)
-        assert [asking.by_words(), asking.by_vectors(), asking.all_nodes(), asking.seen] == ["", "", "", {7}]
+        assert [asking.by_words(), asking.by_vectors(), asking.all_nodes(), asking.seen] == [
+            "",
+            "",
+            "",
+            {7},
+        ]
         dump = list(docs.dump())
     library.store = library.root / "fresh.db"
     with library.open() as docs:
@@ -463,14 +489,18 @@ def test_a_sync_that_waits_keeps_no_question_waiting(library, first):
 
 @pytest.mark.slow
 def test_a_busy_store_names_who_writes(library, monkeypatch):
-    """Who needs what is not built, while another program writes, learns which program that is and what to do."""
+    """Who needs what is not built, while another program writes, learns which program that is and
+    what to do.
+    """
     monkeypatch.setattr(indexer, "WAIT_S", 0.2)
     with library.open() as docs:
         build(docs)
     with library.process(HOLDING) as process, library.open() as docs:
         docs.create_node_group("new", transform=str.lower)
         began = time.monotonic()
-        with pytest.raises(StoreBusyError, match=rf"process {process.pid} on .*read_only=True") as caught:
+        with pytest.raises(
+            StoreBusyError, match=rf"process {process.pid} on .*read_only=True"
+        ) as caught:
             docs.activate_group("new")
         assert time.monotonic() - began > 0.15
         assert isinstance(caught.value, StoreError)
@@ -481,7 +511,9 @@ def test_a_busy_store_names_who_writes(library, monkeypatch):
 
 @pytest.mark.slow
 def test_what_is_live_is_served_while_another_program_writes(library):
-    """A program that has not synced yet answers at once from what is there, and syncs when it can."""
+    """A program that has not synced yet answers at once from what is there, and syncs when it
+    can.
+    """
     with library.open() as docs:
         build(docs)
     with library.process(HOLDING) as process:
@@ -500,7 +532,9 @@ def test_what_is_live_is_served_while_another_program_writes(library):
 
 @pytest.mark.slow
 def test_a_killed_holder_is_taken_over_at_once(library):
-    """Its lease has most of a minute to go, and nobody waits for that: on one machine it is known that it has ended."""
+    """Its lease has most of a minute to go, and nobody waits for that: on one machine it is known
+    that it has ended.
+    """
     with library.open() as docs:
         build(docs)
         dump = list(docs.dump())
@@ -519,7 +553,11 @@ def test_a_killed_holder_is_taken_over_at_once(library):
 def hold_elsewhere(library, expires_at):
     """A lease of a program on another machine."""
     told = {"name": "app.py", "host": f"not-{platform.node()}", "pid": os.getpid(), "started": 1}
-    library.ledger("UPDATE ledger SET holder = 'other', holder_told = ?, expires_at = ?", json.dumps(told), expires_at)
+    library.ledger(
+        "UPDATE ledger SET holder = 'other', holder_told = ?, expires_at = ?",
+        json.dumps(told),
+        expires_at,
+    )
 
 
 def test_an_expired_lease_of_another_machine(library):
@@ -549,7 +587,9 @@ def test_a_lease_of_another_machine(library, monkeypatch):
 
 @pytest.mark.slow
 def test_a_lease_that_was_lost_writes_nothing(library):
-    """A program that stood still for too long finds its lease taken over, and stops without a trace in what is live."""
+    """A program that stood still for too long finds its lease taken over, and stops without a trace
+    in what is live.
+    """
     with library.open(workers=1) as docs:
         build(docs)
         dump = [line for line in docs.dump() if "slow" not in line]
@@ -559,7 +599,9 @@ def test_a_lease_that_was_lost_writes_nothing(library):
             return text
 
         docs.create_node_group("slow", transform=slow)
-        with pytest.raises(StoreBusyError, match=r"has run out and was taken over by 'app.py'.*do it again"):
+        with pytest.raises(
+            StoreBusyError, match=r"has run out and was taken over by 'app.py'.*do it again"
+        ):
             docs.get_nodes("slow")
         assert list(docs.dump()) == dump
         hold_elsewhere(library, time.time() - 1)
@@ -580,11 +622,14 @@ with world.open_documents(sys.argv[2], sys.argv[3]) as docs:
 
 @pytest.mark.slow
 def test_two_programs_with_different_definitions(library):
-    """The second is refused, naming group and program, until the first has ended; then it builds by its own."""
+    """The second is refused, naming group and program, until the first has ended; then it builds by
+    its own.
+    """
     with library.process(WITH_A_DEFINITION) as process, library.open() as docs:
         docs.create_node_group("line", transform=str.split, parent="half", replace=True)
         with pytest.raises(
-            StoreBusyError, match=rf"'line' is in use under another definition, by .*process {process.pid} on"
+            StoreBusyError,
+            match=rf"'line' is in use under another definition, by .*process {process.pid} on",
         ):
             docs.get_nodes("line")
         with library.open() as same:
@@ -608,7 +653,9 @@ def test_a_killed_program_s_definitions(library):
 
 @pytest.mark.slow
 def test_documents_of_different_names_in_one_file(library, tmp_path):
-    """They share a file and nothing else: neither nodes, nor definitions, nor the right to write."""
+    """They share a file and nothing else: neither nodes, nor definitions, nor the right to
+    write.
+    """
     other = tmp_path / "other"
     other.mkdir()
     (other / "d0.txt").write_text("coffee", encoding="utf-8")
@@ -631,7 +678,9 @@ def test_documents_of_different_names_in_one_file(library, tmp_path):
 
 @pytest.mark.slow
 def test_a_notebook_s_second_document(library):
-    """A cell that is run again opens the Document a second time, defined otherwise, and both answer by their own."""
+    """A cell that is run again opens the Document a second time, defined otherwise, and both answer
+    by their own.
+    """
     with library.open() as first:
         build(first)
         again = library.open()
@@ -645,7 +694,9 @@ def test_a_notebook_s_second_document(library):
 
 
 def test_a_node_that_was_kept_while_its_file_changed(library):
-    """It follows into the live tree where that holds the same node, and says that it is stale where it does not."""
+    """It follows into the live tree where that holds the same node, and says that it is stale where
+    it does not.
+    """
     with library.open() as docs:
         build(docs)
         node = Retriever(docs, "line", similarity="bm25", topk=1)("d3")[0]
@@ -663,13 +714,18 @@ def test_a_node_that_was_kept_while_its_file_changed(library):
 
 
 def test_reading_what_was_never_written(library):
-    """A reader of a store that is not there yet, or holds nothing of that name, says so and makes nothing."""
+    """A reader of a store that is not there yet, or holds nothing of that name, says so and makes
+    nothing.
+    """
     with pytest.raises(StoreError, match="does not exist"):
         library.open(read_only=True)
     assert not library.store.exists()
     with library.open() as docs:
         build(docs)
-    with library.open(read_only=True, name="unknown") as docs, pytest.raises(StoreError, match="never built"):
+    with (
+        library.open(read_only=True, name="unknown") as docs,
+        pytest.raises(StoreError, match="never built"),
+    ):
         docs.get_nodes("line")
     assert library.ledger("SELECT name FROM ledger") == [("default",)]
 
@@ -680,12 +736,26 @@ def test_a_reader_changes_nothing(library):
     with library.open() as docs:
         build(docs)
     before = library.store.read_bytes()
-    script = "import sys; sys.path.insert(0, sys.argv[1]); from world import Asking, open_documents\n"
-    script += "with open_documents(*sys.argv[2:4], read_only=True) as docs:\n    asking = Asking(docs)\n"
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from world import Asking, open_documents\n"
+    )
+    script += (
+        "with open_documents(*sys.argv[2:4], read_only=True) as docs:\n    asking = Asking(docs)\n"
+    )
     script += "    for _ in range(12): asking.ask()\n    print(asking.problems)\n"
-    command = [sys.executable, "-c", script, *map(str, (library.root, library.dataset, library.store))]
+    command = [
+        sys.executable,
+        "-c",
+        script,
+        *map(str, (library.root, library.dataset, library.store)),
+    ]
     run = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (run.stdout, run.stderr) == ("[]\n", "")
     assert library.store.read_bytes() == before

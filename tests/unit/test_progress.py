@@ -20,13 +20,19 @@ FILES = {f"{name}.txt": "green tea\nblack tea" for name in "abcde"}
 
 
 def test_progress_tells_every_step(folder):
-    """Each piece of work goes from a first step to all of its documents, never backwards, and names what is done."""
+    """Each piece of work goes from a first step to all of its documents, never backwards, and names
+    what is done.
+    """
     seen = []
-    with Document(folder(FILES), embed=lambda text: [1.0, float(len(text))], on_progress=seen.append) as docs:
+    with Document(
+        folder(FILES), embed=lambda text: [1.0, float(len(text))], on_progress=seen.append
+    ) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         Retriever(docs, "line")("tea")
         Retriever(docs, "line", similarity="bm25")("tea")
-    pieces = [(what, list(some)) for what, some in itertools.groupby(seen, key=lambda one: one.what)]
+    pieces = [
+        (what, list(some)) for what, some in itertools.groupby(seen, key=lambda one: one.what)
+    ]
     assert [what for what, _ in pieces] == [
         "sync",  # with the lines: the first sync of an empty store makes what was requested
         "embed line with default",
@@ -86,8 +92,8 @@ def test_a_callback_can_be_called(wrong):
 
 
 def test_the_time_left_of_embedding_is_right_for_files_of_any_size(folder):
-    """Where few files have most of the nodes, nodes are counted: with the calls of the model as the clock, the time
-    left by the share that is done is right within a factor of two.
+    """Where few files have most of the nodes, nodes are counted: with the calls of the model as the
+    clock, the time left by the share that is done is right within a factor of two.
     """
     calls, seen = [], []
 
@@ -96,9 +102,15 @@ def test_the_time_left_of_embedding_is_right_for_files_of_any_size(folder):
         return [1.0, float(len(text))]
 
     files = {f"{number:02}.txt": f"tea {number}" for number in range(40)}
-    files |= {f"9{number}.txt": "\n".join(f"line {number} {line}" for line in range(200)) for number in range(5)}
+    files |= {
+        f"9{number}.txt": "\n".join(f"line {number} {line}" for line in range(200))
+        for number in range(5)
+    }
     with Document(
-        folder(files), embed=embed, workers=1, on_progress=lambda one: seen.append((len(calls), one))
+        folder(files),
+        embed=embed,
+        workers=1,
+        on_progress=lambda one: seen.append((len(calls), one)),
     ) as docs:
         docs.create_node_group("line", transform=str.splitlines)
         docs.activate_group("line")
@@ -107,7 +119,9 @@ def test_the_time_left_of_embedding_is_right_for_files_of_any_size(folder):
     assert embedding[-1] == (1040, 1040, 1040)
     halves = [one for one in embedding if 0.2 < one[1] / one[2] < 0.8]
     assert halves
-    assert all(0.5 < (now / done * (total - done)) / (1040 - now) < 2 for now, done, total in halves)
+    assert all(
+        0.5 < (now / done * (total - done)) / (1040 - now) < 2 for now, done, total in halves
+    )
 
 
 class Terminal(io.StringIO):
@@ -154,7 +168,10 @@ def test_the_bar_counts_in_whole_numbers(folder, monkeypatch):
         Retriever(docs, "line", similarity="bm25")("tea")
     shown = [line for line in drawn(terminal) if "compare" not in line]
     assert shown
-    assert all(re.fullmatch(r"[\w ]+: +\d+%\|.*\| [0-5]/5 files \[\d\d:\d\d<(\?|\d\d:\d\d)\]", line) for line in shown)
+    assert all(
+        re.fullmatch(r"[\w ]+: +\d+%\|.*\| [0-5]/5 files \[\d\d:\d\d<(\?|\d\d:\d\d)\]", line)
+        for line in shown
+    )
 
 
 def test_the_bar_appears_before_anything_is_done(folder, monkeypatch):

@@ -51,9 +51,15 @@ def test_there_are_few_names_at_the_top():
 
 
 def test_dir_shows_what_the_documentation_teaches():
-    """The public names, and the subpackages that a page or a script imports; `testing` needs pytest."""
+    """The public names, and the subpackages that a page or a script imports; `testing` needs
+    pytest.
+    """
     root = SOURCE.parents[1]
-    pages = [*root.glob("README*.md"), *(root / "docs").glob("*.md"), *(root / "cookbook").glob("*.py")]
+    pages = [
+        *root.glob("README*.md"),
+        *(root / "docs").glob("*.md"),
+        *(root / "cookbook").glob("*.py"),
+    ]
     imported = re.compile(r"^\s*(?:from|import) lazyrag\.(\w+)", re.MULTILINE)
     taught = {name for page in pages for name in imported.findall(page.read_text(encoding="utf-8"))}
     assert {"models", "transforms", "testing"} < taught
@@ -80,15 +86,25 @@ def test_every_public_name_is_documented(package, name):
             member
             for member, value in vars(found).items()
             if not member.startswith("_")
-            and (inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod)))
-            and not inspect.getdoc(getattr(found, member) if not isinstance(value, property) else value)
+            and (
+                inspect.isfunction(value)
+                or isinstance(value, (property, classmethod, staticmethod))
+            )
+            and not inspect.getdoc(
+                getattr(found, member) if not isinstance(value, property) else value
+            )
         ]
         assert bare == []
 
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("Documents", "Document"), ("retriever", "Retriever"), ("DocumentNode", "Document"), ("Hits", "Hit")],
+    [
+        ("Documents", "Document"),
+        ("retriever", "Retriever"),
+        ("DocumentNode", "Document"),
+        ("Hits", "Hit"),
+    ],
 )
 def test_an_unknown_name_names_the_nearest(name, near):
     """A misspelt import names the nearest names, the best first, and no others."""
@@ -162,7 +178,9 @@ print(json.dumps(found))
 
 
 def _after(statement: str) -> dict:
-    """What a statement did in a fresh interpreter: modules imported, environment read, lines logged, files opened."""
+    """What a statement did in a fresh interpreter: modules imported, environment read, lines
+    logged, files opened.
+    """
     program = _WATCH.replace("STATEMENT", statement)
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
@@ -184,8 +202,12 @@ HEAVY = {
 
 @pytest.mark.slow
 def test_the_watch_sees_what_it_watches():
-    """The check below would notice: a statement that opens, reads, logs and imports is caught at all four."""
-    statement = "import logging, jieba; logging.getLogger('x').info('hello'); open(os.devnull).close()"
+    """The check below would notice: a statement that opens, reads, logs and imports is caught at
+    all four.
+    """
+    statement = (
+        "import logging, jieba; logging.getLogger('x').info('hello'); open(os.devnull).close()"
+    )
     found = _after(f"import warnings; warnings.simplefilter('ignore'); {statement}")
     assert "jieba" in found["modules"]
     assert found["logged"] == ["hello"]
@@ -203,7 +225,9 @@ def test_import_lazyrag_does_nothing_but_import():
 
 
 def test_the_usual_names_import_no_format_library_and_no_dictionary():
-    """Document and Retriever come without jieba and without a reader of any file format: those wait for their use."""
+    """Document and Retriever come without jieba and without a reader of any file format: those wait
+    for their use.
+    """
     found = _after("from lazyrag import Document, Retriever, Reranker, SentenceSplitter")
     lazy = {
         "jieba",
@@ -222,7 +246,18 @@ def test_the_usual_names_import_no_format_library_and_no_dictionary():
 
 
 LATER = {
-    *("asyncio", "csv", "difflib", "email", "html", "importlib.metadata", "secrets", "ssl", "tempfile", "zipfile"),
+    *(
+        "asyncio",
+        "csv",
+        "difflib",
+        "email",
+        "html",
+        "importlib.metadata",
+        "secrets",
+        "ssl",
+        "tempfile",
+        "zipfile",
+    ),
     *("lazyrag.maintain.export", "lazyrag.loaders.detect", "lazyrag.models.embedding_cache"),
     *("lazyrag.retrieval.explain", "lazyrag.text.structure", "lazyrag.transforms.dify_rules"),
 }
@@ -236,7 +271,9 @@ def test_what_few_programs_need_is_imported_on_first_use():
 
 @pytest.mark.slow
 def test_the_registries_are_no_modules_of_the_same_name():
-    """``rerankers`` and its siblings stay registries after an entry was loaded, whose module might bear that name."""
+    """``rerankers`` and its siblings stay registries after an entry was loaded, whose module might
+    bear that name.
+    """
     program = """
 from lazyrag import Document, Reranker, Retriever
 Reranker("KeywordFilter", required_keys=["tea"])
@@ -247,6 +284,8 @@ import lazyrag.loaders, lazyrag.retrieval, lazyrag.transforms
 print([type(one) is Registry for one in (
     rerankers, similarities, lazyrag.retrieval.rerankers, lazyrag.loaders.loaders, lazyrag.transforms.transforms)])
 """
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == str([True] * 5)

@@ -1,4 +1,6 @@
-"""What a backend cannot say is left to us: both parts together mean what the filter means, whatever it can say."""
+"""What a backend cannot say is left to us: both parts together mean what the filter means, whatever
+it can say.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ from lazyrag.data.filters import And, Condition, Filter, Not, Or, matches
 from lazyrag.stores.protocol import Pushed, push_down
 from lazyrag.types import Fields
 
-ROWS: list[Fields] = [{"year": year, "name": name} for year in (None, 2000, 2001) for name in (None, "a", "b")]
+ROWS: list[Fields] = [
+    {"year": year, "name": name} for year in (None, 2000, 2001) for name in (None, "a", "b")
+]
 
 
 class _Functions:
-    """A language whose words are functions of a row; it lacks some operators, and perhaps negation and falsehood."""
+    """A language whose words are functions of a row; it lacks some operators, and perhaps negation
+    and falsehood.
+    """
 
     def __init__(self, operators: frozenset[str], *, negates: bool, has_never: bool) -> None:
         self._operators = operators
@@ -47,10 +53,22 @@ class _Functions:
 
 
 _conditions = st.one_of(
-    st.builds(Condition, st.just("year"), st.sampled_from(["eq", "ne"]), st.sampled_from([None, 2000, 2001])),
-    st.builds(Condition, st.just("year"), st.sampled_from(["gt", "le"]), st.sampled_from([2000, 2001])),
+    st.builds(
+        Condition,
+        st.just("year"),
+        st.sampled_from(["eq", "ne"]),
+        st.sampled_from([None, 2000, 2001]),
+    ),
+    st.builds(
+        Condition, st.just("year"), st.sampled_from(["gt", "le"]), st.sampled_from([2000, 2001])
+    ),
     st.builds(Condition, st.just("name"), st.just("exists"), st.booleans()),
-    st.builds(Condition, st.just("name"), st.just("in"), st.lists(st.sampled_from(["a", "b", None]), max_size=2)),
+    st.builds(
+        Condition,
+        st.just("name"),
+        st.just("in"),
+        st.lists(st.sampled_from(["a", "b", None]), max_size=2),
+    ),
 )
 _filters = st.recursive(
     _conditions,
@@ -69,13 +87,16 @@ _dialects = st.builds(
 )
 
 
-@settings(max_examples=10 * settings.default.max_examples)  # the cases that matter are rare, and cheap
+# the cases that matter are rare, and cheap
+@settings(max_examples=10 * settings.default.max_examples)
 @given(_filters, _dialects)
 def test_both_parts_together_mean_the_filter(wanted: Filter, dialect: _Functions) -> None:
     """A row passes the backend's part and ours exactly where it satisfies the filter."""
     pushed = push_down(wanted, dialect)
     for row in ROWS:
-        by_parts = (pushed.native is None or pushed.native(row)) and (pushed.rest is None or matches(pushed.rest, row))
+        by_parts = (pushed.native is None or pushed.native(row)) and (
+            pushed.rest is None or matches(pushed.rest, row)
+        )
         assert by_parts == matches(wanted, row)
 
 
@@ -89,14 +110,21 @@ def test_a_language_that_says_everything_leaves_nothing(wanted: Filter) -> None:
 def test_what_can_be_said_is_said() -> None:
     """Of a conjunction the backend gets the parts that it knows, and only the others are left."""
     known, unknown = Condition("year", "gt", 2000), Condition("name", "contains", "a")
-    pushed = push_down(And(known, unknown), _Functions(frozenset(["gt"]), negates=True, has_never=True))
+    pushed = push_down(
+        And(known, unknown), _Functions(frozenset(["gt"]), negates=True, has_never=True)
+    )
     assert pushed.native is not None
     assert pushed.rest == unknown
 
 
 def test_an_alternative_that_is_said_in_part_is_checked_again() -> None:
-    """Of a disjunction with an alternative that the backend knows in part, every row is checked again."""
-    wanted = Or(And(Condition("year", "gt", 2000), Condition("name", "eq", "a")), Condition("year", "le", 2000))
+    """Of a disjunction with an alternative that the backend knows in part, every row is checked
+    again.
+    """
+    wanted = Or(
+        And(Condition("year", "gt", 2000), Condition("name", "eq", "a")),
+        Condition("year", "le", 2000),
+    )
     pushed = push_down(wanted, _Functions(frozenset(["gt", "le"]), negates=True, has_never=True))
     assert pushed.native is not None
     assert pushed.native({"year": 2001, "name": "b"}), "the backend lets too much through"

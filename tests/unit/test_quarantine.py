@@ -1,4 +1,6 @@
-"""Files that end their loader: each is a failure of its own, and is not read again until there is a reason."""
+"""Files that end their loader: each is a failure of its own, and is not read again until there is a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -54,13 +56,17 @@ def synced(path, read, *, retry=False, **options):
         docs.add_reader("*.do", read)
         with pytest.warns(IngestionWarning):
             report = docs.retry_failed() if retry else docs.sync()
-        assert [one for one, _ in docs.status().failed] == [failure.path for failure in report.failed]
+        assert [one for one, _ in docs.status().failed] == [
+            failure.path for failure in report.failed
+        ]
         return sorted(node.text for node in docs.get_nodes()), report.failed
 
 
 @pytest.mark.slow
 def test_a_file_that_ends_its_loader_three_times_is_left_alone(folder, tmp_path, crashing):
-    """It is named, other files are in, and no later program reads it, until it is asked to or something changes."""
+    """It is named, other files are in, and no later program reads it, until it is asked to or
+    something changes.
+    """
     path = folder({"a.do": "tea", "b.do": "crash"})
     calls = path.parent / "calls.txt"
 
@@ -88,7 +94,9 @@ def test_a_file_that_ends_its_loader_three_times_is_left_alone(folder, tmp_path,
 
 
 def test_a_form_that_draws_itself_fails_soon_and_small(folder):
-    """A PDF of some hundred bytes would take all memory: its process ends, this one goes on, and others are read."""
+    """A PDF of some hundred bytes would take all memory: its process ends, this one goes on, and
+    others are read.
+    """
     assert len(endless_form()) < 1000
     path = folder({"a.pdf": endless_form(), "b.txt": "tea"})
     before, started = resident_bytes(os.getpid()), time.process_time()
@@ -96,20 +104,30 @@ def test_a_form_that_draws_itself_fails_soon_and_small(folder):
         load_file(path / "a.pdf")
     assert (caught.value.path, caught.value.loader) == (str(path / "a.pdf"), "PdfLoader")
     with Document(path) as docs:
-        with pytest.warns(IngestionWarning, match=r"1 of 2 files failed to load.*a\.pdf.*Quarantined"):
+        with pytest.warns(
+            IngestionWarning, match=r"1 of 2 files failed to load.*a\.pdf.*Quarantined"
+        ):
             assert [node.path for node in docs.get_nodes()] == ["b.txt"]
-        assert [one.why.partition(":")[0] for one in docs.plan().formats if one.why] == ["Quarantined"]
+        assert [one.why.partition(":")[0] for one in docs.plan().formats if one.why] == [
+            "Quarantined"
+        ]
     assert resident_bytes(os.getpid()) - before < 100 * MEBIBYTE
     assert time.process_time() - started < 8
 
 
-@pytest.mark.skipif(not resident_bytes(os.getpid()), reason="this system does not report what a process takes")
+@pytest.mark.skipif(
+    not resident_bytes(os.getpid()), reason="this system does not report what a process takes"
+)
 def test_time_of_the_processor_is_limited_within_a_page(tmp_path):
-    """What takes no memory is ended by its share of the loader's time, 7 s of 600; it is not tried again."""
+    """What takes no memory is ended by its share of the loader's time, 7 s of 600; it is not tried
+    again.
+    """
     from lazyrag.loaders.pdf import PdfLoader
 
     (tmp_path / "a.pdf").write_bytes(costly_form())
-    with pytest.raises(LoadError, match=r"more than 0\.7 s of the processor, too much for its size.*max_seconds"):
+    with pytest.raises(
+        LoadError, match=r"more than 0\.7 s of the processor, too much for its size.*max_seconds"
+    ):
         PdfLoader(max_seconds=60).load(tmp_path / "a.pdf")
 
 
@@ -122,7 +140,9 @@ def test_inside_of_an_archive(folder):
 
 
 def test_what_shows_a_page_is_protected_too(folder):
-    """Pictures of pages, and a plan, run in the same processes; the next file is read by another."""
+    """Pictures of pages, and a plan, run in the same processes; the next file is read by
+    another.
+    """
     path = folder({"a.pdf": endless_form(), "b.pdf": long_pdf(1)})
     from lazyrag.loaders.pdf import PdfLoader
 
@@ -155,13 +175,17 @@ def test_no_process_without_a_pdf(folder):
     """A folder of other files starts none, and imports nothing for it."""
     path = folder({"a.txt": "tea", "b.md": "# Tea", "c.html": "<p>tea"})
     program = f"import sys\nfrom lazyrag import Document\nDocument({str(path)!r}).get_nodes()\n"
-    done = python("-c", program + "print([one for one in ('subprocess', 'pypdfium2') if one in sys.modules])")
+    done = python(
+        "-c", program + "print([one for one in ('subprocess', 'pypdfium2') if one in sys.modules])"
+    )
     assert "pypdfium2" not in done.stdout
     program += "from lazyrag.loaders import process\nprint(len(process._running))"
     assert python("-c", program).stdout == "0\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timers that interrupt")
+@pytest.mark.skipif(
+    not hasattr(signal, "setitimer"), reason="this system has no timers that interrupt"
+)
 def test_an_interrupted_call_leaves_no_answer_behind():
     """The next call does not get the answer of the interrupted one: the process has ended."""
     process = ChildProcess("threading:Event")
@@ -181,7 +205,9 @@ def test_an_interrupted_call_leaves_no_answer_behind():
 def test_a_call_that_hangs_is_ended():
     """Within its time, with the limit in the error; without a limit it goes on."""
     process = ChildProcess("threading:Event")
-    with pytest.raises(LoaderEndedError, match=r"took longer than 0\.2 s; the limit time_s=0\.2 is exceeded"):
+    with pytest.raises(
+        LoaderEndedError, match=r"took longer than 0\.2 s; the limit time_s=0\.2 is exceeded"
+    ):
         process.call("wait", limits=LoadLimits(time_s=0.2))
     assert not process.is_alive
 

@@ -19,7 +19,13 @@ from tests.model_server import answered, failed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
-TEXTS = {"a": "green tea from Wuyi", "b": "matcha is ground tea", "c": "coffee beans", "d": "oolong leaves", "e": "茶"}
+TEXTS = {
+    "a": "green tea from Wuyi",
+    "b": "matcha is ground tea",
+    "c": "coffee beans",
+    "d": "oolong leaves",
+    "e": "茶",
+}
 
 
 @pytest.fixture
@@ -41,7 +47,9 @@ class TestFusion:
     def test_the_result_is_the_queries_results_fused(self, bm25):
         """RRF over what the retriever finds for the question and for each rewritten one."""
         retriever = MultiQueryRetriever(bm25, lambda query: ["matcha", "oolong leaves"])
-        expected = rrf([told(bm25(query, topk=50)) for query in ("green tea", "matcha", "oolong leaves")])
+        expected = rrf(
+            [told(bm25(query, topk=50)) for query in ("green tea", "matcha", "oolong leaves")]
+        )
         assert told(retriever("green tea")) == expected
         assert len(expected) == 3
 
@@ -69,12 +77,16 @@ class TestFusion:
 
     def test_filters_topk_and_fusion(self, bm25):
         """They hold for every query; topk bounds the fused result."""
-        retriever = MultiQueryRetriever(bm25, lambda query: ["coffee", "oolong"], topk=2, fusion_method="weighted")
+        retriever = MultiQueryRetriever(
+            bm25, lambda query: ["coffee", "oolong"], topk=2, fusion_method="weighted"
+        )
         assert len(retriever("tea")) == 2
         assert [node.path for node in retriever("tea", {"file_name": ["c", "e"]}, 5)] == ["c"]
 
     def test_the_trace_names_the_queries(self, bm25):
-        """A stage of queries over one leaf for each; shares add up; the nodes are those of a call."""
+        """A stage of queries over one leaf for each; shares add up; the nodes are those of a
+        call.
+        """
         retriever = MultiQueryRetriever(bm25, lambda query: ["matcha"])
         last = retriever.trace("green tea")
         [stage] = last.inputs
@@ -83,7 +95,9 @@ class TestFusion:
         assert [math.fsum(stage.contributions[node.uid]) for node in stage.nodes] == [
             node.score for node in stage.nodes
         ]
-        assert [hit.uid for hit in retriever.explain("green tea")] == [node.uid for node in last.nodes]
+        assert [hit.uid for hit in retriever.explain("green tea")] == [
+            node.uid for node in last.nodes
+        ]
         coffee = next(node for node in bm25("coffee"))
         assert retriever.why_not(coffee.uid, "green tea").stage == "rrf"
 
@@ -100,7 +114,9 @@ class TestFusion:
             raise OSError("no dictionary")
 
         for asked in (MultiQueryRetriever(bm25, broken), MultiQueryRetriever(bm25, broken).trace):
-            with pytest.raises(RetrievalError, match="rewriting of 'tea' raised OSError: no dictionary") as told:
+            with pytest.raises(
+                RetrievalError, match="rewriting of 'tea' raised OSError: no dictionary"
+            ) as told:
                 asked("tea")
             assert isinstance(told.value.__cause__, OSError)
 
@@ -122,7 +138,9 @@ class TestFusion:
         ):
             with pytest.raises(ConfigError):
                 MultiQueryRetriever(bm25, lambda query: [], fusion_method="weighted", **keywords)
-        assert MultiQueryRetriever(bm25, lambda query: ["x", "y"], fusion_method="weighted", normalise="max")("tea")
+        assert MultiQueryRetriever(
+            bm25, lambda query: ["x", "y"], fusion_method="weighted", normalise="max"
+        )("tea")
         with pytest.raises(ConfigError, match="rewrite"):
             MultiQueryRetriever(bm25, "rephrase")
         with pytest.raises(ConfigError, match="MultiQueryRetriever"):
@@ -138,15 +156,21 @@ class TestModel:
     def chat(self, model):
         """The model behind the local server, which answers with two other wordings."""
         answer = {"role": "assistant", "content": "1. matcha\n2. oolong leaves"}
-        rewritten = answered({"choices": [{"index": 0, "message": answer, "finish_reason": "stop"}]})
+        rewritten = answered(
+            {"choices": [{"index": 0, "message": answer, "finish_reason": "stop"}]}
+        )
         model.faults = [rewritten]
         with HttpChatModel(model.url, "rewriter") as one:
             yield one
 
     def test_a_chat_model_rewrites(self, bm25, chat, model):
-        """It is asked once, with the question in the prompt; its lines are searched for beside the question."""
+        """It is asked once, with the question in the prompt; its lines are searched for beside the
+        question.
+        """
         retriever = MultiQueryRetriever(bm25, chat, n=2)
-        expected = rrf([told(bm25(query, topk=50)) for query in ("green tea", "matcha", "oolong leaves")])
+        expected = rrf(
+            [told(bm25(query, topk=50)) for query in ("green tea", "matcha", "oolong leaves")]
+        )
         assert told(retriever("green tea")) == expected
         [body] = model.bodies
         prompt = body["messages"][-1]["content"]
@@ -175,23 +199,32 @@ class TestRewriter:
         """Chinese for a Chinese question, English for others, or as asked for."""
         seen = []
         model = CallableChatModel(lambda prompt: seen.append(prompt) or "茶")
-        for language, query in (("auto", "怎么泡绿茶？"), ("auto", "How hot?"), ("zh", "How hot?"), ("en", "怎么泡？")):
+        for language, query in (
+            ("auto", "怎么泡绿茶？"),
+            ("auto", "How hot?"),
+            ("zh", "How hot?"),
+            ("en", "怎么泡？"),
+        ):
             QueryRewriter(model, task, language=language)(query)
         assert ["问题：怎么泡绿茶？" in seen[0], "Question: How hot?" in seen[1]] == [True, True]
         assert ["问题：How hot?" in seen[2], "Question: 怎么泡？" in seen[3]] == [True, True]
-        assert {(one, language) for one in ("rephrase", "split", "passage") for language in ("en", "zh")} == set(
-            PROMPTS
-        )
+        assert {
+            (one, language) for one in ("rephrase", "split", "passage") for language in ("en", "zh")
+        } == set(PROMPTS)
 
     def test_a_passage_is_one_text(self):
         """HyDE: lines are no list."""
-        rewriter = QueryRewriter(lambda prompt: "<think>so</think>Tea is hot.\nVery hot.", "passage")
+        rewriter = QueryRewriter(
+            lambda prompt: "<think>so</think>Tea is hot.\nVery hot.", "passage"
+        )
         assert rewriter("How hot?") == ["Tea is hot.\nVery hot."]
 
     def test_a_prompt_of_ones_own(self):
         """It goes before the task's, with {query} and {n}; braces of the question are text."""
         seen = []
-        rewriter = QueryRewriter(lambda prompt: seen.append(prompt) or "x", n=4, prompt="{n} of {query} {{}}")
+        rewriter = QueryRewriter(
+            lambda prompt: seen.append(prompt) or "x", n=4, prompt="{n} of {query} {{}}"
+        )
         rewriter("{tea}")
         assert seen == ["4 of {tea} {}"]
 
@@ -318,17 +351,30 @@ class TestRewriter:
 
     def test_chinese_answers_are_read(self):
         """Marks of Chinese lists are no part of a question."""
-        assert read_queries("好的，以下是：\n1、水温多少？\n2、用什么水？") == ["水温多少？", "用什么水？"]
+        assert read_queries("好的，以下是：\n1、水温多少？\n2、用什么水？") == [
+            "水温多少？",
+            "用什么水？",
+        ]
         assert read_queries("问题1：水温多少？\n问题2：用什么水？") == ["水温多少？", "用什么水？"]
 
     def test_what_was_cut_is_left_out(self):
         """A model that was stopped at its limit has not finished its last question."""
         assert read_queries("1. How hot?\n2. Which wa", is_cut=True) == ["How hot?"]
 
-    @given(st.lists(st.text(st.sampled_from("abc xyz茶水"), min_size=1).filter(str.strip), min_size=1, max_size=5))
+    @given(
+        st.lists(
+            st.text(st.sampled_from("abc xyz茶水"), min_size=1).filter(str.strip),
+            min_size=1,
+            max_size=5,
+        )
+    )
     def test_plain_json_comes_back(self, queries):
         """What a model writes as JSON is what is asked, each once."""
-        expected = list({" ".join(one.split()).casefold(): " ".join(one.split()) for one in reversed(queries)}.values())
+        expected = list(
+            {
+                " ".join(one.split()).casefold(): " ".join(one.split()) for one in reversed(queries)
+            }.values()
+        )
         assert sorted(read_queries(json.dumps(queries))) == sorted(expected)
 
 

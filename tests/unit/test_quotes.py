@@ -33,7 +33,9 @@ def checks(response: str) -> list[QuoteCheck]:
     ],
 )
 def test_a_quotation_that_stands_there(quote: str):
-    """Case, width, white space, punctuation and words left out do not matter; it lies where its span says."""
+    """Case, width, white space, punctuation and words left out do not matter; it lies where its
+    span says.
+    """
     [check] = checks(f"They say {quote} [1].")
     assert (check.ok, check.found, check.indices) == (True, 1, (1,))
     start, end = check.span
@@ -74,7 +76,9 @@ def test_chinese_quotations(marks: str):
 
 
 def test_another_source_is_named():
-    """A quotation of another source than the one cited says which, in one sentence of the problems."""
+    """A quotation of another source than the one cited says which, in one sentence of the
+    problems.
+    """
     [check] = checks("“可以保存六个月” [1]。")
     assert (check.ok, check.found, check.indices) == (False, 2, (1,))
     assert CitationManager().resolve("“可以保存六个月” [1]。", SOURCES).problems == (check.problem,)
@@ -107,9 +111,10 @@ def test_a_marker_within_a_quotation_is_none_of_its_words():
 
 def test_a_sentence_after_the_marker_does_not_cite_it():
     """What follows a marker behind a full stop is another sentence."""
-    assert [check.quote for check in checks("Say “use water of about 80”. [1] “It is all lies here”, they say.")] == [
-        "use water of about 80"
-    ]
+    assert [
+        check.quote
+        for check in checks("Say “use water of about 80”. [1] “It is all lies here”, they say.")
+    ] == ["use water of about 80"]
 
 
 @given(st.text(max_size=60), st.data())
@@ -120,12 +125,16 @@ def test_any_stretch_of_whole_words_is_found(text: str, data: st.DataObject):
         return
     first = data.draw(st.integers(0, len(words) - 1))
     quote = " ".join(words[first : data.draw(st.integers(first + 1, len(words)))])
-    letters = all(character.isalpha() and character.isascii() for character in quote.replace(" ", ""))
+    letters = all(
+        character.isalpha() and character.isascii() for character in quote.replace(" ", "")
+    )
     if letters and text.isascii():
         assert QuotedText(text).span(quote) is not None
 
 
-@given(st.text() | st.text("“”「」\"'‘’«» a.1水…", max_size=60), st.text('“”"‘’ a.1水…-', max_size=60))
+@given(
+    st.text() | st.text("“”「」\"'‘’«» a.1水…", max_size=60), st.text('“”"‘’ a.1水…-', max_size=60)
+)
 def test_any_text_can_be_checked(response: str, source: str):
     """No texts raise; a span lies in its source."""
     for check in CitationManager().check_quotes(response + " [1]", [Hit("a", source, 1.0)]):

@@ -1,4 +1,6 @@
-"""Spec 002's interface beyond its sentences: what a class must have, what is refused, and that nothing recurs."""
+"""Spec 002's interface beyond its sentences: what a class must have, what is refused, and that
+nothing recurs.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def test_a_class_without_one_of_a_pair_is_refused_when_it_is_made(methods, missi
 
 
 def test_a_base_that_says_it_is_abstract_may_leave_methods_to_others():
-    """A class that names abc.ABC among its bases is no system yet; a class of it must be complete."""
+    """A class that names abc.ABC among its bases is no system yet; a class of it must be
+    complete.
+    """
 
     class Base(RAGInterface, abc.ABC):
         def generate(self, query, contexts):
@@ -70,7 +74,8 @@ def test_a_base_that_says_it_is_abstract_may_leave_methods_to_others():
 
 
 @pytest.mark.parametrize(
-    "method", ["retrieve", "retrieve_with_metadata", "batch_retrieve", "batch_retrieve_with_metadata"]
+    "method",
+    ["retrieve", "retrieve_with_metadata", "batch_retrieve", "batch_retrieve_with_metadata"],
 )
 def test_what_nothing_implements_is_an_error_and_no_recursion(method):
     """The interface itself, and an abstract base, say what is missing when they are asked."""
@@ -92,7 +97,9 @@ def test_an_override_that_calls_its_own_default_is_an_error_and_no_recursion():
         def retrieve_with_metadata(self, query):
             return super().retrieve_with_metadata(query)
 
-    with pytest.raises(InterfaceError, match=r"Circular\.retrieve_with_metadata\(\) calls retrieve\(\)"):
+    with pytest.raises(
+        InterfaceError, match=r"Circular\.retrieve_with_metadata\(\) calls retrieve\(\)"
+    ):
         Circular().retrieve("q")
 
 
@@ -138,15 +145,31 @@ def test_old_classes_take_arguments_and_other_metaclasses():
 @pytest.mark.parametrize(
     ("methods", "call", "said"),
     [
-        ({"retrieve_with_metadata": lambda self, q: ["a"]}, lambda r: r.retrieve("q"), "return a RetrievalResult"),
-        ({"retrieve": lambda self, q: "a"}, lambda r: r.retrieve_with_metadata("q"), "return a list of texts"),
-        ({"retrieve": lambda self, q: None}, lambda r: r.retrieve_with_metadata("q"), "return a list of texts"),
+        (
+            {"retrieve_with_metadata": lambda self, q: ["a"]},
+            lambda r: r.retrieve("q"),
+            "return a RetrievalResult",
+        ),
+        (
+            {"retrieve": lambda self, q: "a"},
+            lambda r: r.retrieve_with_metadata("q"),
+            "return a list of texts",
+        ),
+        (
+            {"retrieve": lambda self, q: None},
+            lambda r: r.retrieve_with_metadata("q"),
+            "return a list of texts",
+        ),
         (
             {"generate_with_metadata": lambda self, q, c: "a"},
             lambda r: r.generate("q", []),
             "return a GenerationResult",
         ),
-        ({"generate": lambda self, q, c: 7}, lambda r: r.generate_with_metadata("q", []), "return a text"),
+        (
+            {"generate": lambda self, q, c: 7},
+            lambda r: r.generate_with_metadata("q", []),
+            "return a text",
+        ),
         (
             {"batch_retrieve": lambda self, q: [["a"]]},
             lambda r: r.batch_retrieve_with_metadata(["q", "r"]),
@@ -171,7 +194,9 @@ def test_what_is_no_result_is_refused_with_the_methods_name(methods, call, said)
 
 
 def test_batches_of_the_new_form_keep_metadata_before_they_are_fast():
-    """A fast batch of texts is not used where the single questions have ids; where they have none, it is."""
+    """A fast batch of texts is not used where the single questions have ids; where they have none,
+    it is.
+    """
 
     class Fast(Old):
         def batch_retrieve(self, queries):
@@ -185,8 +210,12 @@ def test_batches_of_the_new_form_keep_metadata_before_they_are_fast():
 
     assert [one.contexts for one in Fast().batch_retrieve_with_metadata(["q"])] == [["fast"]]
     assert [one.response for one in Fast().batch_generate_with_metadata(["q"], [[]])] == ["fast"]
-    assert [one.context_ids for one in FastNew().batch_retrieve_with_metadata(["q"])] == [["1", "2"]]
-    assert [one.confidence for one in FastNew().batch_generate_with_metadata(["q"], [["a"]])] == [0.5]
+    assert [one.context_ids for one in FastNew().batch_retrieve_with_metadata(["q"])] == [
+        ["1", "2"]
+    ]
+    assert [one.confidence for one in FastNew().batch_generate_with_metadata(["q"], [["a"]])] == [
+        0.5
+    ]
     assert FastNew().batch_retrieve(["q"]) == [["fast"]]
 
 
@@ -201,9 +230,10 @@ def test_batches_of_the_old_form_use_those_of_the_new_one():
         def batch_generate_with_metadata(self, queries, contexts_list):
             return [GenerationResult("x") for _ in queries]
 
-    assert [one is two.contexts for one, two in zip(Batched().batch_retrieve(["q", "r"]), held, strict=True)] == [
-        True
-    ] * 2
+    assert [
+        one is two.contexts
+        for one, two in zip(Batched().batch_retrieve(["q", "r"]), held, strict=True)
+    ] == [True] * 2
     assert Batched().batch_generate(["q"], [[]]) == ["x"]
 
 
@@ -216,18 +246,31 @@ def test_a_batch_needs_contexts_for_each_question(method):
 
 @pytest.mark.parametrize("made", [Old(), New()], ids=["old", "new"])
 def test_all_eight_methods_answer_whichever_form_is_written(made):
-    """Both systems give the same texts through every method, one by one and in batches; no question gives nothing."""
+    """Both systems give the same texts through every method, one by one and in batches; no question
+    gives nothing.
+    """
     contexts = [["q", "a"], ["r", "a"]]
     assert [made.retrieve("q"), made.retrieve("r")] == made.batch_retrieve(["q", "r"]) == contexts
     assert [one.contexts for one in made.batch_retrieve_with_metadata(["q", "r"])] == contexts
     assert made.batch_generate(["q", "r"], contexts) == ["q|a", "r|a"]
-    assert [one.response for one in made.batch_generate_with_metadata(["q", "r"], contexts)] == ["q|a", "r|a"]
-    assert made.batch_retrieve([]) == made.batch_retrieve_with_metadata([]) == made.batch_generate([], []) == []
+    assert [one.response for one in made.batch_generate_with_metadata(["q", "r"], contexts)] == [
+        "q|a",
+        "r|a",
+    ]
+    assert (
+        made.batch_retrieve([])
+        == made.batch_retrieve_with_metadata([])
+        == made.batch_generate([], [])
+        == []
+    )
 
 
 def test_an_old_form_over_a_new_one_is_refused():
     """An evaluation would ask the base's new form: another system than the one that was written."""
-    with pytest.raises(InterfaceError, match=r"Mine implements generate.*generate_with_metadata\(\) of RetrieverRAG"):
+    with pytest.raises(
+        InterfaceError,
+        match=r"Mine implements generate.*generate_with_metadata\(\) of RetrieverRAG",
+    ):
 
         class Mine(RetrieverRAG):
             def generate(self, query, contexts):

@@ -1,4 +1,6 @@
-"""RapidOcr on real pages: what it recognizes, its timeout, other processes, and the command line."""
+"""RapidOcr on real pages: what it recognizes, its timeout, other processes, and the command
+line.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ from tests.shared import shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
-PAGES = [("made_zh.pdf", 150), ("made_zh.pdf", 200), ("multicolumn.pdf", 150), ("pdflatex-4-pages.pdf", 200)]
+PAGES = [
+    ("made_zh.pdf", 150),
+    ("made_zh.pdf", 200),
+    ("multicolumn.pdf", 150),
+    ("pdflatex-4-pages.pdf", 200),
+]
 
 
 def render(name, number, dots_per_inch, target):
@@ -34,8 +41,12 @@ def render(name, number, dots_per_inch, target):
 
 
 def characters(text):
-    """Characters as often as they are there; wide and narrow forms, and quotation marks, are one."""
-    text = unicodedata.normalize("NFKC", text).translate({0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"})
+    """Characters as often as they are there; wide and narrow forms, and quotation marks, are
+    one.
+    """
+    text = unicodedata.normalize("NFKC", text).translate(
+        {0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"}
+    )
     return Counter(re.sub(r"[\s|-]", "", text))
 
 
@@ -57,7 +68,8 @@ def offline(monkeypatch):
 @pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(("name", "dots_per_inch"), PAGES)
 def test_scans_are_read_like_their_text_layer(tmp_path, name, dots_per_inch):
-    """Of characters, at least 99 % are recognized, and 99 % of what is recognized are there; of words 98 %.
+    """Of characters, at least 99 % are recognized, and 99 % of what is recognized are there; of
+    words 98 %.
 
     Words that are parted at the end of a line, of two columns, are not always put together.
     """
@@ -104,7 +116,9 @@ def test_other_processes_read_scans(title):
 
 
 def test_the_command_line_keeps_the_choice(title, monkeypatch):
-    """`lazyrag index --ocr` reads images, and later commands too; results are stored beside the index."""
+    """`lazyrag index --ocr` reads images, and later commands too; results are stored beside the
+    index.
+    """
     monkeypatch.chdir(title)
     first = CliRunner().invoke(app, ["index", "--ocr"])
     assert first.exit_code == 0, first.output

@@ -41,7 +41,10 @@ def docs(folder):
         folder(FILES),
         embed=embed,
         doc_fields=FIELDS,
-        file_metadata=lambda path: {"access": path.parent.name, "year": 2000 + "abcd".index(path.stem)},
+        file_metadata=lambda path: {
+            "access": path.parent.name,
+            "year": 2000 + "abcd".index(path.stem),
+        },
     )
     made.create_node_group("line", transform=str.splitlines)
     made.create_node_group("word", transform=str.split, parent="line")
@@ -61,7 +64,9 @@ def secret(nodes) -> list:
 
 @pytest.mark.parametrize("group", ["lazyllm_root", "line", "word", "FineChunk"])
 def test_get_nodes(docs, public, group):
-    """get_nodes gives what lies in the scope, in the same order, and nothing else, of every group."""
+    """get_nodes gives what lies in the scope, in the same order, and nothing else, of every
+    group.
+    """
     every, seen = docs.get_nodes(group), public.get_nodes(group)
     assert seen == [node for node in every if node.path.startswith("public/")]
     assert 0 < len(seen) < len(every)
@@ -82,11 +87,15 @@ def test_get_nodes_by_what_lies_outside(docs, public):
 @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese", "cosine"])
 @pytest.mark.parametrize("group", ["lazyllm_root", "line", "word"])
 def test_hits(docs, public, similarity, group):
-    """No similarity finds anything outside the scope, and all that it finds inside is found, up to topk."""
+    """No similarity finds anything outside the scope, and all that it finds inside is found, up to
+    topk.
+    """
     every = Retriever(docs, group, similarity=similarity, topk=100)("secret green tea in spring")
     seen = Retriever(public, group, similarity=similarity, topk=100)("secret green tea in spring")
     assert secret(every)
-    assert sorted(hit.uid for hit in seen) == sorted(hit.uid for hit in every if hit.path.startswith("public/"))
+    assert sorted(hit.uid for hit in seen) == sorted(
+        hit.uid for hit in every if hit.path.startswith("public/")
+    )
     assert secret(Retriever(public, group, similarity=similarity, topk=1)("secret")) == []
 
 
@@ -113,14 +122,23 @@ def test_topk_counts_what_is_in_scope(public):
 @pytest.mark.parametrize("similarity", ["bm25", "cosine"])
 def test_a_question_s_own_filters_cannot_widen_the_scope(public, similarity, filters):
     """Whatever filters a question brings, they only take away."""
-    assert secret(Retriever(public, "line", similarity=similarity, topk=100)("secret spring", filters=filters)) == []
+    assert (
+        secret(
+            Retriever(public, "line", similarity=similarity, topk=100)(
+                "secret spring", filters=filters
+            )
+        )
+        == []
+    )
     assert secret(public.get_nodes("line", filters=filters)) == []
 
 
 @pytest.mark.parametrize("mode", ["text", "embedding"])
 @pytest.mark.parametrize("batch", [True, False])
 def test_own_similarities_see_nothing_outside(docs, public, mode, batch):
-    """A user's own similarity function is not even shown nodes outside the scope, nor can it reach them from others."""
+    """A user's own similarity function is not even shown nodes outside the scope, nor can it reach
+    them from others.
+    """
     shown: list[DocNode] = []
 
     def look(query, node):
@@ -169,7 +187,9 @@ def test_targets(public):
 
 
 def test_find_from_nodes_outside(docs, public):
-    """Nodes from outside the scope, which someone kept, lead to nothing inside a restricted view."""
+    """Nodes from outside the scope, which someone kept, lead to nothing inside a restricted
+    view.
+    """
     outside = docs.get_nodes("line", filters={"access": "secret"})
     assert docs.find("word")(outside)
     assert public.find("word")(outside) == []
@@ -195,7 +215,12 @@ def labelled(folder):
             yield DocNode(text=rest if mark else line, metadata={"access": own} if mark else {})
 
     made = Document(
-        folder({"a.txt": "open words\nsecret: hidden words", "c.txt": "closed words\npublic: shared words"}),
+        folder(
+            {
+                "a.txt": "open words\nsecret: hidden words",
+                "c.txt": "closed words\npublic: shared words",
+            }
+        ),
         embed=embed,
         doc_fields=FIELDS,
         file_metadata={"a.txt": {"access": "public"}, "c.txt": {"access": "secret"}},
@@ -230,7 +255,10 @@ def test_children_outside_the_scope(labelled):
     public.activate_group("line")
     [root] = public.get_nodes()
     assert [node.text for node in root.children["line"]] == ["open words"]
-    assert [node.text for node in labelled.get_nodes()[0].children["line"]] == ["open words", "hidden words"]
+    assert [node.text for node in labelled.get_nodes()[0].children["line"]] == [
+        "open words",
+        "hidden words",
+    ]
 
 
 def test_ways_over_a_node_outside_the_scope(labelled):
@@ -238,7 +266,9 @@ def test_ways_over_a_node_outside_the_scope(labelled):
     public = labelled.restricted({"access": "public"})
     shared = public.get_nodes("line")[1]
     assert public.find_parent("lazyllm_root")([shared]) == []
-    assert [node.text for node in public.find_children("line")(public.get_nodes())] == ["open words"]
+    assert [node.text for node in public.find_children("line")(public.get_nodes())] == [
+        "open words"
+    ]
     assert Retriever(public, "line", similarity="bm25", target="lazyllm_root")("shared") == []
 
 
@@ -259,7 +289,9 @@ def test_restricting_twice_narrows(docs, public):
     second = docs.restricted({"year": [2000, 2002]}).restricted({"access": ["public"]})
     for view in (first, second):
         assert [node.path for node in view.get_nodes()] == ["public/a.txt"]
-        assert {hit.path for hit in Retriever(view, "line", similarity="bm25", topk=100)("spring")} == {"public/a.txt"}
+        assert {
+            hit.path for hit in Retriever(view, "line", similarity="bm25", topk=100)("spring")
+        } == {"public/a.txt"}
 
 
 def test_restricting_cannot_widen(public):
@@ -310,18 +342,25 @@ def test_a_view_is_a_document(folder):
 
 
 @pytest.mark.parametrize(
-    "filters", [{"acess": ["public"]}, {"year": ["new"]}, "public", 5, Condition("year", "contains", 2)]
+    "filters",
+    [{"acess": ["public"]}, {"year": ["new"]}, "public", 5, Condition("year", "contains", 2)],
 )
 def test_wrong_filters_are_refused_at_once(docs, filters):
-    """A filter that names an unknown field or does not fit its type is refused when the view is made."""
+    """A filter that names an unknown field or does not fit its type is refused when the view is
+    made.
+    """
     with pytest.raises(ConfigError):
         docs.restricted(filters)
 
 
 def test_a_view_made_before_the_first_use(docs):
-    """A view that is asked first builds the Document; it reports what became of the files that it shows."""
+    """A view that is asked first builds the Document; it reports what became of the files that it
+    shows.
+    """
     view = docs.restricted({"access": "public"})
-    docs.create_node_group("picky", transform=lambda text: {"green coffee in spring": "fine"}.get(text) or text.no_such)
+    docs.create_node_group(
+        "picky", transform=lambda text: {"green coffee in spring": "fine"}.get(text) or text.no_such
+    )
     with pytest.warns(IngestionWarning, match="picky"):
         assert [node.text for node in view.get_nodes("picky")] == ["fine"]
     assert len(docs.last_report.failed) == 3
@@ -373,17 +412,23 @@ SEEN = ["open tea", "open cup", "shared tea", "shared cup"]
 
 @pytest.mark.slow
 def test_fields_are_inherited_from_the_node_above(blocks):
-    """A filter on a field takes the nodes of a group by the value of the block they were made of, at any depth."""
+    """A filter on a field takes the nodes of a group by the value of the block they were made of,
+    at any depth.
+    """
     assert [node.text for node in blocks.get_nodes("line", filters={"access": "public"})] == SEEN
     words = blocks.get_nodes("word", filters=Condition("access", "eq", "secret"))
     assert [node.text for node in words] == "hidden tea hidden cup closed tea".split()
-    hits = Retriever(blocks, "line", similarity="bm25", topk=10)("cup", filters={"access": "secret"})
+    hits = Retriever(blocks, "line", similarity="bm25", topk=10)(
+        "cup", filters={"access": "secret"}
+    )
     assert [hit.text for hit in hits] == ["hidden cup"]
 
 
 @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese", "cosine"])
 def test_what_stands_beneath_a_hidden_node_is_hidden(blocks, similarity):
-    """No line beneath a hidden block leaves a view, and those beneath a visible block do whatever their file is."""
+    """No line beneath a hidden block leaves a view, and those beneath a visible block do whatever
+    their file is.
+    """
     public = blocks.restricted({"access": "public"})
     hits = Retriever(public, "line", similarity=similarity, topk=10)("tea cup")
     assert sorted(hit.text for hit in hits) == sorted(SEEN)
@@ -398,9 +443,13 @@ def test_the_ways_down_end_at_a_hidden_node(blocks):
     roots = public.get_nodes()
     assert [root.path for root in roots] == ["a.txt"]
     assert [node.text for node in public.find_children("line")(roots)] == SEEN[:2]
-    assert [node.text for node in public.find_children("word")(blocks.get_nodes())] == " ".join(SEEN).split()
+    assert [node.text for node in public.find_children("word")(blocks.get_nodes())] == " ".join(
+        SEEN
+    ).split()
     assert [node.text for node in roots[0].children["block"]] == ["open tea\nopen cup"]
-    found = Retriever(public, "word", similarity="bm25", target="line", topk=20)("hidden tea closed cup")
+    found = Retriever(public, "word", similarity="bm25", target="line", topk=20)(
+        "hidden tea closed cup"
+    )
     assert sorted(node.text for node in found) == sorted(SEEN)
 
 
@@ -426,7 +475,8 @@ def test_closing_a_view_closes_no_store(folder):
         segment_stores.register("noting", Segments)
         vector_stores.register("noting", Vectors)
         docs = Document(
-            folder(FILES), store_conf={"segment_store": {"type": "noting"}, "vector_store": {"type": "noting"}}
+            folder(FILES),
+            store_conf={"segment_store": {"type": "noting"}, "vector_store": {"type": "noting"}},
         )
     with docs.restricted({"file_type": ".txt"}) as view:
         assert len(view.get_nodes()) == 4

@@ -1,4 +1,6 @@
-"""Read transactions: each answer is a function of one state, whoever writes meanwhile and in whichever process."""
+"""Read transactions: each answer is a function of one state, whoever writes meanwhile and in
+whichever process.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from lazyrag import (
     Retriever,
     register_similarity,
 )
-from lazyrag.errors import ConfigError, IngestionError, IngestionWarning, LazyRAGError, StaleNodeError
+from lazyrag.errors import (
+    ConfigError,
+    IngestionError,
+    IngestionWarning,
+    LazyRAGError,
+    StaleNodeError,
+)
 from lazyrag.retrieval import AutoMerge, FeedbackRetriever, MultiQueryRetriever, Windows
 from tests.interpreter import waiting
 
@@ -85,7 +93,9 @@ with open_document(sys.argv[2]) as docs:
 
 
 class World:
-    """The module that all programs of a test define their Document by, and a place for its store file."""
+    """The module that all programs of a test define their Document by, and a place for its store
+    file.
+    """
 
     def __init__(self, root):
         """Write the module and import it."""
@@ -168,11 +178,23 @@ def with_a_function(docs):
     return HybridRetriever(keyword(docs), every, topk=ALL, depth=ALL)
 
 
-RETRIEVERS = [keyword, hybrid, reranked, widened, merged, parents, rewritten, moved, with_a_function]
+RETRIEVERS = [
+    keyword,
+    hybrid,
+    reranked,
+    widened,
+    merged,
+    parents,
+    rewritten,
+    moved,
+    with_a_function,
+]
 
 
 def problem(nodes):
-    """What is wrong with an answer that must have each line of each document, all of one version; "" if nothing."""
+    """What is wrong with an answer that must have each line of each document, all of one version;
+    "" if nothing.
+    """
     found = LINE.findall("\n".join(node.text for node in nodes))
     by_document = defaultdict(list)
     for document, version, line, count in found:
@@ -194,7 +216,9 @@ def version_of(nodes):
 
 @contextmanager
 def writing(write):
-    """A thread that calls a function with 2, 3, ... for as long as the block runs; its error is raised at the end."""
+    """A thread that calls a function with 2, 3, ... for as long as the block runs; its error is
+    raised at the end.
+    """
     ended, errors = threading.Event(), []
 
     def work():
@@ -217,7 +241,9 @@ def writing(write):
 
 
 def read_for(seconds, retrievers, check):
-    """Call retrievers in turn; returns the problems that a check found, and the versions that were seen."""
+    """Call retrievers in turn; returns the problems that a check found, and the versions that were
+    seen.
+    """
     deadline, problems, seen = time.monotonic() + seconds, [], set()
     for retrieve in itertools.cycle(retrievers):
         nodes = retrieve("tea")
@@ -226,9 +252,14 @@ def read_for(seconds, retrievers, check):
             problems.append(wrong)
         else:
             seen.add(version_of(nodes))
-        if problems or (time.monotonic() > deadline and len(seen) > 1) or time.monotonic() > deadline + 20:
+        if (
+            problems
+            or (time.monotonic() > deadline and len(seen) > 1)
+            or time.monotonic() > deadline + 20
+        ):
             return problems, seen
-        time.sleep(0.001)  # without it the writer waits up to 5 ms for the GIL at each row that it reads from SQLite
+        # without it the writer waits up to 5 ms for the GIL at each row that it reads from SQLite
+        time.sleep(0.001)
     raise AssertionError
 
 
@@ -238,7 +269,9 @@ class TestBesideAWriter:
     @pytest.mark.sample(9)
     @pytest.mark.parametrize("make", RETRIEVERS)
     def test_in_another_thread(self, world, docs, make):
-        """No answer mixes versions, misses a document or is short, in memory (where nothing dead is kept) or a file."""
+        """No answer mixes versions, misses a document or is short, in memory (where nothing dead is
+        kept) or a file.
+        """
         with writing(lambda version: docs.add_texts(world.texts_of(version))):
             problems, seen = read_for(READ_S, [make(docs)], problem)
         assert problems == []
@@ -259,7 +292,11 @@ class TestBesideAWriter:
             return [hit.node for hit in retriever.explain(query)]
 
         def check(nodes):
-            return "" if len({version_of([node]) for node in nodes}) == 1 else f"mixed versions: {nodes}"
+            return (
+                ""
+                if len({version_of([node]) for node in nodes}) == 1
+                else f"mixed versions: {nodes}"
+            )
 
         with writing(lambda version: docs.add_texts(world.texts_of(version))):
             problems, seen = read_for(READ_S, [traced, explained], check)
@@ -268,7 +305,9 @@ class TestBesideAWriter:
 
     @pytest.mark.slow
     def test_in_another_process(self, world):
-        """The same for a read-only Document of this process, in all ways, and for one that may write."""
+        """The same for a read-only Document of this process, in all ways, and for one that may
+        write.
+        """
         world.built(world.store).close()
         with waiting(CONSTANTLY, world.root, world.store):
             for arguments in ({"read_only": True}, {}):
@@ -285,13 +324,17 @@ class TestBesideAWriter:
         metadata = {"a": {"kind": "odd"}, "b": {"kind": "even"}}
 
         def write(version):
-            docs.add_texts({"a": f"tea v{version} a\n" * 3, "b": f"tea v{version} b\n" * 3}, metadata)
+            docs.add_texts(
+                {"a": f"tea v{version} a\n" * 3, "b": f"tea v{version} b\n" * 3}, metadata
+            )
 
         write(1)
         retriever = hybrid(docs)
         with writing(write):
             deadline, answers = time.monotonic() + READ_S, set()
-            while time.monotonic() < deadline or (len(answers) == 1 and time.monotonic() < deadline + 20):
+            while time.monotonic() < deadline or (
+                len(answers) == 1 and time.monotonic() < deadline + 20
+            ):
                 answers.add(tuple(node.text for node in retriever("tea", filters={"kind": "odd"})))
                 time.sleep(0.001)  # see read_for
         assert {len(texts) for texts in answers} == {3}
@@ -314,10 +357,14 @@ class TestSeveralDocuments:
         with world.built(version=1) as odd, world.built(world.store, version=2) as even:
 
             def check(nodes):
-                parts = [[node for node in nodes if version_of([node]) % 2 == rest] for rest in (0, 1)]
+                parts = [
+                    [node for node in nodes if version_of([node]) % 2 == rest] for rest in (0, 1)
+                ]
                 return problem(parts[0]) or problem(parts[1])
 
-            with writing(lambda number: (odd if number % 2 else even).add_texts(world.texts_of(number + 2))):
+            with writing(
+                lambda number: (odd if number % 2 else even).add_texts(world.texts_of(number + 2))
+            ):
                 problems, seen = read_for(READ_S, [make([odd, even])], check)
         assert problems == []
         assert len(seen) > 1
@@ -326,21 +373,30 @@ class TestSeveralDocuments:
     @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese"])
     @pytest.mark.parametrize("filters", [None, {"kind": ["a", "b"]}], ids=["all", "filtered"])
     def test_four_of_them_rank_as_one(self, similarity, filters):
-        """Uneven parts, one of them empty, one restricted to all it has, give the floats and the order of the whole."""
+        """Uneven parts, one of them empty, one restricted to all it has, give the floats and the
+        order of the whole.
+        """
         words = "green tea leaf kettle spring 春天 绿茶".split()
-        texts = {f"d{n:02}": " ".join(words[(n * k + k) % 7] for k in range(2, 3 + n % 9)) for n in range(60)}
+        texts = {
+            f"d{n:02}": " ".join(words[(n * k + k) % 7] for k in range(2, 3 + n % 9))
+            for n in range(60)
+        }
         metadata = {name: {"kind": "abc"[int(name[1:]) % 3]} for name in texts}
 
         def made(names):
             docs = Document(doc_fields={"kind": DocField(DataType.VARCHAR)})
             if names:
-                docs.add_texts({name: texts[name] for name in names}, {name: metadata[name] for name in names})
+                docs.add_texts(
+                    {name: texts[name] for name in names}, {name: metadata[name] for name in names}
+                )
             return docs
 
         names = list(texts)
         parts = [made(names[:5]), made(names[5:40]), made(names[40:]), made([])]
         parts[1] = parts[1].restricted({"kind": ["a", "b", "c"]})
-        one, four = (Retriever(some, "FineChunk", similarity, topk=40) for some in (made(names), parts))
+        one, four = (
+            Retriever(some, "FineChunk", similarity, topk=40) for some in (made(names), parts)
+        )
         for query in ("green tea", "春天 kettle", "绿茶", "leaf leaf spring"):
             expected = [(node.uid, node.path, node.score) for node in one(query, filters)]
             assert [(node.uid, node.path, node.score) for node in four(query, filters)] == expected
@@ -353,13 +409,24 @@ class TestScopes:
     @pytest.fixture
     def library(self):
         """Three documents: one for staff, one for guests, one for both."""
-        docs = Document(embed=len_and_one, doc_fields={"readers": DocField(DataType.ARRAY, DataType.VARCHAR)})
-        texts = {"staff": "green tea of staff", "guest": "green tea of guests", "both": "green tea of both"}
-        docs.add_texts(texts, {name: {"readers": [name] if name != "both" else ["staff", "guest"]} for name in texts})
+        docs = Document(
+            embed=len_and_one, doc_fields={"readers": DocField(DataType.ARRAY, DataType.VARCHAR)}
+        )
+        texts = {
+            "staff": "green tea of staff",
+            "guest": "green tea of guests",
+            "both": "green tea of both",
+        }
+        docs.add_texts(
+            texts,
+            {name: {"readers": [name] if name != "both" else ["staff", "guest"]} for name in texts},
+        )
         return docs
 
     def test_a_node_found_through_two_scopes_is_one_hit(self, library):
-        """It gets the contributions of both retrievers; what one scope hides, the other one may show."""
+        """It gets the contributions of both retrievers; what one scope hides, the other one may
+        show.
+        """
         staff, guest = (library.restricted({"readers": name}) for name in ("staff", "guest"))
         retrievers = [Retriever(one, "FineChunk", "bm25", topk=9) for one in (staff, guest)]
         found = HybridRetriever(*retrievers, topk=9)("tea")
@@ -379,13 +446,15 @@ class TestScopes:
 
         def change(query, filters=None, topk=None):
             if not calls:
-                library.add_texts({"both": "green tea, replaced"}, {"both": {"readers": ["staff", "guest"]}})
+                library.add_texts(
+                    {"both": "green tea, replaced"}, {"both": {"readers": ["staff", "guest"]}}
+                )
             calls.append(query)
             return []
 
-        found = HybridRetriever(Retriever(staff, "FineChunk", "bm25"), change, Retriever(guest, "FineChunk", "bm25"))(
-            "tea"
-        )
+        found = HybridRetriever(
+            Retriever(staff, "FineChunk", "bm25"), change, Retriever(guest, "FineChunk", "bm25")
+        )("tea")
         assert len([node for node in found if node.path == "both"]) == 1
         assert sorted(node.path for node in found) == ["both", "guest", "staff"]
 
@@ -400,7 +469,9 @@ class TestFollowers:
 
     @pytest.mark.slow
     def test_the_next_answer_is_of_what_was_written(self, world):
-        """Each version that another process has written is what every retriever of a follower answers from then on."""
+        """Each version that another process has written is what every retriever of a follower
+        answers from then on.
+        """
         world.built(world.store).close()
         with (
             waiting(ON_COMMAND, world.root, world.store) as writer,
@@ -424,7 +495,9 @@ class TestNodesAfterTheRead:
         """Two files in blocks and lines."""
         location = folder({"a.txt": "green tea\nblack tea\n\nhot milk", "b.txt": "coffee"})
         conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
-        docs = Document(location, embed=len_and_one, store_conf=conf if request.param == "file" else None)
+        docs = Document(
+            location, embed=len_and_one, store_conf=conf if request.param == "file" else None
+        )
         docs.create_node_group("block", transform=lambda text: text.split("\n\n"))
         docs.create_node_group("line", transform=str.splitlines, parent="block")
         docs.activate_group("line")
@@ -455,7 +528,9 @@ class TestNodesAfterTheRead:
         assert self.around(node) == expected
 
     def test_after_its_own_file_was_ingested_again(self, shop, folder):
-        """An equal node in its place counts: the file was deleted, added again unchanged, or touched."""
+        """An equal node in its place counts: the file was deleted, added again unchanged, or
+        touched.
+        """
         node = self.block(shop)
         expected = self.around(node)
         path = folder({}) / "a.txt"
@@ -473,7 +548,9 @@ class TestNodesAfterTheRead:
     @pytest.mark.sample(2)
     @pytest.mark.parametrize("way", ["parent", "root", "source", "children"])
     def test_after_an_edit(self, shop, folder, way):
-        """Nothing of the new version is shown as if it belonged to the old node, which keeps its own text and score."""
+        """Nothing of the new version is shown as if it belonged to the old node, which keeps its
+        own text and score.
+        """
         node = self.block(shop)
         text, score, metadata = node.text, node.score, dict(node.global_metadata)
         folder({"a.txt": "white tea\n\nhot milk"})
@@ -502,7 +579,9 @@ class TestUsersFunctions:
 
     @pytest.mark.parametrize("batch", [False, True], ids=["one by one", "batch"])
     def test_a_similarity_that_climbs_sees_one_state(self, world, docs, batch):
-        """While documents are replaced between its calls, a node's parent, siblings and root are of its version."""
+        """While documents are replaced between its calls, a node's parent, siblings and root are of
+        its version.
+        """
         seen, calls = [], itertools.count(1)
 
         def look(query, node):
@@ -518,7 +597,9 @@ class TestUsersFunctions:
         def look_at_all(query, nodes):
             return [(node, look(query, node)) for node in nodes]
 
-        register_similarity(look_at_all if batch else look, mode="text", batch=batch, name="climbing")
+        register_similarity(
+            look_at_all if batch else look, mode="text", batch=batch, name="climbing"
+        )
         nodes = Retriever(docs, "line", "climbing", topk=ALL)("tea")
         assert problem(nodes) == ""
         # Reads that were given up may have ended early, but no single look mixed two versions.
@@ -529,7 +610,9 @@ class TestUsersFunctions:
         """The same with a writer that never pauses: in the end a read is whole."""
 
         def look(query, nodes):
-            return [(node, float(node.parent.text.count(LINE.search(node.text)[2]))) for node in nodes]
+            return [
+                (node, float(node.parent.text.count(LINE.search(node.text)[2]))) for node in nodes
+            ]
 
         register_similarity(look, mode="text", batch=True, name="counting")
         retriever = Retriever(docs, "line", "counting", topk=ALL)
@@ -564,7 +647,9 @@ class Counting:
 
 
 class Replacing:
-    """A retriever of nothing that replaces a document the first times that it is called, and counts its calls."""
+    """A retriever of nothing that replaces a document the first times that it is called, and counts
+    its calls.
+    """
 
     def __init__(self, docs, times=1):
         """Not called yet."""
@@ -589,13 +674,17 @@ def counted(counting):
     """Two texts in memory, where what is replaced is removed at once, and everything built."""
     docs = Document(embed=counting)
     docs.add_texts({"a": "green tea", "b": "black tea"})
-    HybridRetriever(Retriever(docs, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "cosine"))("warm")
+    HybridRetriever(Retriever(docs, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "cosine"))(
+        "warm"
+    )
     counting.queries.clear()
     return docs
 
 
 def test_a_read_is_repeated_where_rows_were_removed(counted):
-    """A hybrid in memory is done again when a document is replaced under it; the answer is of the state after that."""
+    """A hybrid in memory is done again when a document is replaced under it; the answer is of the
+    state after that.
+    """
     replacing = Replacing(counted)
     found = HybridRetriever(Retriever(counted, "FineChunk", "bm25"), replacing)("tea")
     assert replacing.calls == 2
@@ -604,7 +693,9 @@ def test_a_read_is_repeated_where_rows_were_removed(counted):
 
 @pytest.mark.parametrize("filters", [None, {"file_name": ["a", "b"]}], ids=["all", "filtered"])
 def test_a_search_that_a_removal_made_short_is_repeated(counted, filters):
-    """A store whose rows were removed before a vector search finds fewer without an error: that is no answer."""
+    """A store whose rows were removed before a vector search finds fewer without an error: that is
+    no answer.
+    """
     replacing = Replacing(counted)
     found = HybridRetriever(replacing, Retriever(counted, "FineChunk", "cosine"))("tea", filters)
     assert sorted(node.text for node in found) == ["black tea", "green tea 1"]
@@ -619,7 +710,9 @@ def test_a_repeated_read_does_not_rewrite_the_query_again(counted):
         rewritten.append(query)
         return ["black tea"]
 
-    found = MultiQueryRetriever(HybridRetriever(Retriever(counted, "FineChunk", "bm25"), replacing), rewrite)("tea")
+    found = MultiQueryRetriever(
+        HybridRetriever(Retriever(counted, "FineChunk", "bm25"), replacing), rewrite
+    )("tea")
     assert sorted(node.text for node in found) == ["black tea", "green tea 1"]
     assert replacing.calls > 2
     assert rewritten == ["tea"]
@@ -627,8 +720,13 @@ def test_a_repeated_read_does_not_rewrite_the_query_again(counted):
 
 @pytest.mark.parametrize("ask", ["__call__", "trace", "explain"])
 def test_a_hybrid_embeds_the_query_once(counted, counting, ask):
-    """Two vector retrievers of one embed key share the query's vector, in answers, traces and explanations."""
-    vectors = Retriever(counted, "FineChunk", "cosine"), Retriever(counted, "FineChunk", "cosine", topk=1)
+    """Two vector retrievers of one embed key share the query's vector, in answers, traces and
+    explanations.
+    """
+    vectors = (
+        Retriever(counted, "FineChunk", "cosine"),
+        Retriever(counted, "FineChunk", "cosine", topk=1),
+    )
     getattr(HybridRetriever(*vectors, Retriever(counted, "FineChunk", "bm25")), ask)("tea")
     assert counting.queries == ["tea"]
 
@@ -658,13 +756,18 @@ def test_a_repeated_search_by_a_users_similarity_does_not_embed_the_query_again(
 
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_the_first_query_reads_once(tmp_path, where):
-    """What a hybrid needs is built before its read begins, not found missing in the middle of it."""
+    """What a hybrid needs is built before its read begins, not found missing in the middle of
+    it.
+    """
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
     counting = Counting()
     with Document(embed=counting, store_conf=conf if where == "file" else None) as docs:
         docs.add_texts({"a": "green tea", "b": "black tea"})
         replacing = Replacing(docs, times=0)
-        words, vectors = Retriever(docs, "FineChunk", "bm25"), Retriever(docs, "FineChunk", "cosine")
+        words, vectors = (
+            Retriever(docs, "FineChunk", "bm25"),
+            Retriever(docs, "FineChunk", "cosine"),
+        )
         chinese = Retriever(docs, "FineChunk", "bm25_chinese")
         assert len(HybridRetriever(replacing, words, chinese, vectors)("tea")) == 2
     assert replacing.calls == 1
@@ -673,12 +776,18 @@ def test_the_first_query_reads_once(tmp_path, where):
 
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("filters", [None, {"kind": "report"}], ids=["all", "filtered"])
-@pytest.mark.parametrize("options", [{}, {"variant": "okapi"}, {"similarity": "bm25_chinese"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"variant": "okapi"}, {"similarity": "bm25_chinese"}], ids=str
+)
 def test_statistics_of_a_restricted_document_count_what_it_shows(filters, options):
-    """Scores are those of a Document with the visible documents alone: nothing hidden can be inferred from them."""
+    """Scores are those of a Document with the visible documents alone: nothing hidden can be
+    inferred from them.
+    """
     fields = {"readers": DocField(DataType.VARCHAR), "kind": DocField(DataType.VARCHAR)}
     words = "green tea leaf kettle spring 春天 绿茶".split()
-    texts = {f"d{n:02}": " ".join(words[(n * k + k) % 7] for k in range(2, 3 + n % 9)) for n in range(60)}
+    texts = {
+        f"d{n:02}": " ".join(words[(n * k + k) % 7] for k in range(2, 3 + n % 9)) for n in range(60)
+    }
     metadata = {
         name: {"readers": "staff" if at % 3 else "guest", "kind": "report" if at % 2 else "note"}
         for at, name in enumerate(texts)
@@ -686,7 +795,9 @@ def test_statistics_of_a_restricted_document_count_what_it_shows(filters, option
     visible = [name for name in texts if metadata[name]["readers"] == "guest"]
     every, alone = Document(doc_fields=fields), Document(doc_fields=fields)
     every.add_texts(texts, metadata)
-    alone.add_texts({name: texts[name] for name in visible}, {name: metadata[name] for name in visible})
+    alone.add_texts(
+        {name: texts[name] for name in visible}, {name: metadata[name] for name in visible}
+    )
     restricted = every.restricted({"readers": "guest"})
     given = {"similarity": "bm25", "topk": 40, **options}
     ours, theirs = (Retriever(docs, "FineChunk", **given) for docs in (restricted, alone))
@@ -700,9 +811,14 @@ def test_statistics_of_a_restricted_document_beside_another_one():
     """In a union, too, a restricted Document adds what it shows, and nothing else."""
     field = {"readers": DocField(DataType.VARCHAR)}
     hidden, shown = Document(doc_fields=field), Document(doc_fields=field)
-    hidden.add_texts({f"h{n}": "green tea" for n in range(20)}, {f"h{n}": {"readers": "staff"} for n in range(20)})
+    hidden.add_texts(
+        {f"h{n}": "green tea" for n in range(20)},
+        {f"h{n}": {"readers": "staff"} for n in range(20)},
+    )
     for docs in (hidden, shown):
-        docs.add_texts({"a": "green leaf", "b": "tea"}, {"a": {"readers": "guest"}, "b": {"readers": "guest"}})
+        docs.add_texts(
+            {"a": "green leaf", "b": "tea"}, {"a": {"readers": "guest"}, "b": {"readers": "guest"}}
+        )
     other = Document()
     other.add_texts({"c": "green kettle", "d": "black tea tea"})
     ours, theirs = (
@@ -741,7 +857,9 @@ class TestReadsInsideReads:
         assert {node.path for node in found} == {"a", "b"}
 
     def test_errors_name_no_more_than_can_be_seen(self):
-        """A restricted Document that is read inside a read of the whole one hides the names of files."""
+        """A restricted Document that is read inside a read of the whole one hides the names of
+        files.
+        """
         docs = Document(doc_fields={"readers": DocField(DataType.VARCHAR)})
         docs.create_node_group("line", transform=str.splitlines)
 
@@ -756,7 +874,8 @@ class TestReadsInsideReads:
             return Retriever(guest, "broken", "bm25")(query)
 
         both = HybridRetriever(function, Retriever(docs, "line", "bm25"))
-        assert [node.path for node in both("tea")] == ["secret"]  # nothing that the guest sees has failed
+        # nothing that the guest sees has failed
+        assert [node.path for node in both("tea")] == ["secret"]
         with pytest.warns(IngestionWarning):
             docs.add_texts({"open": "black tea"}, {"open": {"readers": "guest"}})
         with pytest.raises(IngestionError) as info:
@@ -780,7 +899,9 @@ class TestSubclasses:
     """A retriever of a class that overrides ``__call__`` is asked by a call."""
 
     def test_in_hybrids_and_feedback(self):
-        """It is called, with its query moved where that is asked for; a trace shows what it gave."""
+        """It is called, with its query moved where that is asked for; a trace shows what it
+        gave.
+        """
         docs = Document(embed=lambda text: [float(len(text)), 1.0])
         docs.add_texts({"a": "green tea", "b": "black coffee", "c": "tea"})
         calls = []
@@ -791,7 +912,11 @@ class TestSubclasses:
                 return super().__call__(query, filters, topk)[:1]
 
         counted = Counted(docs, "FineChunk")
-        assert len(HybridRetriever(counted)("tea")) == len(HybridRetriever(counted).trace("tea").nodes) == 1
+        assert (
+            len(HybridRetriever(counted)("tea"))
+            == len(HybridRetriever(counted).trace("tea").nodes)
+            == 1
+        )
         calls.clear()
         FeedbackRetriever(counted, nodes=1)("tea")
         assert calls == [0, 1]
@@ -805,7 +930,9 @@ class TestFilters:
         one, other = Document(), Document()
         one.add_texts({"a": "green tea", "b": "black tea"})
         other.add_texts({"a": "iced tea", "c": "white tea"})
-        words, chinese = (Retriever([one, other], "FineChunk", name) for name in ("bm25", "bm25_chinese"))
+        words, chinese = (
+            Retriever([one, other], "FineChunk", name) for name in ("bm25", "bm25_chinese")
+        )
         for retriever in (words, HybridRetriever(words, chinese)):
             found = retriever("tea", filters={"file_name": (name for name in ["a", "c"])})
             assert sorted(node.text for node in found) == ["green tea", "iced tea", "white tea"]

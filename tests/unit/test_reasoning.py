@@ -1,4 +1,6 @@
-"""What models write before and around an answer: thoughts, the prompt, characters that cannot be kept."""
+"""What models write before and around an answer: thoughts, the prompt, characters that cannot be
+kept.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,19 @@ from lazyrag.models.chat import split_reasoning, split_unopened, visible
 PROMPT = "Answer from this material: [1] Water of 80 degrees suits green tea.\r\n\r\nHow hot should it be?"
 BITS = st.sampled_from(
     [
-        *("<think>", "</think>", "<THINKING>", "</thinking>", "<th", "ink>", "<", "tea", "茶", "[1]", PROMPT[:30]),
+        *(
+            "<think>",
+            "</think>",
+            "<THINKING>",
+            "</thinking>",
+            "<th",
+            "ink>",
+            "<",
+            "tea",
+            "茶",
+            "[1]",
+            PROMPT[:30],
+        ),
         *(PROMPT[30:], " ", "\n", "\r", "\x00", "\ud83c", "\udf75", "\ufeff"),
     ]
 )
@@ -28,13 +42,19 @@ def streamed(pieces, reason=None):
 
 @given(st.lists(BITS, max_size=12), st.data())
 def test_pieces_and_the_whole_give_the_same(bits, data):
-    """However a text is cut; the pieces joined are the answer, unless thoughts ended that never began."""
+    """However a text is cut; the pieces joined are the answer, unless thoughts ended that never
+    began.
+    """
     text = "".join(bits)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     whole = read_answer(text, PROMPT)
     shown, answer = streamed(pieces)
-    assert (answer.text, answer.reasoning, answer.skipped) == (whole.text, whole.reasoning, whole.skipped)
+    assert (answer.text, answer.reasoning, answer.skipped) == (
+        whole.text,
+        whole.reasoning,
+        whole.skipped,
+    )
     unopened = [one for one in answer.problems if "without having begun" in one]
     assert tuple(one for one in answer.problems if one not in unopened) == whole.problems
     assert shown.endswith(answer.text) if unopened else shown == answer.text
@@ -125,7 +145,11 @@ def test_a_beginning_like_the_prompts_is_an_answer():
 @pytest.mark.parametrize(
     ("text", "answer", "told"),
     [
-        ("80\x00 degrees\x1b[1m", "80 degrees[1m", "Control characters were removed from the answer: 2."),
+        (
+            "80\x00 degrees\x1b[1m",
+            "80 degrees[1m",
+            "Control characters were removed from the answer: 2.",
+        ),
         ("tea \ud83c", "tea \ufffd", "(lone surrogates) in the answer became U+FFFD: 1."),
         ("\udf75\ud83c", "\ufffd\ufffd", "(lone surrogates) in the answer became U+FFFD: 2."),
     ],
@@ -187,10 +211,13 @@ def test_a_tag_that_is_spoken_of_cuts_nothing(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["Tea, so ...</think>80 degrees", "Tea.\n</think>\n80 degrees", "Tea. </think>\n80 degrees"]
+    "text",
+    ["Tea, so ...</think>80 degrees", "Tea.\n</think>\n80 degrees", "Tea. </think>\n80 degrees"],
 )
 def test_a_tag_that_ends_thoughts_takes_them_off(text):
-    """Templates that begin the thoughts themselves leave the model to end them: what stood before is reasoning."""
+    """Templates that begin the thoughts themselves leave the model to end them: what stood before
+    is reasoning.
+    """
     read = read_answer(text, "How hot?")
     assert read.text == "80 degrees"
     assert read.reasoning.startswith("Tea")

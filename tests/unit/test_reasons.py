@@ -1,4 +1,6 @@
-"""Why files and groups are done again: as a plan expects it, as the report says it, and as the status shows it."""
+"""Why files and groups are done again: as a plan expects it, as the report says it, and as the
+status shows it.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +191,11 @@ def change_model(shop):
 
 GROUPS = {
     "code of function lines": (change_code, lines, {}),
-    "parameter chunk_size: 256 -> 512": (change_parameter, SentenceSplitter, {"chunk_size": 256, "chunk_overlap": 0}),
+    "parameter chunk_size: 256 -> 512": (
+        change_parameter,
+        SentenceSplitter,
+        {"chunk_size": 256, "chunk_overlap": 0},
+    ),
     "parameter fields": (change_fields, lines, {}),
     "model letters-1 -> letters-2": (change_model, lines, {}),
 }
@@ -197,7 +203,9 @@ GROUPS = {
 
 @pytest.mark.parametrize("cause", GROUPS)
 def test_why_a_group_is_done_again(shop, cause):
-    """Plan, status and report name what of a definition has changed, after the program was started anew."""
+    """Plan, status and report name what of a definition has changed, after the program was started
+    anew.
+    """
     change, shop.transform, shop.kwargs = GROUPS[cause]
     own = {"chunk_overlap": 0} if shop.kwargs else {}
     with shop.open() as docs:
@@ -220,7 +228,9 @@ def test_why_a_group_is_done_again(shop, cause):
 
 
 def test_a_group_that_is_asked_for(shop):
-    """A definition that replaces one with the same visible code is built again because somebody asked for it."""
+    """A definition that replaces one with the same visible code is built again because somebody
+    asked for it.
+    """
     clients = [object(), object()]
 
     def transform(number):
@@ -239,11 +249,15 @@ def test_a_group_that_is_asked_for(shop):
 def test_a_parameter_in_a_list_of_transforms(shop):
     """The entry of the list is named, once."""
     for size in (64, 32):
-        shop.transform = [TransformArgs(SentenceSplitter, kwargs={"chunk_size": size, "chunk_overlap": 0})] * 2
+        shop.transform = [
+            TransformArgs(SentenceSplitter, kwargs={"chunk_size": size, "chunk_overlap": 0})
+        ] * 2
         with shop.open() as docs:
             [reason] = {one.reason for one in docs.status().groups if one.name == "part"} or {""}
             build(docs)
-    assert reason == ("parameter chunk_size of transform[0]: 64 -> 32, parameter chunk_size of transform[1]: 64 -> 32")
+    assert reason == (
+        "parameter chunk_size of transform[0]: 64 -> 32, parameter chunk_size of transform[1]: 64 -> 32"
+    )
 
 
 def test_the_group_above(shop):
@@ -260,11 +274,24 @@ def test_the_group_above(shop):
 
 
 def test_secrets_stay_out_of_the_store(shop):
-    """A value that may be a secret, or is long, is only a digest in the store; that it has changed is still seen."""
+    """A value that may be a secret, or is long, is only a digest in the store; that it has changed
+    is still seen.
+    """
 
     def transform(api_key, prompt):
-        def parts(text, name="x", dsn="pg://u:hush-3@host", bearer="hush-4", other="hush-5", key="hunter"):
-            return [text, api_key[:0], prompt[:0], name[:0], dsn[:0], bearer[:0], other[:0], key[:0]]
+        def parts(
+            text, name="x", dsn="pg://u:hush-3@host", bearer="hush-4", other="hush-5", key="hunter"
+        ):
+            return [
+                text,
+                api_key[:0],
+                prompt[:0],
+                name[:0],
+                dsn[:0],
+                bearer[:0],
+                other[:0],
+                key[:0],
+            ]
 
         return parts
 
@@ -282,7 +309,9 @@ def test_secrets_stay_out_of_the_store(shop):
 
 
 def test_a_store_of_an_earlier_release(shop):
-    """A ledger without the parts of definitions says that the definition has changed; the next sync stores them."""
+    """A ledger without the parts of definitions says that the definition has changed; the next sync
+    stores them.
+    """
     import sqlite3
 
     def forget():
@@ -307,7 +336,9 @@ def test_a_store_of_an_earlier_release(shop):
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [120, 400])
 def test_a_diff_predicts_the_embeddings(tmp_path, size):
-    """For a changed splitter a plan counts chunks as a sync makes them, and embeddings within 5 %, without a model."""
+    """For a changed splitter a plan counts chunks as a sync makes them, and embeddings within 5 %,
+    without a model.
+    """
     folder = tmp_path / "corpus"
     shutil.copytree(CORPUS, folder)
     conf, embed = conf_of(tmp_path / "store.db"), Embed()
@@ -322,7 +353,9 @@ def test_a_diff_predicts_the_embeddings(tmp_path, size):
         before = sorted((node.path, node.text) for node in docs.get_nodes("part"))
     (folder / "new.txt").write_text("Oolong is steeped at 95 degrees. " * 30, encoding="utf-8")
     edited = next(iter(sorted(folder.rglob("*.md"))))
-    edited.write_text(edited.read_text(encoding="utf-8") + "\nOne more sentence stands here.\n", encoding="utf-8")
+    edited.write_text(
+        edited.read_text(encoding="utf-8") + "\nOne more sentence stands here.\n", encoding="utf-8"
+    )
     next(iter(sorted(folder.rglob("*.txt")))).unlink()
     embed.texts.clear()
     with opened(size) as docs:
@@ -334,13 +367,20 @@ def test_a_diff_predicts_the_embeddings(tmp_path, size):
         build(docs)
         after = sorted((node.path, node.text) for node in docs.get_nodes("part"))
     stay = len(before) - len([1 for pair in before if pair not in after])
-    assert (diff.group, diff.stay, diff.come, diff.go) == ("part", stay, len(after) - stay, len(before) - stay)
+    assert (diff.group, diff.stay, diff.come, diff.go) == (
+        "part",
+        stay,
+        len(after) - stay,
+        len(before) - stay,
+    )
     assert diff.come > 20
     assert diff.embed["default"] == pytest.approx(len(embed.texts), rel=0.05)
 
 
 def test_a_diff_of_nothing_and_of_a_model(shop):
-    """Where nothing changes there is no diff; a transform that may call a model is not run for one."""
+    """Where nothing changes there is no diff; a transform that may call a model is not run for
+    one.
+    """
     calls = []
 
     class Model:

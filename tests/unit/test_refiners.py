@@ -8,12 +8,29 @@ from hypothesis import strategies as st
 
 from lazyrag import Document
 from lazyrag.errors import ConfigError, GenerationError
-from lazyrag.generation.refiners import Part, Refiner, TreeRefiner, part_of_node, part_of_text, register_refiner
+from lazyrag.generation.refiners import (
+    Part,
+    Refiner,
+    TreeRefiner,
+    part_of_node,
+    part_of_text,
+    register_refiner,
+)
 from lazyrag.text.tokens import token_counters
 
 UTF8 = token_counters["utf8"]
 PIECES = st.sampled_from(
-    ["# 标题\n", "## Tea\n", "绿茶。", "Hot water. ", "\n\n", "👩‍👩‍👧", "它在山上。", "e\u0301x ", "{a}"]
+    [
+        "# 标题\n",
+        "## Tea\n",
+        "绿茶。",
+        "Hot water. ",
+        "\n\n",
+        "👩‍👩‍👧",
+        "它在山上。",
+        "e\u0301x ",
+        "{a}",
+    ]
 )
 TEXTS = st.lists(st.lists(PIECES, max_size=12).map("".join), max_size=4)
 
@@ -26,7 +43,9 @@ def below(part: Part) -> list[Part]:
 @pytest.mark.parametrize("name", ["tree", "extractive"])
 @given(texts=TEXTS, budget=st.integers(1, 40))
 def test_what_is_left_fits_and_keeps_its_order(name, texts, budget):
-    """The counter's tokens of all texts are at most the budget; every line stands in its source, in its order."""
+    """The counter's tokens of all texts are at most the budget; every line stands in its source, in
+    its order.
+    """
     refined = Refiner(name, budget=budget)("hot tea 绿茶", texts)
     assert sum(UTF8.count(one.text) for one in refined) <= budget
     assert [one.index for one in refined] == sorted({one.index for one in refined})
@@ -41,16 +60,21 @@ def test_what_is_left_fits_and_keeps_its_order(name, texts, budget):
 @given(texts=TEXTS, budget=st.integers(1, 60))
 def test_no_part_is_taken_with_one_that_contains_it(texts, budget):
     """Of what is chosen, nothing lies in something else that is chosen."""
-    chosen = TreeRefiner().choose("tea", [part_of_text(one) for one in texts], budget=budget, counter=UTF8)
+    chosen = TreeRefiner().choose(
+        "tea", [part_of_text(one) for one in texts], budget=budget, counter=UTF8
+    )
     for parts in chosen:
         inner = {id(one) for part in parts for one in below(part)}
         assert not inner & {id(part) for part in parts}
 
 
 def test_a_section_takes_the_place_of_its_sentences():
-    """Where the whole section fits, it is given with its heading; elsewhere the best sentence is."""
+    """Where the whole section fits, it is given with its heading; elsewhere the best sentence
+    is.
+    """
     text = (
-        "# Brewing\n\nHot water of 80 degrees. Wait a minute.\n\n# Hills\n\nThey are far and steep. Nobody goes there."
+        "# Brewing\n\nHot water of 80 degrees. Wait a minute.\n\n"
+        "# Hills\n\nThey are far and steep. Nobody goes there."
     )
     [large] = Refiner("tree", budget=20)("brewing: how hot is the water?", [text])
     [small] = Refiner("tree", budget=10)("brewing: how hot is the water?", [text])
@@ -68,14 +92,18 @@ def test_underlined_headings_are_headings():
 
 def test_the_extractive_refiner_takes_the_sentences_that_share_words():
     """Of a Chinese text, the sentence about the question is left."""
-    [kept] = Refiner("extractive", budget=12)("绿茶用多少度的水？", ["茶园在山上。绿茶用80度的水。山很高，路很远。"])
+    [kept] = Refiner("extractive", budget=12)(
+        "绿茶用多少度的水？", ["茶园在山上。绿茶用80度的水。山很高，路很远。"]
+    )
     assert kept.text == "绿茶用80度的水。"
     assert kept.compression_ratio == kept.refined_length / kept.original_length < 1
 
 
 @pytest.mark.parametrize("name", ["tree", "extractive"])
 def test_the_best_sentence_is_cut_rather_than_replaced(name):
-    """Where the best sentence exceeds the budget, its passage about the query is left, in whole words."""
+    """Where the best sentence exceeds the budget, its passage about the query is left, in whole
+    words.
+    """
     best = "Although the hills are far away and the road is long, green tea needs water of eighty degrees, says Mei."
     texts = ["The hills have water. Dogs sleep.", f"Cats are here. {best}"]
     [kept] = Refiner(name, budget=12)("How much water does green tea need?", texts)
@@ -88,11 +116,16 @@ def test_the_best_sentence_is_cut_rather_than_replaced(name):
 
 @pytest.mark.parametrize("name", ["tree", "extractive"])
 def test_a_neighbour_is_left_only_beside_its_sentence(name):
-    """A sentence without a term of the query explains a relevant one; it is dropped where that one was skipped."""
+    """A sentence without a term of the query explains a relevant one; it is dropped where that one
+    was skipped.
+    """
     relevant = "Hot water of eighty degrees suits green tea leaves best, whatever the books that you have read say"
     text = f"Tea is hot. {relevant}. It is so. Cats purr at night and dogs do not."
     scores = {"Tea is hot.": 1.0, f"{relevant}.": 0.9}
-    model = lambda query, documents, top_n: [(at, scores.get(one, 0.0)) for at, one in enumerate(documents)]  # noqa: E731
+
+    def model(query, documents, top_n):
+        return [(at, scores.get(one, 0.0)) for at, one in enumerate(documents)]
+
     [small] = Refiner(name, budget=6, model=model)("hot tea", [text])
     [large] = Refiner("extractive", budget=60, model=model)("hot tea", [text])
     assert "It is so." not in small.text
@@ -102,7 +135,10 @@ def test_a_neighbour_is_left_only_beside_its_sentence(name):
 @pytest.mark.parametrize("name", ["tree", "extractive"])
 def test_what_is_irrelevant_is_dropped_below_the_budget(name):
     """Texts that fit lose the sentences, and the texts, that have nothing of the query."""
-    texts = ["Hot water of 80 degrees. Wait for two minutes. Hills are far. Roads are long.", "Cats purr. Dogs bark."]
+    texts = [
+        "Hot water of 80 degrees. Wait for two minutes. Hills are far. Roads are long.",
+        "Cats purr. Dogs bark.",
+    ]
     [kept] = Refiner(name)("How hot must the water be?", texts)
     assert kept.text.startswith("Hot water of 80 degrees.")
     assert "Roads" not in kept.text
@@ -116,12 +152,18 @@ def test_texts_that_fit_stay_as_they_are():
 
 
 def test_the_chat_refiner_keeps_what_the_model_copies():
-    """Each text is a question; NONE leaves nothing of it; what is too long is cut; thoughts are no copy."""
+    """Each text is a question; NONE leaves nothing of it; what is too long is cut; thoughts are no
+    copy.
+    """
     seen = []
 
     def model(text):
         seen.append(text)
-        return "<think>Hm.</think>Water of {80} degrees. And so on, and so on." if "{80}" in text else "NONE"
+        return (
+            "<think>Hm.</think>Water of {80} degrees. And so on, and so on."
+            if "{80}" in text
+            else "NONE"
+        )
 
     texts = ["Water of {80} degrees. " + "Hills. " * 9, "Cars. " * 12]
     [kept] = Refiner("chat", budget=18, model=model)("How hot?", texts)
@@ -138,7 +180,9 @@ def test_another_score_may_be_given():
 
 def test_a_node_is_refined_by_its_children(tmp_path):
     """The tree of node groups is the structure: of a document, the chunks that answer are left."""
-    (tmp_path / "a.txt").write_text("Hills are far.\n\nHot water of 80 degrees.\n\nRoads are long.", encoding="utf-8")
+    (tmp_path / "a.txt").write_text(
+        "Hills are far.\n\nHot water of 80 degrees.\n\nRoads are long.", encoding="utf-8"
+    )
     with Document(tmp_path) as docs:
         docs.create_node_group("lines", transform=lambda text: text.split("\n\n"))
         docs.activate_group("lines")
@@ -147,11 +191,15 @@ def test_a_node_is_refined_by_its_children(tmp_path):
         with pytest.raises(ConfigError, match=r"has no child group 'line'.*Did you mean 'lines'"):
             part_of_node(root, "line")
     assert len(tree.parts) == 3
-    assert TreeRefiner().refine("How hot?", [tree], budget=9, counter=UTF8) == ["Hot water of 80 degrees."]
+    assert TreeRefiner().refine("How hot?", [tree], budget=9, counter=UTF8) == [
+        "Hot water of 80 degrees."
+    ]
 
 
 def test_a_refiner_that_breaks_its_word_is_named():
-    """Too many tokens, another number of texts and an exception are errors with the refiner's name."""
+    """Too many tokens, another number of texts and an exception are errors with the refiner's
+    name.
+    """
     register_refiner(lambda query, texts, **_: list(texts), name="all")
     register_refiner(lambda query, texts, **_: [], name="none")
     register_refiner(lambda query, texts, **_: 1 / 0, name="raises")

@@ -11,7 +11,12 @@ import types
 
 import pytest
 
-from lazyrag.errors import AlreadyRegisteredError, ConfigError, MissingDependencyError, NotRegisteredError
+from lazyrag.errors import (
+    AlreadyRegisteredError,
+    ConfigError,
+    MissingDependencyError,
+    NotRegisteredError,
+)
 from lazyrag.loaders import loaders
 from lazyrag.registry import Registry
 from lazyrag.retrieval import rerankers, similarities
@@ -41,7 +46,9 @@ def module(tmp_path, monkeypatch):
     before = set(sys.modules)
     yield write
     for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(
+            sys.modules[name].__file__
+        ):
             del sys.modules[name]
 
 
@@ -127,7 +134,9 @@ def run_cell(colours, source: str, *, module: str = "__main__") -> None:
 
 
 def test_a_definition_that_is_run_again_takes_its_own_place(colours):
-    """A function, a class and a function that is wrapped are the new ones after their cell was changed and run."""
+    """A function, a class and a function that is wrapped are the new ones after their cell was
+    changed and run.
+    """
     run_cell(colours, CELL.format(result=1))
     run_cell(colours, CELL.format(result=2))
     assert colours["mix"]() == 2
@@ -137,7 +146,9 @@ def test_a_definition_that_is_run_again_takes_its_own_place(colours):
 
 @pytest.mark.parametrize(("name", "told"), [("mix", "mix"), ("paint", "Paint"), ("score", "score")])
 def test_a_definition_of_the_same_name_elsewhere_is_another(colours, name, told):
-    """A function or class of another module is refused, and the error says where the first one stands."""
+    """A function or class of another module is refused, and the error says where the first one
+    stands.
+    """
     run_cell(colours, CELL.format(result=1), module="first_plugin")
     first = colours[name]
     others: Registry = Registry("other colour")
@@ -148,7 +159,9 @@ def test_a_definition_of_the_same_name_elsewhere_is_another(colours, name, told)
 
 
 def test_definitions_inside_of_a_function_are_not_told_apart_by_name(colours):
-    """Each call of a factory makes another function; the second one under a taken name is refused."""
+    """Each call of a factory makes another function; the second one under a taken name is
+    refused.
+    """
 
     def make(result):
         def made() -> int:
@@ -175,7 +188,9 @@ def test_definitions_inside_of_a_function_are_not_told_apart_by_name(colours):
     ids=["partial", "wrapped partial", "method of a list", "method", "lambda", "no function"],
 )
 def test_objects_without_a_definition_of_their_own_are_others(colours, first, second):
-    """Partial functions, methods of an instance, lambdas and values take nothing over unless they are equal."""
+    """Partial functions, methods of an instance, lambdas and values take nothing over unless they
+    are equal.
+    """
     colours.register("own", first)
     with pytest.raises(AlreadyRegisteredError) as caught:
         colours.register("own", second)
@@ -204,7 +219,10 @@ def test_an_unknown_name_lists_the_known_ones_and_the_nearest(colours):
     """The error is a KeyError and a sentence."""
     with pytest.raises(NotRegisteredError) as caught:
         colours["grene"]
-    assert str(caught.value) == "No colour is registered as 'grene'. Known: green, red. Did you mean 'green'?"
+    assert (
+        str(caught.value)
+        == "No colour is registered as 'grene'. Known: green, red. Did you mean 'green'?"
+    )
     assert isinstance(caught.value, KeyError)
 
 
@@ -221,7 +239,8 @@ def test_names_are_listed_in_order(colours):
 def test_a_declared_target_is_imported_on_first_use_and_once(colours, module):
     """Listing it imports nothing; asking for it twice runs its module once."""
     name = module(
-        "lazy_blue", "import builtins\nbuiltins._blue_runs = getattr(builtins, '_blue_runs', 0) + 1\nBLUE = []"
+        "lazy_blue",
+        "import builtins\nbuiltins._blue_runs = getattr(builtins, '_blue_runs', 0) + 1\nBLUE = []",
     )
     colours.declare("blue", f"{name}:BLUE")
     assert "blue" in list(colours)
@@ -234,7 +253,9 @@ def test_a_declared_target_is_imported_on_first_use_and_once(colours, module):
 
 
 def test_a_missing_package_says_how_to_install_it(colours, module):
-    """The error names the entry, the package and the extra, is an ImportError, and keeps its cause."""
+    """The error names the entry, the package and the extra, is an ImportError, and keeps its
+    cause.
+    """
     name = module("needs_more", "import package_that_is_not_there\nx = 1")
     colours.declare("ultraviolet", f"{name}:x", extra="milvus")
     with pytest.raises(MissingDependencyError) as caught:
@@ -249,7 +270,9 @@ def test_a_missing_package_says_how_to_install_it(colours, module):
 
 
 def test_a_target_is_found_once_its_package_is_there(colours, module):
-    """A failed import is not remembered: after the installation the same registry finds the object."""
+    """A failed import is not remembered: after the installation the same registry finds the
+    object.
+    """
     name = module("needs_later", "import comes_later\nx = comes_later.y")
     colours.declare("later", f"{name}:x", extra="milvus")
     with pytest.raises(MissingDependencyError):
@@ -277,7 +300,9 @@ def test_a_missing_package_without_an_extra_is_shown_as_it_is(colours, module):
 
 
 def test_registering_what_a_lazy_target_names_is_no_conflict(colours, module):
-    """The same object under its own name is fine, whether the target has been imported before or not."""
+    """The same object under its own name is fine, whether the target has been imported before or
+    not.
+    """
     name = module("lazy_white", "WHITE = object()")
     colours.declare("white", f"{name}:WHITE")
     white = __import__(name).WHITE
@@ -285,16 +310,22 @@ def test_registering_what_a_lazy_target_names_is_no_conflict(colours, module):
 
 
 def test_a_module_may_register_what_is_declared_of_it(colours, module, monkeypatch):
-    """Asking for a declared name runs a module whose decorator enters that name: what it entered is found."""
+    """Asking for a declared name runs a module whose decorator enters that name: what it entered is
+    found.
+    """
     monkeypatch.setitem(sys.modules, "switchboard", types.SimpleNamespace(colours=colours))
-    name = module("teal_plugin", "from switchboard import colours\n@colours.register('teal')\ndef teal(): ...")
+    name = module(
+        "teal_plugin", "from switchboard import colours\n@colours.register('teal')\ndef teal(): ..."
+    )
     colours.declare("teal", f"{name}:teal")
     assert colours["teal"] is sys.modules[name].teal
 
 
 @pytest.mark.parametrize("ask_first", [False, True], ids=["not loaded", "loaded"])
 def test_the_same_target_may_be_declared_again(colours, module, ask_first):
-    """A module that is run again declares what it declared, whether somebody asked for it meanwhile or not."""
+    """A module that is run again declares what it declared, whether somebody asked for it meanwhile
+    or not.
+    """
     name = module("lazy_pink", "PINK = object()")
     colours.declare("pink", f"{name}:PINK")
     pink = colours["pink"] if ask_first else None
@@ -317,7 +348,9 @@ def test_another_target_under_a_taken_name_is_refused(colours, module, ask_first
     name = module("lazy_pink", "PINK = 'pink'\nROSE = 'rose'")
     colours.declare("pink", f"{name}:PINK")
     assert not ask_first or colours["pink"] == "pink"
-    with pytest.raises(AlreadyRegisteredError, match=r"colour named 'pink'.*\(lazy_pink:PINK\).*replace=True"):
+    with pytest.raises(
+        AlreadyRegisteredError, match=r"colour named 'pink'.*\(lazy_pink:PINK\).*replace=True"
+    ):
         colours.declare("pink", f"{name}:ROSE")
     assert colours["pink"] == "pink"
     colours.declare("pink", f"{name}:ROSE", replace=True)
@@ -334,7 +367,9 @@ def test_a_target_under_an_objects_name_is_refused(colours, module):
     assert colours["red"] == "pink"
 
 
-@pytest.mark.parametrize(("name", "target"), [("", "m:x"), (None, "m:x"), ("a", "m"), ("a", "m:"), ("a", ":x")])
+@pytest.mark.parametrize(
+    ("name", "target"), [("", "m:x"), (None, "m:x"), ("a", "m"), ("a", "m:"), ("a", ":x")]
+)
 def test_a_declaration_needs_a_name_and_a_target(colours, name, target):
     """A target names an attribute of a module; the error comes at once, not on first use."""
     with pytest.raises(ConfigError, match=r"non-empty name|'package\.module:attribute'"):
@@ -362,7 +397,9 @@ def plugin(module, monkeypatch):
 
 
 def test_entry_points_are_listed_by_name_and_loaded_on_first_use(plugin):
-    """A third party's entry is known without being imported, and is the real object when asked for."""
+    """A third party's entry is known without being imported, and is the real object when asked
+    for.
+    """
     registry, name = plugin
     assert list(registry) == ["mauve", "red"]
     assert "mauve" in registry
@@ -433,21 +470,27 @@ def register_over(registry: Registry) -> None:
         registry.register("lazy", object())
 
 
-@pytest.mark.parametrize(("offer", "use"), [("declared", ask), ("declared", register_over), ("entry point", ask)])
+@pytest.mark.parametrize(
+    ("offer", "use"), [("declared", ask), ("declared", register_over), ("entry point", ask)]
+)
 def test_a_module_may_register_while_another_thread_waits_for_it(module, monkeypatch, offer, use):
-    """No lock is held during imports: two threads, one importing a plug-in that registers something in its body, the
-    other one asking for what that plug-in offers, both come to an end.
+    """No lock is held during imports: two threads, one importing a plug-in that registers something
+    in its body, the other one asking for what that plug-in offers, both come to an end.
     """
     plugin_runs, other_waits = threading.Event(), threading.Event()
     registry: Registry = Registry("colour", entry_point_group="tests.colours")
-    switchboard = types.SimpleNamespace(registry=registry, plugin_runs=plugin_runs, other_waits=other_waits)
+    switchboard = types.SimpleNamespace(
+        registry=registry, plugin_runs=plugin_runs, other_waits=other_waits
+    )
     monkeypatch.setitem(sys.modules, "switchboard", switchboard)
     plugin = module(
         "slow_plugin",
         "import switchboard\nswitchboard.plugin_runs.set()\nassert switchboard.other_waits.wait(60)\n"
         "switchboard.registry.register('more', 1)\nVALUE = 'loaded'",
     )
-    door = module("door", f"import switchboard\nswitchboard.other_waits.set()\nfrom {plugin} import VALUE")
+    door = module(
+        "door", f"import switchboard\nswitchboard.other_waits.set()\nfrom {plugin} import VALUE"
+    )
     point = importlib.metadata.EntryPoint("lazy", f"{door}:VALUE", "tests.colours")
     offered = [point] if offer == "entry point" else []
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: offered)
@@ -474,10 +517,15 @@ def test_a_module_may_register_while_another_thread_waits_for_it(module, monkeyp
 
 
 def test_what_was_registered_during_an_import_stays(module, monkeypatch):
-    """An object that takes a declared name over while its target is being imported is not covered by the target."""
+    """An object that takes a declared name over while its target is being imported is not covered
+    by the target.
+    """
     registry: Registry = Registry("colour")
     monkeypatch.setitem(sys.modules, "switchboard", types.SimpleNamespace(registry=registry))
-    name = module("late_blue", "import switchboard\nswitchboard.registry.register('blue', 1, replace=True)\nBLUE = 2")
+    name = module(
+        "late_blue",
+        "import switchboard\nswitchboard.registry.register('blue', 1, replace=True)\nBLUE = 2",
+    )
     registry.declare("blue", f"{name}:BLUE")
     assert registry["blue"] == 1
     assert registry["blue"] == 1
@@ -520,7 +568,9 @@ def test_what_is_built_in_can_be_loaded(registry, names):
 
 @pytest.mark.parametrize("name", [["red"], None, 5, {"red"}], ids=repr)
 def test_what_is_no_text_is_no_name(name):
-    """A list or None asked for by mistake is answered like any unknown name, with the known ones."""
+    """A list or None asked for by mistake is answered like any unknown name, with the known
+    ones.
+    """
     colours: Registry[int] = Registry("colour")
     colours.register("red", 1)
     with pytest.raises(NotRegisteredError, match="Known: red"):

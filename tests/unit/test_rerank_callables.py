@@ -38,13 +38,19 @@ def test_how_it_is_called():
     CallableRerankModel(model)("q", ["a", "b"])
     CallableRerankModel(model)("q", ["a", "b"], top_n=9)
     CallableRerankModel(model)("q", ["a", "b"], 1, prompt="p")
-    assert seen == [("q", ["a", "b"], 2, "none"), ("q", ["a", "b"], 2, "none"), ("q", ["a", "b"], 1, "p")]
+    assert seen == [
+        ("q", ["a", "b"], 2, "none"),
+        ("q", ["a", "b"], 2, "none"),
+        ("q", ["a", "b"], 1, "p"),
+    ]
 
 
 def test_no_documents_need_no_call():
     """And a model may leave documents out."""
     assert CallableRerankModel(lambda *args, **kwargs: 1 / 0)("q", []) == []
-    assert CallableRerankModel(lambda query, documents, top_n: [(1, 0.5)])("q", ["a", "b"]) == [(1, 0.5)]
+    assert CallableRerankModel(lambda query, documents, top_n: [(1, 0.5)])("q", ["a", "b"]) == [
+        (1, 0.5)
+    ]
 
 
 def test_what_it_raises_is_the_cause():
@@ -54,7 +60,9 @@ def test_what_it_raises_is_the_cause():
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("wrong", [("q", "text"), ("q", [1]), ("q", ["a"], 0), ("q", ["a"], True)], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", [("q", "text"), ("q", [1]), ("q", ["a"], 0), ("q", ["a"], True)], ids=repr
+)
 def test_arguments_that_make_no_sense_are_refused(wrong):
     """One text for documents, things that are no texts, a top_n below 1."""
     with pytest.raises(ConfigError, match=r"documents|top_n"):
@@ -109,7 +117,9 @@ def test_what_is_no_ranking_is_refused(returned):
 @given(st.dictionaries(st.integers(0, 19), st.floats(allow_nan=False, allow_infinity=False)))
 def test_a_ranking_is_the_same_pairs_in_order(scores):
     """Any scores, numpy's numbers too: best first, ties by index, nothing lost."""
-    ranking = checked_ranking([(np.int64(index), np.float64(score)) for index, score in scores.items()], 20)
+    ranking = checked_ranking(
+        [(np.int64(index), np.float64(score)) for index, score in scores.items()], 20
+    )
     assert dict(ranking) == scores
     assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
     assert all(type(index) is int and type(score) is float for index, score in ranking)
@@ -117,7 +127,9 @@ def test_a_ranking_is_the_same_pairs_in_order(scores):
 
 @pytest.mark.parametrize("query", ["", " ", 3, None], ids=repr)
 def test_a_blank_query_is_refused(query):
-    """By the model and by each method of an AsyncReranker over it, also where there is nothing to rank."""
+    """By the model and by each method of an AsyncReranker over it, also where there is nothing to
+    rank.
+    """
     model = CallableRerankModel(by_length)
     faced = AsyncReranker(by_length)
     for documents in (["a"], []):

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from lazyrag import DocNode, Document, Reranker, RetrievalChain, Retriever, register_reranker
-from lazyrag.errors import AlreadyRegisteredError, AnswerWarning, ConfigError, NotRegisteredError, RetrievalError
+from lazyrag.errors import (
+    AlreadyRegisteredError,
+    AnswerWarning,
+    ConfigError,
+    NotRegisteredError,
+    RetrievalError,
+)
 from lazyrag.models import CallableRerankModel
 
 NODES = [
@@ -33,7 +39,9 @@ class TestRegistration:
             assert query == "q"
             return sorted(nodes, key=lambda node: len(node.text), reverse=reverse)
 
-        assert texts(Reranker("by_length", reverse=True)(NODES, query="q"))[0] == "Iced tea with milk"
+        assert (
+            texts(Reranker("by_length", reverse=True)(NODES, query="q"))[0] == "Iced tea with milk"
+        )
 
     def test_a_single_function_filters(self):
         """It gets one node at a time; None drops it, order is kept."""
@@ -123,7 +131,9 @@ class TestModuleReranker:
             seen.append((query, len(documents), top_n))
             return self.by_length(query, documents, top_n)
 
-        assert texts(Reranker("ModuleReranker", model=model, topk=1)(NODES, query="q")) == ["Iced tea with milk"]
+        assert texts(Reranker("ModuleReranker", model=model, topk=1)(NODES, query="q")) == [
+            "Iced tea with milk"
+        ]
         assert seen == [("q", 4, 1)]
 
     def test_ties_keep_the_order_they_came_in(self):
@@ -134,15 +144,23 @@ class TestModuleReranker:
     @pytest.mark.parametrize(("weight", "score", "other"), [(1, 0.5, 0.5), (0.75, 1.0, 0.25)])
     @pytest.mark.parametrize("topk", [-1, 3])
     def test_what_a_model_leaves_out_is_not_dropped(self, weight, score, other, topk):
-        """It comes behind, in the order it came in, with the model's lowest score or nothing of it, and is told."""
+        """It comes behind, in the order it came in, with the model's lowest score or nothing of it,
+        and is told.
+        """
         nodes = [node.with_score(1.0) for node in NODES]
         model = CallableRerankModel(lambda query, documents, top_n: [(2, 0.5)])
         reranker = Reranker("ModuleReranker", model=model, weight=weight, topk=topk)
-        message = r"CallableRerankModel.* returned 1 scores for 4 passages with top_n=\d; the others "
-        message += r"rank last\." if weight == 1 else r"keep only their share of the earlier score\."
+        message = (
+            r"CallableRerankModel.* returned 1 scores for 4 passages with top_n=\d; the others "
+        )
+        message += (
+            r"rank last\." if weight == 1 else r"keep only their share of the earlier score\."
+        )
         with pytest.warns(AnswerWarning, match=message) as caught:
             found = reranker(nodes, query="q")
-        order = ["Coffee", "Green tea", "Iced tea with milk", "绿茶和红茶"][: len(NODES) if topk == -1 else topk]
+        order = ["Coffee", "Green tea", "Iced tea with milk", "绿茶和红茶"][
+            : len(NODES) if topk == -1 else topk
+        ]
         assert texts(found) == order
         assert [node.score for node in found] == [score, *[other] * (len(order) - 1)]
         assert [one.filename for one in caught] == [__file__]
@@ -166,15 +184,21 @@ class TestModuleReranker:
         with pytest.raises(ConfigError, match="topk"):
             Reranker("ModuleReranker", model=self.by_length, topk=topk)(NODES)
 
-    @pytest.mark.parametrize("returned", [[(9, 1.0)], [(-1, 1.0)], [(0, float("nan"))], ["x"], 3, [("a", 1)]], ids=repr)
+    @pytest.mark.parametrize(
+        "returned", [[(9, 1.0)], [(-1, 1.0)], [(0, float("nan"))], ["x"], 3, [("a", 1)]], ids=repr
+    )
     def test_nonsense_of_a_model_is_named(self, returned):
         """Indexes out of range, nan and things that are no pairs are RetrievalErrors."""
         with pytest.raises(RetrievalError, match="rerank model"):
-            Reranker("ModuleReranker", model=lambda query, documents, top_n: returned)(NODES, query="q")
+            Reranker("ModuleReranker", model=lambda query, documents, top_n: returned)(
+                NODES, query="q"
+            )
 
     def test_a_model_that_is_none_is_refused(self):
         """When the Reranker is made, with what may be given."""
-        with pytest.raises(ConfigError, match="must be a folder, a name, a RerankModel, or a callable"):
+        with pytest.raises(
+            ConfigError, match="must be a folder, a name, a RerankModel, or a callable"
+        ):
             Reranker("ModuleReranker", model=3)
 
 
@@ -195,9 +219,13 @@ class TestKeywordFilter:
         ],
     )
     def test_it_keeps_what_has_all_required_and_none_excluded(self, required, exclude, expected):
-        """Case does not matter, English keys are whole words or phrases, Chinese ones substrings."""
+        """Case does not matter, English keys are whole words or phrases, Chinese ones
+        substrings.
+        """
         for language in ("en", "zh"):
-            keep = Reranker("KeywordFilter", required_keys=required, exclude_keys=exclude, language=language)
+            keep = Reranker(
+                "KeywordFilter", required_keys=required, exclude_keys=exclude, language=language
+            )
             assert texts(keep(NODES, query="q")) == expected
 
     def test_a_word_may_stand_right_beside_chinese(self):
@@ -214,7 +242,9 @@ class TestKeywordFilter:
     def test_regular_expression_marks_are_plain_text(self):
         """A key such as C++ or a.b is looked for as it stands."""
         nodes = [DocNode(text="written in C++ today"), DocNode(text="a.b"), DocNode(text="axb")]
-        assert texts(Reranker("KeywordFilter", required_keys=["c++"])(nodes)) == ["written in C++ today"]
+        assert texts(Reranker("KeywordFilter", required_keys=["c++"])(nodes)) == [
+            "written in C++ today"
+        ]
         assert texts(Reranker("KeywordFilter", required_keys=["a.b"])(nodes)) == ["a.b"]
 
     def test_instances_do_not_share_keywords(self):
@@ -224,7 +254,12 @@ class TestKeywordFilter:
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"required_keys": "tea"}, {"exclude_keys": [""]}, {"required_keys": [3]}, {"language": "fr"}],
+        [
+            {"required_keys": "tea"},
+            {"exclude_keys": [""]},
+            {"required_keys": [3]},
+            {"language": "fr"},
+        ],
         ids=repr,
     )
     def test_keys_that_make_no_sense_are_refused(self, wrong):
@@ -239,9 +274,15 @@ def test_a_chain_of_retriever_and_rerankers(folder):
     docs.create_node_group("block", transform=lambda text: text.split("\n\n"))
     found = Retriever(docs, "block", "bm25")("tea")
     found = Reranker("KeywordFilter", exclude_keys=["iced"])(found, query="tea")
-    found = Reranker("ModuleReranker", model=TestModuleReranker.by_length, topk=1)(found, query="tea")
+    found = Reranker("ModuleReranker", model=TestModuleReranker.by_length, topk=1)(
+        found, query="tea"
+    )
     [node] = found
-    assert (node.text, node.path, node.parent.text) == ("green tea", "a.txt", "green tea\n\nblack tea")
+    assert (node.text, node.path, node.parent.text) == (
+        "green tea",
+        "a.txt",
+        "green tea\n\nblack tea",
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,7 +297,9 @@ def test_a_chain_of_retriever_and_rerankers(folder):
     ],
 )
 def test_indices_of_a_rerank_model_are_whole_and_come_once(returned):
-    """A float, or one index with two scores, is an error of the model and not rounded or overwritten."""
+    """A float, or one index with two scores, is an error of the model and not rounded or
+    overwritten.
+    """
     with pytest.raises(RetrievalError, match="The rerank model"):
         Reranker("ModuleReranker", model=lambda query, documents, top_n: returned)(NODES, query="q")
 
@@ -278,7 +321,9 @@ def test_numpys_whole_numbers_are_whole_numbers(number):
 @pytest.mark.parametrize("keywords", ["required_keys", "exclude_keys"])
 @pytest.mark.parametrize("make", [iter, set, lambda keys: (key for key in keys)])
 def test_only_lists_of_keys_are_taken(keywords, make):
-    """Keys that can be read once only would hold for the first node and for no other: they are refused at once."""
+    """Keys that can be read once only would hold for the first node and for no other: they are
+    refused at once.
+    """
     with pytest.raises(ConfigError, match=f"{keywords} .*list"):
         Reranker("KeywordFilter", **{keywords: make(["tea"])})
 
@@ -286,12 +331,17 @@ def test_only_lists_of_keys_are_taken(keywords, make):
 @pytest.mark.parametrize("weight", [1.0, 0.5])
 @pytest.mark.parametrize("topk", [-1, 2])
 def test_a_reranker_that_fails_keeps_the_order_where_that_is_allowed(weight, topk):
-    """The nodes come as before, cut to topk; a warning has the cause, and the stage says it. By default it raises."""
+    """The nodes come as before, cut to topk; a warning has the cause, and the stage says it. By
+    default it raises.
+    """
 
     def broken(query, documents, top_n):
         raise OSError("the model is down")
 
-    nodes = [DocNode(text=text).with_score(1.0 / (number + 1)) for number, text in enumerate(("a", "b", "c"))]
+    nodes = [
+        DocNode(text=text).with_score(1.0 / (number + 1))
+        for number, text in enumerate(("a", "b", "c"))
+    ]
     strict = Reranker("ModuleReranker", model=broken, weight=weight, topk=topk)
     with pytest.raises(RetrievalError, match="the model is down"):
         strict(nodes, query="q")

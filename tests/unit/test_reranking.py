@@ -55,15 +55,25 @@ class TestWeight:
     def test_both_are_brought_to_one_range_and_added(self):
         """By min-max over the nodes: weight x the model's + (1 - weight) x what they came with."""
         model = saying(10.0, 30.0, 20.0)
-        found = Reranker("ModuleReranker", model=model, weight=0.25)(nodes_of(0.9, 0.5, 0.1), query="q")
-        assert [(node.text, node.score) for node in found] == [("node 0", 0.75), ("node 1", 0.625), ("node 2", 0.125)]
+        found = Reranker("ModuleReranker", model=model, weight=0.25)(
+            nodes_of(0.9, 0.5, 0.1), query="q"
+        )
+        assert [(node.text, node.score) for node in found] == [
+            ("node 0", 0.75),
+            ("node 1", 0.625),
+            ("node 2", 0.125),
+        ]
 
     @given(_cases, st.floats(0, 1, exclude_max=True))
     def test_shares_add_up_to_the_score(self, cases, weight):
-        """Of every node, exactly; the nodes are those that came in, best first, with scores in [0, 1]."""
+        """Of every node, exactly; the nodes are those that came in, best first, with scores in [0,
+        1].
+        """
         nodes = nodes_of(*(came for came, _ in cases))
         came = Stage("retriever", "given", tuple(nodes))
-        stage = Reranker("ModuleReranker", model=saying(*(told for _, told in cases)), weight=weight).trace(came, "q")
+        stage = Reranker(
+            "ModuleReranker", model=saying(*(told for _, told in cases)), weight=weight
+        ).trace(came, "q")
         assert (stage.kind, stage.inputs[0]) == ("fusion", came)
         assert stage.inputs[1].kind == "reranker"
         assert sorted(texts(stage.nodes)) == sorted(texts(nodes))
@@ -76,7 +86,9 @@ class TestWeight:
 
     @given(_cases)
     def test_the_ends_are_one_side_alone(self, cases):
-        """Weight 0 keeps the order of the scores that came, weight 1 takes the model's with its own scores."""
+        """Weight 0 keeps the order of the scores that came, weight 1 takes the model's with its own
+        scores.
+        """
         nodes = nodes_of(*sorted((came for came, _ in cases), reverse=True))
         model = saying(*(told for _, told in cases))
         kept = Reranker("ModuleReranker", model=model, weight=0)(nodes, query="q")
@@ -86,7 +98,9 @@ class TestWeight:
 
     def test_weight_0_orders_by_the_scores_that_came(self):
         """In whatever order they came, such as that of a function, whose scores do not compare."""
-        found = Reranker("ModuleReranker", model=saying(0.1, 0.2, 0.3), weight=0)(nodes_of(0.9, 7.0, 0.8), query="q")
+        found = Reranker("ModuleReranker", model=saying(0.1, 0.2, 0.3), weight=0)(
+            nodes_of(0.9, 7.0, 0.8), query="q"
+        )
         assert texts(found) == ["node 1", "node 0", "node 2"]
 
     def test_topk_cuts_what_was_mixed(self):
@@ -106,7 +120,9 @@ class TestWeight:
 
     def test_what_a_model_leaves_out_gets_nothing_of_it(self):
         """Its node keeps its share of the score that it came with, and the caller is told."""
-        reranker = Reranker("ModuleReranker", model=lambda query, documents, top_n: [(1, 2.0)], weight=0.5)
+        reranker = Reranker(
+            "ModuleReranker", model=lambda query, documents, top_n: [(1, 2.0)], weight=0.5
+        )
         with pytest.warns(AnswerWarning, match="keep only their share"):
             found = reranker(nodes_of(3.0, 2.0, 1.0), query="q")
         assert [node.score for node in found] == [0.75, 0.5, 0.0]
@@ -116,7 +132,9 @@ class TestWeight:
         """At its first place; the shares are those of its score."""
         one, two = nodes_of(3.0, 1.0)
         came = Stage("retriever", "given", (one, two, one.with_score(2.0)))
-        stage = Reranker("ModuleReranker", model=saying(1.0, 4.0, 2.0), weight=weight).trace(came, "q")
+        stage = Reranker("ModuleReranker", model=saying(1.0, 4.0, 2.0), weight=weight).trace(
+            came, "q"
+        )
         assert texts(stage.nodes) == (["node 1", "node 0"] if weight == 1 else ["node 0", "node 1"])
         if weight < 1:
             assert [stage.contributions[node] for node in stage.nodes] == [(0.5, 0.0), (0.0, 0.5)]
@@ -145,7 +163,9 @@ class TestWeight:
 
     def test_equal_scores_stay_in_their_order(self):
         """As they came in."""
-        found = Reranker("ModuleReranker", model=saying(0.0, 1.0, 0.5), weight=0.5)(nodes_of(3, 1, 2), query="q")
+        found = Reranker("ModuleReranker", model=saying(0.0, 1.0, 0.5), weight=0.5)(
+            nodes_of(3, 1, 2), query="q"
+        )
         assert texts(found) == ["node 0", "node 1", "node 2"]
         assert {node.score for node in found} == {0.5}
 
@@ -165,13 +185,17 @@ class TestWeight:
 
     @pytest.mark.parametrize("normalise", ["minmax", "theoretical", ["min_max"], None])
     def test_another_normalisation_is_refused(self, normalise):
-        """When the Reranker is made: one there is not, one that needs a bound, another number of them."""
+        """When the Reranker is made: one there is not, one that needs a bound, another number of
+        them.
+        """
         with pytest.raises(ConfigError, match="normalise"):
             Reranker("ModuleReranker", model=saying(1.0), weight=0.5, normalise=normalise)
 
     def test_scores_may_be_mixed_as_they_are(self):
         """With other normalisations than min-max, one for each side."""
-        reranker = Reranker("ModuleReranker", model=saying(4.0, 8.0), weight=0.5, normalise=["none", "max"])
+        reranker = Reranker(
+            "ModuleReranker", model=saying(4.0, 8.0), weight=0.5, normalise=["none", "max"]
+        )
         assert [node.score for node in reranker(nodes_of(1.0, 0.25), query="q")] == [0.75, 0.625]
 
     def test_without_nodes_no_model_is_asked(self):
@@ -197,7 +221,10 @@ class TestTrace:
             (came,),
             {"topk": 2},
         )
-        assert [(node.text, node.score) for node in stage.nodes] == [("node 1", 0.3), ("node 2", 0.2)]
+        assert [(node.text, node.score) for node in stage.nodes] == [
+            ("node 1", 0.3),
+            ("node 2", 0.2),
+        ]
         assert stage.seconds > 0
 
     def test_a_function_is_a_stage_with_its_keywords(self):
@@ -212,7 +239,9 @@ class TestTrace:
         assert texts(stage.nodes) == [text for text in TEXTS if "tea" in text]
 
     def test_secrets_are_no_part_of_it(self):
-        """What is named as a key, token, secret or password is hidden, also deeper; the function gets it as it is."""
+        """What is named as a key, token, secret or password is hidden, also deeper; the function
+        gets it as it is.
+        """
         seen = []
 
         @register_reranker(batch=True, replace=True)
@@ -220,11 +249,17 @@ class TestTrace:
             seen.append(kwargs)
             return nodes
 
-        secrets = {"api_key": "s3cr3t", "token": "s3cr3t", "db_password": "s3cr3t", "clientSecret": "s3cr3t"}
+        secrets = {
+            "api_key": "s3cr3t",
+            "token": "s3cr3t",
+            "db_password": "s3cr3t",
+            "clientSecret": "s3cr3t",
+        }
         nested = {"headers": {"Authorization": "s3cr3t"}, "hosts": [{"access-keys": ["s3cr3t"]}]}
         plain = {"max_tokens": 9, "required_keys": ["tea"], "embed_key": "dense", "monkey": 1}
         chain = RetrievalChain(
-            lambda query, filters=None, topk=None: nodes_of(1.0), Reranker("remote", **secrets, **nested, **plain)
+            lambda query, filters=None, topk=None: nodes_of(1.0),
+            Reranker("remote", **secrets, **nested, **plain),
         )
         told = explain(chain, "q")
         assert "s3cr3t" not in str(told) + told.to_json()
@@ -265,7 +300,9 @@ class TestMaxSimReranker:
     def test_it_ranks_as_its_model_does(self, embedder):
         """With weight 1: a MaxSimModel's order and scores."""
         nodes = [DocNode(text=text) for text in TEXTS]
-        found = Reranker("MaxSimReranker", embedder=embedder, weight=1, topk=3)(nodes, query="green tea")
+        found = Reranker("MaxSimReranker", embedder=embedder, weight=1, topk=3)(
+            nodes, query="green tea"
+        )
         expected = MaxSimModel(embedder)("green tea", TEXTS, top_n=3)
         assert [(TEXTS.index(node.text), node.score) for node in found] == expected
         given_model = Reranker("MaxSimReranker", embedder=MaxSimModel(embedder), weight=1, topk=3)
@@ -273,7 +310,9 @@ class TestMaxSimReranker:
 
     @pytest.mark.parametrize("cached", [False, True])
     def test_it_finds_the_documents_embedder(self, embedder, folder, tmp_path, cached):
-        """Without embedder= it is the one that the nodes' Document embeds with, also inside of one that caches."""
+        """Without embedder= it is the one that the nodes' Document embeds with, also inside of one
+        that caches.
+        """
         if cached:
             embedder = CachedEmbedder(embedder, tmp_path / "cache.db")
         docs = lines_of(folder, embedder)
@@ -281,7 +320,9 @@ class TestMaxSimReranker:
         inner = embedder.embedder if cached else embedder
         own = Reranker("MaxSimReranker")(hits, query="green tea")
         given_one = Reranker("MaxSimReranker", embedder=inner)(hits, query="green tea")
-        assert [(node.uid, node.score) for node in own] == [(node.uid, node.score) for node in given_one]
+        assert [(node.uid, node.score) for node in own] == [
+            (node.uid, node.score) for node in given_one
+        ]
         assert own[0].text in {"a cup of green tea", "green tea and cake"}
 
     @pytest.mark.slow
@@ -290,23 +331,35 @@ class TestMaxSimReranker:
         other = OnnxEmbedder(write_embedder(tmp_path / "other", pooling={"pooling_mode": "cls"}))
         docs = lines_of(folder, {"a": embedder, "b": other, "plain": lambda text: [1.0, len(text)]})
         hits = Retriever(docs, "line", similarity="bm25")("tea")
-        with pytest.raises(ConfigError, match=r"give token embeddings: a, b\. Pass one as embed_key="):
+        with pytest.raises(
+            ConfigError, match=r"give token embeddings: a, b\. Pass one as embed_key="
+        ):
             Reranker("MaxSimReranker")(hits, query="tea")
         assert Reranker("MaxSimReranker", embed_key="b")(hits, query="tea")
-        with pytest.raises(ConfigError, match=r"no embedder gives token embeddings \(its embed keys: plain\)"):
+        with pytest.raises(
+            ConfigError, match=r"no embedder gives token embeddings \(its embed keys: plain\)"
+        ):
             Reranker("MaxSimReranker", embed_key="plain")(hits, query="tea")
         with pytest.raises(ConfigError, match="no embed key 'c'"):
             Reranker("MaxSimReranker", embed_key="c")(hits, query="tea")
 
     @pytest.mark.slow
     def test_several_documents_need_one_model(self, embedder, folder, tmp_path):
-        """Two objects of one model are one; two models are refused, as their scores do not compare."""
-        again = OnnxEmbedder(write_embedder(tmp_path / "again" / "tiny", pooling={"pooling_mode": "mean"}))
+        """Two objects of one model are one; two models are refused, as their scores do not
+        compare.
+        """
+        again = OnnxEmbedder(
+            write_embedder(tmp_path / "again" / "tiny", pooling={"pooling_mode": "mean"})
+        )
         other = OnnxEmbedder(write_embedder(tmp_path / "other", pooling={"pooling_mode": "cls"}))
         one, two, three = (lines_of(folder, each) for each in (embedder, again, other))
-        assert Reranker("MaxSimReranker")(Retriever([one, two], "line", similarity="bm25")("tea"), query="tea")
+        assert Reranker("MaxSimReranker")(
+            Retriever([one, two], "line", similarity="bm25")("tea"), query="tea"
+        )
         with pytest.raises(ConfigError, match="have different models"):
-            Reranker("MaxSimReranker")(Retriever([one, three], "line", similarity="bm25")("tea"), query="tea")
+            Reranker("MaxSimReranker")(
+                Retriever([one, three], "line", similarity="bm25")("tea"), query="tea"
+            )
 
     def test_nodes_outside_a_document_need_an_embedder(self):
         """There is none to be found."""
@@ -347,7 +400,9 @@ class TestInAChain:
         chain = RetrievalChain(retriever, Reranker("MaxSimReranker", weight=weight, topk=1))
         [kept] = chain("green tea")
         dropped = next(node for node in retriever("green tea") if node.uid != kept.uid)
-        assert why_not(chain, dropped.uid, "green tea").stage == ("topk" if weight < 1 else "MaxSimReranker")
+        assert why_not(chain, dropped.uid, "green tea").stage == (
+            "topk" if weight < 1 else "MaxSimReranker"
+        )
 
 
 class Counting:
@@ -390,7 +445,11 @@ class TestKeptVectors:
         counting = Counting(embedder)
         model = MaxSimModel(counting)
         first = model("green tea", TEXTS)
-        assert model("green tea", TEXTS) == first == MaxSimModel(embedder, cache_bytes=0)("green tea", TEXTS)
+        assert (
+            model("green tea", TEXTS)
+            == first
+            == MaxSimModel(embedder, cache_bytes=0)("green tea", TEXTS)
+        )
         assert sorted(counting.asked) == sorted(TEXTS)
 
     def test_models_over_one_embedder_share_them(self, embedder):
@@ -418,7 +477,9 @@ class TestKeptVectors:
         assert kept() is None
 
     def test_an_embedder_without_a_hash_will_do(self, embedder):
-        """Its models share what they keep, too; of two that say they are equal each keeps its own."""
+        """Its models share what they keep, too; of two that say they are equal each keeps its
+        own.
+        """
 
         class Unhashable(Counting):
             __hash__ = None
@@ -433,7 +494,9 @@ class TestKeptVectors:
 
     @pytest.mark.slow
     def test_a_reranker_holds_no_embedder_of_documents_that_are_gone(self, embedder, folder):
-        """One Reranker over Documents that come and go: each one's embedder goes with it, and what is kept, too."""
+        """One Reranker over Documents that come and go: each one's embedder goes with it, and what
+        is kept, too.
+        """
         reranker = Reranker("MaxSimReranker")
         gone = []
         for _ in range(3):
@@ -456,7 +519,9 @@ class TestKeptVectors:
         assert len(counting.asked) == len(hits)
 
     def test_what_was_used_last_stays(self, embedder):
-        """The bytes are a bound: older ones go, and one that is larger than all of it is not kept."""
+        """The bytes are a bound: older ones go, and one that is larger than all of it is not
+        kept.
+        """
         [one] = embedder.token_embeddings(["tea"])
         counting = Counting(embedder)
         model = MaxSimModel(counting, cache_bytes=2 * (one.nbytes + 4 * 4))
@@ -475,10 +540,14 @@ class TestKeptVectors:
     def test_threads_share_it(self, embedder):
         """Eight of them, with a cache that holds half: each gets the scores that one alone gets."""
         expected = MaxSimModel(embedder)("green tea", TEXTS)
-        model = MaxSimModel(embedder, cache_bytes=sum(one.nbytes for one in embedder.token_embeddings(TEXTS)) // 2)
+        model = MaxSimModel(
+            embedder, cache_bytes=sum(one.nbytes for one in embedder.token_embeddings(TEXTS)) // 2
+        )
         found = []
         threads = [
-            threading.Thread(target=lambda: found.extend(model("green tea", TEXTS) for _ in range(20)))
+            threading.Thread(
+                target=lambda: found.extend(model("green tea", TEXTS) for _ in range(20))
+            )
             for _ in range(8)
         ]
         for thread in threads:
@@ -491,7 +560,10 @@ class TestKeptVectors:
 def test_an_embedder_that_fails_is_named(tmp_path, embedder):
     """The error says which text."""
     strict = OnnxEmbedder(
-        write_embedder(tmp_path / "m", pooling={"pooling_mode": "mean"}, max_tokens=6), too_long="raise"
+        write_embedder(tmp_path / "m", pooling={"pooling_mode": "mean"}, max_tokens=6),
+        too_long="raise",
     )
     with pytest.raises(RetrievalError, match=r"'a b c d e'.*has 5 tokens"):
-        Reranker("MaxSimReranker", embedder=strict, weight=1)([DocNode(text="a b c d e")], query="tea")
+        Reranker("MaxSimReranker", embedder=strict, weight=1)(
+            [DocNode(text="a b c d e")], query="tea"
+        )

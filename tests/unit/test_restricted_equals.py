@@ -1,8 +1,10 @@
-"""A restricted Document answers as a Document that holds only what it may see: to the last float, name and message.
+"""A restricted Document answers as a Document that holds only what it may see: to the last float,
+name and message.
 
-A world is a Document with a history and a second one, the oracle, that never held what a scope hides. In half of the
-worlds lines carry labels of their own: then the oracle holds the documents with a visible node, with other letters in
-hidden lines, and is restricted in the same way. All 10,000 cases, for minutes:
+A world is a Document with a history and a second one, the oracle, that never held what a scope
+hides. In half of the worlds lines carry labels of their own: then the oracle holds the documents
+with a visible node, with other letters in hidden lines, and is restricted in the same way. All
+10,000 cases, for minutes:
 
     LAZYRAG_CASES=10000 python -m pytest -q tests/unit/test_restricted_equals.py
 """
@@ -79,7 +81,9 @@ def lines(node: DocNode) -> Iterator[DocNode]:
     for line in node.text.splitlines(keepends=True):
         label = next((one for one in LABELS if line.startswith(f"[{one}]")), None)
         text = line.rstrip()
-        yield DocNode(text=text, metadata={"label": label} if label else {}, span=(start, start + len(text)))
+        yield DocNode(
+            text=text, metadata={"label": label} if label else {}, span=(start, start + len(text))
+        )
         start += len(line)
 
 
@@ -129,9 +133,16 @@ class World:
         texts: dict[str, str] = {}
         metadata: dict[str, dict[str, Any]] = {}
         for _ in range(draw.randint(1, 3)):
-            some = {f"{draw.randint(1, 12):02}.txt": some_text(draw, has_labels) for _ in range(draw.randint(1, 5))}
+            some = {
+                f"{draw.randint(1, 12):02}.txt": some_text(draw, has_labels)
+                for _ in range(draw.randint(1, 5))
+            }
             given = {
-                name: {"label": draw.choice(LABELS), "title": draw.choice(WORDS), "year": draw.randint(2000, 2003)}
+                name: {
+                    "label": draw.choice(LABELS),
+                    "title": draw.choice(WORDS),
+                    "year": draw.randint(2000, 2003),
+                }
                 for name in some
             }
             docs.add_texts(some, metadata=given)
@@ -148,7 +159,9 @@ class World:
                 metadata[name] |= changed
         return cls(built(docs), texts, metadata, has_labels)
 
-    def pair(self, scope: Condition, sees: Callable[[str], bool], draw: random.Random) -> tuple[Document, Document]:
+    def pair(
+        self, scope: Condition, sees: Callable[[str], bool], draw: random.Random
+    ) -> tuple[Document, Document]:
         """The restricted Document and its oracle."""
         alone = make_document("alone")
         texts: dict[str, str] = {}
@@ -157,10 +170,14 @@ class World:
             text, metadata = self.texts[name], dict(self.metadata[name])
             rows = text.split("\n")
             if not sees(metadata["label"]):
-                visible = [any(row.startswith(f"[{one}]") and sees(one) for one in LABELS) for row in rows]
+                visible = [
+                    any(row.startswith(f"[{one}]") and sees(one) for one in LABELS) for row in rows
+                ]
                 if not any(visible):
                     continue
-                rows = [row if seen else hidden(row) for row, seen in zip(rows, visible, strict=True)]
+                rows = [
+                    row if seen else hidden(row) for row, seen in zip(rows, visible, strict=True)
+                ]
                 metadata |= {"title": "other"}
             texts[name], every[name] = "\n".join(rows), metadata
         alone.add_texts(texts, metadata=every)
@@ -177,7 +194,11 @@ def some_text(draw: random.Random, has_labels: bool) -> str:
 
     rows = [line() for _ in range(draw.randint(1, 5))]
     if draw.random() < 0.5:
-        rows += ["| tea | kg |", "|---|---|", *(f"| {draw.choice(WORDS)} | {draw.randint(1, 9)} |" for _ in range(2))]
+        rows += [
+            "| tea | kg |",
+            "|---|---|",
+            *(f"| {draw.choice(WORDS)} | {draw.randint(1, 9)} |" for _ in range(2)),
+        ]
     return "\n".join(rows)
 
 
@@ -216,7 +237,9 @@ def by_meaning(docs: Document, group: str = "line", **more: Any) -> Any:
 
 def hybrid(docs: Document, **more: Any) -> Any:
     """Both."""
-    return HybridRetriever(by_meaning(docs), by_words(docs, similarity_cut_off=0.01), **{"topk": 4, **more})
+    return HybridRetriever(
+        by_meaning(docs), by_words(docs, similarity_cut_off=0.01), **{"topk": 4, **more}
+    )
 
 
 def rewritten(query: str) -> list[str]:
@@ -247,12 +270,18 @@ RETRIEVERS: dict[str, Callable[[Document], Any]] = {
     "feedback": lambda docs: FeedbackRetriever(by_meaning(docs)),
     "feedback hybrid": lambda docs: FeedbackRetriever(hybrid(docs), nodes=1),
     "over": lambda docs: RetrievalChain.over(docs, "line", topk=3, embed_keys=["dense"]),
-    "MMR": lambda docs: RetrievalChain(by_meaning(docs, topk=8), MMR(lam=0.5, embed_key="dense", topk=3)),
-    "AutoMerge": lambda docs: RetrievalChain(by_words(docs, group="part", topk=8), AutoMerge(ratio=0.4)),
+    "MMR": lambda docs: RetrievalChain(
+        by_meaning(docs, topk=8), MMR(lam=0.5, embed_key="dense", topk=3)
+    ),
+    "AutoMerge": lambda docs: RetrievalChain(
+        by_words(docs, group="part", topk=8), AutoMerge(ratio=0.4)
+    ),
     "Windows": lambda docs: RetrievalChain(by_words(docs), Windows(before=1, after=1)),
     "Windows apart": lambda docs: RetrievalChain(by_meaning(docs), Windows(1, 0, merge=False)),
     "threshold": lambda docs: RetrievalChain(by_words(docs), ScoreThreshold(of_best=0.6)),
-    "reranker": lambda docs: RetrievalChain(hybrid(docs), Reranker("ModuleReranker", model=overlap), topk=3),
+    "reranker": lambda docs: RetrievalChain(
+        hybrid(docs), Reranker("ModuleReranker", model=overlap), topk=3
+    ),
     "BM25Reranker": lambda docs: RetrievalChain(by_meaning(docs), Reranker("BM25Reranker", topk=3)),
 }
 
@@ -278,7 +307,16 @@ def shape(node: DocNode | None) -> Any:
     """Its own part of a node."""
     if node is None:
         return None
-    own = (node.uid, node.score, node.group, node.path, node.number, node.text, node.span, node.merged_from)
+    own = (
+        node.uid,
+        node.score,
+        node.group,
+        node.path,
+        node.number,
+        node.text,
+        node.span,
+        node.merged_from,
+    )
     return own, dict(node.metadata)
 
 
@@ -293,7 +331,8 @@ def surroundings(node: DocNode) -> Any:
         outcome(lambda: shape(node.root)),
         outcome(lambda: shape(node.source)),
         outcome(lambda: {name: [*map(shape, some)] for name, some in node.children.items()}),
-        outcome(lambda: json.dumps(Hit.from_node(node).to_dict(), sort_keys=True)),  # nan does not equal itself
+        # nan does not equal itself
+        outcome(lambda: json.dumps(Hit.from_node(node).to_dict(), sort_keys=True)),
     )
 
 
@@ -304,7 +343,9 @@ def without_times(value: Any) -> Any:
     return [without_times(one) for one in value] if isinstance(value, list) else value
 
 
-def answers(docs: Document, make: Callable[[Document], Any], query: str, filters: Any, uids: list[str]) -> Any:
+def answers(
+    docs: Document, make: Callable[[Document], Any], query: str, filters: Any, uids: list[str]
+) -> Any:
     """All that a retriever says to a query."""
     retriever = make(docs)
     nodes = outcome(lambda: retriever(query, filters=filters))
@@ -318,7 +359,10 @@ def answers(docs: Document, make: Callable[[Document], Any], query: str, filters
         docs.reader.read(lambda _: [*map(surroundings, nodes[:3])]),
         [*map(shape, nodes)],
         outcome(lambda: without_times(retriever.explain(query, filters=filters).to_dict())),
-        [outcome(lambda uid=uid: retriever.why_not(uid, query, filters=filters).to_dict()) for uid in uids],
+        [
+            outcome(lambda uid=uid: retriever.why_not(uid, query, filters=filters).to_dict())
+            for uid in uids
+        ],
         (context.context, context.total_tokens, [hit.id for hit in context.sources]),
         CitationManager().format_citations(hits),
         CitationManager().resolve(text, hits),
@@ -334,9 +378,13 @@ def tables(docs: Document) -> Any:
     names = [*dict.fromkeys([*(one.name for one in listed[:2]), "_01", "_07"])]
     queries = ["SELECT * FROM {}", "SELECT tea, sum(kg) AS kg FROM {} GROUP BY tea ORDER BY ALL"]
     results = [
-        outcome(lambda sql=sql: docs.sql(sql)) for name in names for sql in (one.format(name) for one in queries)
+        outcome(lambda sql=sql: docs.sql(sql))
+        for name in names
+        for sql in (one.format(name) for one in queries)
     ]
-    return listed, [[(row, row.locations) for row in one] if isinstance(one, list) else one for one in results]
+    return listed, [
+        [(row, row.locations) for row in one] if isinstance(one, list) else one for one in results
+    ]
 
 
 def inventory(docs: Document) -> Any:
@@ -362,7 +410,9 @@ def drawn_scope(draw: random.Random) -> tuple[Condition, Callable[[str], bool]]:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_it_equals_a_document_of_what_may_be_seen(seed, monkeypatch):
-    """Hits, scores, order, neighbours, explanations, contexts, citations and errors do not depend on hidden nodes."""
+    """Hits, scores, order, neighbours, explanations, contexts, citations and errors do not depend
+    on hidden nodes.
+    """
     register_similarity(all_words, batch=True, replace=True)
     draw = random.Random(seed)
     if draw.random() < 0.5:  # so that a group has several pages
@@ -376,7 +426,10 @@ def test_it_equals_a_document_of_what_may_be_seen(seed, monkeypatch):
         every = [node.uid for group in GROUPS for node in world.docs.get_nodes(group)] or [""]
         for _ in range(PER_WORLD // len(scopes)):
             name, make = draw.choice([*RETRIEVERS.items()])
-            query, filters = " ".join(draw.choices(WORDS, k=draw.randint(1, 4))), draw.choice(FILTERS)
+            query, filters = (
+                " ".join(draw.choices(WORDS, k=draw.randint(1, 4))),
+                draw.choice(FILTERS),
+            )
             uids = [*draw.choices(every, k=3), "unknown"]
             ours, theirs = (answers(docs, make, query, filters, uids) for docs in (view, alone))
             assert ours == theirs, (name, scope, query, filters)
@@ -387,7 +440,9 @@ def labelled():
     """A Document with one hidden document, near to which no other is, and three visible ones."""
     docs = make_document("labelled")
     texts = {"a": "green tea", "b": "black tea leaf", "c": "oolong pan", "z": "tea tea tea the tea"}
-    docs.add_texts(texts, metadata={name: {"label": "board" if name == "z" else "guest"} for name in texts})
+    docs.add_texts(
+        texts, metadata={name: {"label": "board" if name == "z" else "guest"} for name in texts}
+    )
     return docs
 
 
@@ -423,11 +478,18 @@ class Graph(MapVectorStore):
 
 
 def test_approximate_stores_are_refused():
-    """Where hidden rows decide what an approximate search finds, a restricted Document does not ask it."""
+    """Where hidden rows decide what an approximate search finds, a restricted Document does not ask
+    it.
+    """
     with vector_stores.isolated():
         vector_stores.register("graph", Graph)
-        docs = Document(embed=dense, doc_fields=FIELDS, store_conf={"vector_store": {"type": "graph"}})
-    docs.add_texts({name: f"tea {name}" for name in "abc"}, metadata={name: {"label": "guest"} for name in "abc"})
+        docs = Document(
+            embed=dense, doc_fields=FIELDS, store_conf={"vector_store": {"type": "graph"}}
+        )
+    docs.add_texts(
+        {name: f"tea {name}" for name in "abc"},
+        metadata={name: {"label": "guest"} for name in "abc"},
+    )
     ask = Retriever(docs.restricted({"label": "guest"}), "FineChunk")
     assert len(ask("tea")) == 3
     docs.add_texts({"d": "tea d"}, metadata={"d": {"label": "board"}})
@@ -437,7 +499,9 @@ def test_approximate_stores_are_refused():
 
 
 def test_a_step_that_fails_for_hidden_files_alone():
-    """Failures are counted over the scope: what fails out of sight raises nothing, what fails in sight does."""
+    """Failures are counted over the scope: what fails out of sight raises nothing, what fails in
+    sight does.
+    """
 
     def picky(text: str) -> str:
         if "tea" in text:
@@ -458,7 +522,9 @@ def test_a_step_that_fails_for_hidden_files_alone():
 
 
 def test_embedding_that_fails_for_all_visible_files():
-    """It raises, as in a Document that holds only these files: no hits would say that nothing matches."""
+    """It raises, as in a Document that holds only these files: no hits would say that nothing
+    matches.
+    """
 
     def picky(text: str) -> list[float]:
         if "tea" in text:
@@ -467,13 +533,18 @@ def test_embedding_that_fails_for_all_visible_files():
 
     def make(texts: dict[str, str]) -> Document:
         docs = Document(embed=picky, doc_fields=FIELDS)
-        docs.add_texts(texts, metadata={name: {"label": "board" if name == "c" else "guest"} for name in texts})
+        docs.add_texts(
+            texts, metadata={name: {"label": "board" if name == "c" else "guest"} for name in texts}
+        )
         return docs
 
     docs = make({"a": "green tea", "b": "black tea", "c": "coffee"})
     with pytest.warns(IngestionWarning, match="2 of 3 files failed to embed"):
         assert len(Retriever(docs, "FineChunk")("water")) == 1
-    for failing in (make({"a": "green tea", "b": "black tea"}), docs.restricted({"label": "guest"})):
+    for failing in (
+        make({"a": "green tea", "b": "black tea"}),
+        docs.restricted({"label": "guest"}),
+    ):
         with pytest.raises(IngestionError, match=r"files? failed"):
             Retriever(failing, "FineChunk")("water")
     assert len(Retriever(docs.restricted({"label": ["guest", "board"]}), "FineChunk")("water")) == 1
@@ -501,11 +572,20 @@ def test_hidden_and_deleted_nodes_give_one_error(labelled):
 
 
 def test_a_visible_node_shows_nothing_of_a_hidden_root():
-    """Neither metadata nor headings of a hidden document; the fields that a node inherited are its own."""
+    """Neither metadata nor headings of a hidden document; the fields that a node inherited are its
+    own.
+    """
     docs = make_document("headed")
-    docs.add_texts({"a": "[guest] tea\n,,\n[guest] cup"}, metadata={"a": {"label": "board", "title": "Merger"}})
+    docs.add_texts(
+        {"a": "[guest] tea\n,,\n[guest] cup"}, metadata={"a": {"label": "board", "title": "Merger"}}
+    )
     for node in docs.restricted({"label": "guest"}).get_nodes("line"):
-        assert (dict(node.global_metadata), node.location, node.locations, node.source) == ({}, "", (), None)
+        assert (dict(node.global_metadata), node.location, node.locations, node.source) == (
+            {},
+            "",
+            (),
+            None,
+        )
         assert Hit.from_node(node).to_dict()["metadata"] == {"label": "guest"}
     assert docs.get_nodes("line")[0].global_metadata["title"] == "Merger"
 
@@ -515,7 +595,8 @@ def test_merged_windows_take_nothing_from_a_hidden_document():
 
     def pieces(node: DocNode) -> Iterator[DocNode]:
         yield from (
-            DocNode(text=node.text[at : at + 3], span=(at, at + 3), metadata={"label": "guest"}) for at in (0, 6)
+            DocNode(text=node.text[at : at + 3], span=(at, at + 3), metadata={"label": "guest"})
+            for at in (0, 6)
         )
 
     docs = Document(doc_fields=FIELDS)
@@ -528,7 +609,9 @@ def test_merged_windows_take_nothing_from_a_hidden_document():
 
 
 def test_hidden_nodes_decide_nothing_about_pages(monkeypatch):
-    """A function of all nodes gets them in pages, whose borders depend on visible documents alone."""
+    """A function of all nodes gets them in pages, whose borders depend on visible documents
+    alone.
+    """
     monkeypatch.setattr(nodes, "PAGE", 4)
     monkeypatch.setattr(snapshot, "PAGE", 4)
     pages: list[list[str]] = []
@@ -540,6 +623,10 @@ def test_hidden_nodes_decide_nothing_about_pages(monkeypatch):
     register_similarity(look, batch=True, replace=True)
     docs = make_document("pages")
     names = "abcdefgh"
-    docs.add_texts(dict.fromkeys(names, "tea\ncup"), metadata={name: {"label": name} for name in names})
-    Retriever(docs.restricted({"label": [*"bdfgh"]}), "line", "look")("tea", filters=Condition("label", "ne", "g"))
+    docs.add_texts(
+        dict.fromkeys(names, "tea\ncup"), metadata={name: {"label": name} for name in names}
+    )
+    Retriever(docs.restricted({"label": [*"bdfgh"]}), "line", "look")(
+        "tea", filters=Condition("label", "ne", "g")
+    )
     assert pages == [["b", "b", "d", "d"], ["f", "f"], ["h", "h"]]

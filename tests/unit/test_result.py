@@ -49,18 +49,29 @@ def test_a_hit_cannot_be_changed():
 
 
 def test_a_retrieved_node_becomes_a_hit(folder):
-    """Source is the file, document_id its root, chunk_id the number from 1; own metadata goes before the file's."""
-    docs = Document(folder({"tea.txt": "green tea\nblack tea"}), file_metadata={"tea.txt": {"year": 2002, "kind": "x"}})
+    """Source is the file, document_id its root, chunk_id the number from 1; own metadata goes
+    before the file's.
+    """
+    docs = Document(
+        folder({"tea.txt": "green tea\nblack tea"}),
+        file_metadata={"tea.txt": {"year": 2002, "kind": "x"}},
+    )
     docs.create_node_group(
         "line",
-        lambda node: [DocNode(text=line, metadata={"year": 2024}) for line in node.get_text().splitlines()],
+        lambda node: [
+            DocNode(text=line, metadata={"year": 2024}) for line in node.get_text().splitlines()
+        ],
         trans_node=True,
     )
     [node] = Retriever(docs, "line", similarity="bm25", topk=1)("black")
     hit = Hit.from_node(node)
     assert (hit.id, hit.text, hit.score) == (node.uid, "black tea", node.score)
     assert (hit.source, hit.document_id, hit.chunk_id) == ("tea.txt", node.root.uid, 2)
-    assert (hit.metadata["year"], hit.metadata["kind"], hit.metadata["file_name"]) == (2024, "x", "tea.txt")
+    assert (hit.metadata["year"], hit.metadata["kind"], hit.metadata["file_name"]) == (
+        2024,
+        "x",
+        "tea.txt",
+    )
 
 
 def test_a_node_without_a_score_becomes_a_hit_with_nan():
@@ -72,11 +83,18 @@ def test_a_node_without_a_score_becomes_a_hit_with_nan():
 
 
 def test_a_retrieval_result_needs_contexts_only():
-    """Spec 002: contexts is required; context_ids, scores and metadata are optional and None where missing."""
+    """Spec 002: contexts is required; context_ids, scores and metadata are optional and None where
+    missing.
+    """
     with pytest.raises(TypeError, match="contexts"):
         RetrievalResult()
     bare = RetrievalResult(["a", "b"])
-    assert (bare.contexts, bare.context_ids, bare.scores, bare.metadata) == (["a", "b"], None, None, None)
+    assert (bare.contexts, bare.context_ids, bare.scores, bare.metadata) == (
+        ["a", "b"],
+        None,
+        None,
+        None,
+    )
     whole = RetrievalResult(["a"], ["1"], [0.5], {"source": "x"})
     assert (whole.context_ids, whole.scores, whole.metadata) == (["1"], [0.5], {"source": "x"})
 
@@ -87,7 +105,10 @@ def test_a_retrieval_result_copies_nothing():
     result = RetrievalResult(contexts, ids, scores, metadata)
     assert result.contexts is contexts
     shown = result.to_dict()
-    assert all(shown[name] is value for name, value in zip(shown, (contexts, ids, scores, metadata), strict=True))
+    assert all(
+        shown[name] is value
+        for name, value in zip(shown, (contexts, ids, scores, metadata), strict=True)
+    )
     again = RetrievalResult.from_dict(shown)
     assert again == result
     assert again.contexts is contexts
@@ -141,7 +162,12 @@ def test_a_result_of_columns_has_the_hits_of_spec_003():
     first, second = RetrievalResult(["a", "b"], context_ids=["x", "y"], scores=[0.9, 0.1])
     assert (first.id, first.text, first.score) == ("x", "a", 0.9)
     assert (second.id, second.text, second.score) == ("y", "b", 0.1)
-    assert (first.source, first.document_id, first.chunk_id, dict(first.metadata)) == ("", "", 0, {})
+    assert (first.source, first.document_id, first.chunk_id, dict(first.metadata)) == (
+        "",
+        "",
+        0,
+        {},
+    )
     bare = RetrievalResult(["a", "b"])
     assert [hit.text for hit in bare] == ["a", "b"]
     assert len({hit.id for hit in bare}) == 2
@@ -149,7 +175,8 @@ def test_a_result_of_columns_has_the_hits_of_spec_003():
 
 
 @pytest.mark.parametrize(
-    "result", [RetrievalResult.from_hits(HITS), RetrievalResult(["green tea", "black tea", "coffee"])]
+    "result",
+    [RetrievalResult.from_hits(HITS), RetrievalResult(["green tea", "black tea", "coffee"])],
 )
 def test_a_result_is_a_sequence_of_hits(result):
     """Length, index, slice, iteration, membership and reversal are those of a list."""
@@ -206,7 +233,9 @@ def test_the_type_of_metadata_is_the_parameter_of_the_class(kind):
     assert GenerationResult[kind]("a", metadata=None).response == "a"
 
 
-@pytest.mark.parametrize("result", [RetrievalResult(["a"]), GenerationResult("a")], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "result", [RetrievalResult(["a"]), GenerationResult("a")], ids=lambda one: type(one).__name__
+)
 @pytest.mark.parametrize("name", ["metadata", "anything_else"])
 def test_a_result_cannot_be_changed(result, name):
     """Results are values: neither a field nor anything else can be set."""
@@ -216,7 +245,8 @@ def test_a_result_cannot_be_changed(result, name):
 
 
 @pytest.mark.parametrize(
-    "result", [RetrievalResult.from_hits(HITS), GenerationResult("a", ["a", "b"], 0.5, {"tokens": 3})]
+    "result",
+    [RetrievalResult.from_hits(HITS), GenerationResult("a", ["a", "b"], 0.5, {"tokens": 3})],
 )
 def test_a_result_goes_to_another_process(result):
     """Pickling gives an equal result."""
@@ -228,9 +258,18 @@ def test_a_generation_result_needs_a_response_only():
     with pytest.raises(TypeError, match="response"):
         GenerationResult()
     bare = GenerationResult("42")
-    assert bare.to_dict() == {"response": "42", "multi_responses": None, "confidence": None, "metadata": None}
+    assert bare.to_dict() == {
+        "response": "42",
+        "multi_responses": None,
+        "confidence": None,
+        "metadata": None,
+    }
     whole = GenerationResult("42", ["42", "41"], 0.9, {"tokens": 3})
-    assert (whole.multi_responses, whole.confidence, whole.metadata) == (["42", "41"], 0.9, {"tokens": 3})
+    assert (whole.multi_responses, whole.confidence, whole.metadata) == (
+        ["42", "41"],
+        0.9,
+        {"tokens": 3},
+    )
     assert GenerationResult.from_dict(whole.to_dict()) == whole
     assert GenerationResult.from_dict(whole.to_dict()).multi_responses is whole.multi_responses
 

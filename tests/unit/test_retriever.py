@@ -25,7 +25,9 @@ from lazyrag.errors import ConfigError, EmbeddingError, NotRegisteredError, Unsu
 from lazyrag.ranking.fusion import rrf
 from lazyrag.text.analyzers import chinese_terms, english_terms
 
-WORDS = "tea leaf garden kettle steam cup water spring harvest roast green black 茶叶 春天 水温".split()
+WORDS = (
+    "tea leaf garden kettle steam cup water spring harvest roast green black 茶叶 春天 水温".split()
+)
 
 
 def corpus(count, seed=0):
@@ -45,9 +47,13 @@ def embed(text):
 class TestRanking:
     """Order, bounds and scores."""
 
-    @pytest.mark.parametrize(("similarity", "terms"), [("bm25", english_terms), ("bm25_chinese", chinese_terms)])
+    @pytest.mark.parametrize(
+        ("similarity", "terms"), [("bm25", english_terms), ("bm25_chinese", chinese_terms)]
+    )
     def test_okapi_scores_are_rank_bm25s(self, folder, similarity, terms):
-        """Through the Retriever, variant okapi gives rank_bm25's scores to 1e-6 relative, for every node it ranks."""
+        """Through the Retriever, variant okapi gives rank_bm25's scores to 1e-6 relative, for every
+        node it ranks.
+        """
         texts = corpus(120)
         docs = Document(folder(texts))
         oracle = BM25Okapi([terms(text) for text in texts.values()])
@@ -62,7 +68,9 @@ class TestRanking:
     def test_only_nodes_that_share_a_term_are_ranked(self, folder):
         """bm25 never pads its result with nodes that have nothing of the query."""
         docs = Document(folder({"a.txt": "green tea", "b.txt": "coffee", "c.txt": "a teapot"}))
-        assert [node.path for node in Retriever(docs, LAZY_ROOT_NAME, "bm25", topk=10)("tea")] == ["a.txt"]
+        assert [node.path for node in Retriever(docs, LAZY_ROOT_NAME, "bm25", topk=10)("tea")] == [
+            "a.txt"
+        ]
 
     def test_ties_go_by_uid(self, folder):
         """Nodes with equal texts have equal scores and stand in the order of their uids."""
@@ -81,7 +89,9 @@ class TestRanking:
             [
                 (node.uid, node.score)
                 for similarity in ("bm25", "bm25_chinese", "cosine")
-                for node in Retriever(Document(position, embed=embed), "FineChunk", similarity)("green tea 春天")
+                for node in Retriever(Document(position, embed=embed), "FineChunk", similarity)(
+                    "green tea 春天"
+                )
             ]
             for _ in range(2)
         ]
@@ -121,14 +131,23 @@ class TestRanking:
     @pytest.mark.parametrize("options", [{}, {"variant": "okapi"}], ids=["lucene", "okapi"])
     @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese"])
     def test_a_query_of_stop_words_finds_them(self, folder, similarity, options):
-        """IT, The Who: texts with most of these words; other queries do not see the stop words in texts."""
+        """IT, The Who: texts with most of these words; other queries do not see the stop words in
+        texts.
+        """
         texts = {f"n{n}.txt": f"Filler number {n} about football. 天气" for n in range(6)}
-        texts |= {"a.txt": "IT is on floor 2", "b.txt": "The Who", "c.txt": "floor 2", "d.txt": "谁写了茶经？为什么"}
+        texts |= {
+            "a.txt": "IT is on floor 2",
+            "b.txt": "The Who",
+            "c.txt": "floor 2",
+            "d.txt": "谁写了茶经？为什么",
+        }
         docs = Document(folder(texts))
         retriever = Retriever(docs, LAZY_ROOT_NAME, similarity, **options)
         assert [node.path for node in retriever("it")] == ["a.txt"]
         assert [node.path for node in retriever("The Who")] == ["b.txt"]
-        assert {node.path for node in retriever("who football", topk=99)} == {f"n{n}.txt" for n in range(6)}
+        assert {node.path for node in retriever("who football", topk=99)} == {
+            f"n{n}.txt" for n in range(6)
+        }
         if similarity == "bm25_chinese":
             assert [node.path for node in retriever("为什么")] == ["d.txt"]
             assert (
@@ -142,13 +161,23 @@ class TestRanking:
 
     def test_texts_of_stop_words_alone_are_ranked(self, folder):
         """An index none of whose texts has another word; and a restricted part of one."""
-        docs = Document(folder({"a.txt": "To be, or not to be", "b.txt": "It is not", "sub/c.txt": "long green tea"}))
+        docs = Document(
+            folder(
+                {
+                    "a.txt": "To be, or not to be",
+                    "b.txt": "It is not",
+                    "sub/c.txt": "long green tea",
+                }
+            )
+        )
         only = Document()
         only.add_texts({"a.txt": "The Who", "b.txt": "IT"})
         assert [node.path for node in Retriever(only, LAZY_ROOT_NAME, "bm25")("Who")] == ["a.txt"]
         restricted = docs.restricted({"file_name": ["a.txt", "b.txt"]})
         for one in (docs, restricted):
-            assert [node.path for node in Retriever(one, LAZY_ROOT_NAME, "bm25")("to be or not to be")] == [
+            assert [
+                node.path for node in Retriever(one, LAZY_ROOT_NAME, "bm25")("to be or not to be")
+            ] == [
                 "a.txt",
                 "b.txt",
             ]
@@ -156,7 +185,9 @@ class TestRanking:
     def test_a_blank_query_is_never_embedded(self, folder):
         """The embed callable is not called for white space."""
         seen = []
-        docs = Document(folder({"a.txt": "tea"}), embed=lambda text: seen.append(text) or [1.0, 2.0])
+        docs = Document(
+            folder({"a.txt": "tea"}), embed=lambda text: seen.append(text) or [1.0, 2.0]
+        )
         retriever = Retriever(docs, LAZY_ROOT_NAME)
         assert retriever(" \n ") == []
         assert retriever("tea")[0].path == "a.txt"
@@ -185,14 +216,20 @@ class TestRanking:
         }
         found = Retriever(docs, LAZY_ROOT_NAME, "cosine", topk=80)("green tea kettle")
         assert len(found) == 80
-        assert [node.score for node in found] == sorted((node.score for node in found), reverse=True)
+        assert [node.score for node in found] == sorted(
+            (node.score for node in found), reverse=True
+        )
         for node in found:
             assert node.score == pytest.approx(expected[node.path], abs=1e-6)
 
     def test_the_default_similarity_is_by_embedding(self, folder):
-        """Without similarity= a Retriever searches by cosine, and says what to do where nothing is embedded."""
+        """Without similarity= a Retriever searches by cosine, and says what to do where nothing is
+        embedded.
+        """
         position = folder({"a.txt": "tea"})
-        assert Retriever(Document(position, embed=embed), LAZY_ROOT_NAME)("tea")[0].score == pytest.approx(1.0)
+        assert Retriever(Document(position, embed=embed), LAZY_ROOT_NAME)("tea")[
+            0
+        ].score == pytest.approx(1.0)
         with pytest.raises(ConfigError, match=r"similarity='bm25'"):
             Retriever(Document(position), LAZY_ROOT_NAME)
 
@@ -204,7 +241,9 @@ class TestRanking:
         assert (hit == stored, hit.score > 0, stored.score) == (True, True, None)
 
     def test_a_failing_query_embedding_raises(self, folder):
-        """Retrieval raises: a query that cannot be embedded is an EmbeddingError, not an empty result."""
+        """Retrieval raises: a query that cannot be embedded is an EmbeddingError, not an empty
+        result.
+        """
 
         def moody(text):
             if text == "bad":
@@ -221,9 +260,16 @@ class TestRanking:
     def test_threads_get_what_one_thread_gets(self, folder):
         """Eight threads asking different questions at once get the single-threaded answers."""
         docs = Document(folder(corpus(200, seed=5)), embed=embed)
-        retrievers = [Retriever(docs, "FineChunk", similarity) for similarity in ("bm25", "bm25_chinese", "cosine")]
+        retrievers = [
+            Retriever(docs, "FineChunk", similarity)
+            for similarity in ("bm25", "bm25_chinese", "cosine")
+        ]
         questions = [f"{one} {other}" for one in WORDS for other in WORDS[:4]]
-        expected = {(at, query): retriever(query) for at, retriever in enumerate(retrievers) for query in questions}
+        expected = {
+            (at, query): retriever(query)
+            for at, retriever in enumerate(retrievers)
+            for query in questions
+        }
         wrong = []
 
         def ask(seed):
@@ -231,7 +277,9 @@ class TestRanking:
             for _ in range(60):
                 at, query = chance.choice(list(expected))
                 found = retrievers[at](query)
-                if [(n.uid, n.score) for n in found] != [(n.uid, n.score) for n in expected[at, query]]:
+                if [(n.uid, n.score) for n in found] != [
+                    (n.uid, n.score) for n in expected[at, query]
+                ]:
                     wrong.append((at, query))
 
         threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
@@ -284,15 +332,24 @@ class TestCutOff:
         assert 0 < len(kept) < len(every)
 
     def test_by_key_it_acts_before_fusion(self, folder):
-        """With a cut-off for one of two keys, nodes below it keep only the other key's share of the fused score."""
+        """With a cut-off for one of two keys, nodes below it keep only the other key's share of the
+        fused score.
+        """
         docs = Document(
             folder({"a.txt": "a", "b.txt": "bb"}),
-            embed={"near_a": lambda t: [1.0, t.count("b")], "near_b": lambda t: [t.count("b") + 0.1, 1.0]},
+            embed={
+                "near_a": lambda t: [1.0, t.count("b")],
+                "near_b": lambda t: [t.count("b") + 0.1, 1.0],
+            },
         )
         both = Retriever(docs, LAZY_ROOT_NAME)("a")
-        assert {node.path: node.score for node in both} == pytest.approx({"a.txt": 2 / 61, "b.txt": 2 / 62})
+        assert {node.path: node.score for node in both} == pytest.approx(
+            {"a.txt": 2 / 61, "b.txt": 2 / 62}
+        )
         cut = Retriever(docs, LAZY_ROOT_NAME, similarity_cut_off={"near_a": 0.9})("a")
-        assert {node.path: node.score for node in cut} == pytest.approx({"a.txt": 2 / 61, "b.txt": 1 / 62})
+        assert {node.path: node.score for node in cut} == pytest.approx(
+            {"a.txt": 2 / 61, "b.txt": 1 / 62}
+        )
 
     @pytest.mark.parametrize("cut_off", ["0.5", None, float("nan"), True, {"default": "x"}])
     def test_something_else_than_numbers_is_refused(self, docs, cut_off):
@@ -318,20 +375,29 @@ class TestEmbedKeys:
         )
 
     def test_all_keys_are_fused_by_rank(self, docs):
-        """Without embed_keys the result is the RRF of the keys' own rankings, to depth max(50, 4 x topk)."""
+        """Without embed_keys the result is the RRF of the keys' own rankings, to depth max(50, 4 x
+        topk).
+        """
         query = "green tea leaf"
         single = [
-            [(node.uid, node.score) for node in Retriever(docs, LAZY_ROOT_NAME, embed_keys=[key], topk=50)(query)]
+            [
+                (node.uid, node.score)
+                for node in Retriever(docs, LAZY_ROOT_NAME, embed_keys=[key], topk=50)(query)
+            ]
             for key in ("words", "length")
         ]
         fused = Retriever(docs, LAZY_ROOT_NAME, topk=10)(query)
         expected = rrf(single)[:10]
-        assert [(node.uid, node.score) for node in fused] == [(uid, pytest.approx(score)) for uid, score in expected]
+        assert [(node.uid, node.score) for node in fused] == [
+            (uid, pytest.approx(score)) for uid, score in expected
+        ]
         assert [pair[0] for pair in expected] != [pair[0] for pair in single[0][:10]]
 
     def test_one_key_gives_its_own_scores(self, docs):
         """With one key the score is the cosine itself."""
-        found = Retriever(docs, LAZY_ROOT_NAME, embed_keys=["words"], topk=1)(docs.get_nodes(LAZY_ROOT_NAME)[7].text)
+        found = Retriever(docs, LAZY_ROOT_NAME, embed_keys=["words"], topk=1)(
+            docs.get_nodes(LAZY_ROOT_NAME)[7].text
+        )
         assert found[0].score == pytest.approx(1.0)
 
     def test_an_unknown_key_names_the_nearest(self, docs):
@@ -356,9 +422,15 @@ class TestEmbedKeys:
             Retriever(docs, LAZY_ROOT_NAME, embed_keys=[])
 
     def test_a_hit_carries_the_vector_it_was_found_by(self, docs):
-        """With one embed key hit.embedding is its vector, also after another retriever used another key."""
+        """With one embed key hit.embedding is its vector, also after another retriever used another
+        key.
+        """
         text = docs.get_nodes()[3].text
-        for key, expected in (("words", embed(text)), ("length", [float(len(text)), 50.0]), ("words", embed(text))):
+        for key, expected in (
+            ("words", embed(text)),
+            ("length", [float(len(text)), 50.0]),
+            ("words", embed(text)),
+        ):
             hits = Retriever(docs, LAZY_ROOT_NAME, embed_keys=[key], topk=40)(text)
             [hit] = [hit for hit in hits if hit.path == "003.txt"]
             assert hit.embedding.tolist() == expected
@@ -368,9 +440,14 @@ class TestEmbedKeys:
             _ = fused.embedding
 
     def test_fusion_reads_each_ranking_to_four_times_topk(self, folder):
-        """At topk 15 the node at rank 60 of a ranking gets its share of the score, the one at rank 61 gets none."""
+        """At topk 15 the node at rank 60 of a ranking gets its share of the score, the one at rank
+        61 gets none.
+        """
         second = [59, 60, *(n for n in range(69, -1, -1) if n not in (59, 60))]
-        turns = {"first": {n: n for n in range(70)}, "second": {n: at for at, n in enumerate(second)}}
+        turns = {
+            "first": {n: n for n in range(70)},
+            "second": {n: at for at, n in enumerate(second)},
+        }
 
         def turned(key):
             def vector(text):
@@ -380,12 +457,17 @@ class TestEmbedKeys:
             return vector
 
         docs = Document(
-            folder({f"{n}.txt": str(n) for n in range(70)}), embed={key: turned(key) for key in ("first", "second")}
+            folder({f"{n}.txt": str(n) for n in range(70)}),
+            embed={key: turned(key) for key in ("first", "second")},
         )
-        found = {node.text: node.score for node in Retriever(docs, LAZY_ROOT_NAME, topk=15)("query")}
+        found = {
+            node.text: node.score for node in Retriever(docs, LAZY_ROOT_NAME, topk=15)("query")
+        }
         assert next(iter(found)) == "59"
-        assert found["59"] == pytest.approx(1 / (60 + 60) + 1 / (60 + 1))  # 60th in one ranking, first in the other
-        assert "60" not in found  # 61st in one, second in the other: with both shares it would be the second hit
+        # 60th in one ranking, first in the other
+        assert found["59"] == pytest.approx(1 / (60 + 60) + 1 / (60 + 1))
+        # 61st in one, second in the other: with both shares it would be the second hit
+        assert "60" not in found
         assert len(found) == 15
 
     def test_a_text_similarity_has_no_use_for_keys(self, docs):
@@ -409,18 +491,25 @@ class TestSeveralDocuments:
 
     @pytest.mark.slow
     def test_their_bm25_is_that_of_one_document_with_all_files(self, folder, tmp_path):
-        """Two halves asked together give the scores and order of the whole: statistics are common."""
+        """Two halves asked together give the scores and order of the whole: statistics are
+        common.
+        """
         texts = corpus(80, seed=2)
         whole = Document(folder(texts))
         halves = [
-            Document(doc_files={name: folder(texts) / name for name in list(texts)[at::2]}, name=f"half{at}")
+            Document(
+                doc_files={name: folder(texts) / name for name in list(texts)[at::2]},
+                name=f"half{at}",
+            )
             for at in (0, 1)
         ]
         for similarity in ("bm25", "bm25_chinese"):
             for query in ("green tea", "春天 kettle", "harvest"):
                 one = Retriever(whole, LAZY_ROOT_NAME, similarity, topk=15)(query)
                 two = Retriever(halves, LAZY_ROOT_NAME, similarity, topk=15)(query)
-                assert [(node.uid, node.score) for node in two] == [(node.uid, node.score) for node in one]
+                assert [(node.uid, node.score) for node in two] == [
+                    (node.uid, node.score) for node in one
+                ]
                 assert len(one) == 15
 
     def test_topk_counts_over_all_of_them(self, folder):
@@ -437,7 +526,9 @@ class TestSeveralDocuments:
         assert {node.text for node in found} == {"green tea", "black tea tea"}
 
     def test_vectors_of_two_documents_are_ranked_together(self, folder):
-        """Cosine hits of two Documents are sorted by score across them; the query is embedded once."""
+        """Cosine hits of two Documents are sorted by score across them; the query is embedded
+        once.
+        """
         texts = corpus(30, seed=4)
         position = folder(texts)
         calls = []
@@ -446,14 +537,23 @@ class TestSeveralDocuments:
             calls.append(text)
             return embed(text)
 
-        halves = [Document(doc_files={n: position / n for n in list(texts)[at::2]}, embed=counting) for at in (0, 1)]
+        halves = [
+            Document(doc_files={n: position / n for n in list(texts)[at::2]}, embed=counting)
+            for at in (0, 1)
+        ]
         found = Retriever(halves, LAZY_ROOT_NAME, topk=20)("a question of its own")
-        whole = Retriever(Document(position, embed=embed), LAZY_ROOT_NAME, topk=20)("a question of its own")
-        assert [(node.uid, node.score) for node in found] == [(node.uid, node.score) for node in whole]
+        whole = Retriever(Document(position, embed=embed), LAZY_ROOT_NAME, topk=20)(
+            "a question of its own"
+        )
+        assert [(node.uid, node.score) for node in found] == [
+            (node.uid, node.score) for node in whole
+        ]
         assert calls.count("a question of its own") == 1
 
     def test_a_document_without_the_group_contributes_nothing(self, folder):
-        """It is not left out in silence: a warning names it, and so does the explanation. None with it is an error."""
+        """It is not left out in silence: a warning names it, and so does the explanation. None with
+        it is an error.
+        """
         first, second = Document(folder({"a.txt": "tea"}), name="first"), Document(name="second")
         first.create_node_group("line", transform=str.splitlines)
         with pytest.warns(UserWarning, match="second"):
@@ -481,7 +581,9 @@ class TestSeveralDocuments:
             Retriever([docs, docs], "FineChunk", "bm25")
 
     def test_views_of_one_document_count_as_that_document(self):
-        """A Document and its view, or two views of it, would count its nodes twice: they are refused."""
+        """A Document and its view, or two views of it, would count its nodes twice: they are
+        refused.
+        """
         docs = Document()
         text, pdf = docs.restricted({"file_type": ".txt"}), docs.restricted({"file_type": ".pdf"})
         for several in ([docs, text], [text, pdf], [text, Document(), text]):
@@ -491,7 +593,9 @@ class TestSeveralDocuments:
 
     @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese", "cosine", "own"])
     def test_ties_go_by_uid_then_by_the_documents_order(self, folder, similarity):
-        """Equal texts under equal paths alternate between the Documents, whatever was built before in one of them."""
+        """Equal texts under equal paths alternate between the Documents, whatever was built before
+        in one of them.
+        """
         register_similarity(lambda query, node: 1.0, name="own")
         position = folder({f"{n}.txt": "green tea" for n in range(5)})
         first, second = Document(position, embed=embed), Document(position, embed=embed)
@@ -500,9 +604,12 @@ class TestSeveralDocuments:
         for pair in ([first, second], [second, first]):
             found = Retriever(pair, "FineChunk", similarity, topk=7)("tea")
             expected = [
-                node for nodes in zip(*(docs.get_nodes("FineChunk") for docs in pair), strict=True) for node in nodes
+                node
+                for nodes in zip(*(docs.get_nodes("FineChunk") for docs in pair), strict=True)
+                for node in nodes
             ]
-            expected.sort(key=lambda node: node.uid)  # a stable sort: the Documents keep their order
+            # a stable sort: the Documents keep their order
+            expected.sort(key=lambda node: node.uid)
             assert found == expected[:7]
             assert len({node.score for node in found}) == 1
 
@@ -510,7 +617,10 @@ class TestSeveralDocuments:
 class TestFilters:
     """Filters narrow what is ranked and nothing else."""
 
-    FIELDS = {"year": DocField(DataType.INT32), "author": DocField(DataType.VARCHAR, default_value="nobody")}
+    FIELDS = {
+        "year": DocField(DataType.INT32),
+        "author": DocField(DataType.VARCHAR, default_value="nobody"),
+    }
 
     @pytest.fixture
     def docs(self, folder):
@@ -520,19 +630,27 @@ class TestFilters:
             embed=embed,
             doc_fields=self.FIELDS,
             file_metadata=lambda path: (
-                None if int(path.stem) % 7 == 0 else {"year": 2000 + int(path.stem) % 5, "author": f"A{path.stem}"}
+                None
+                if int(path.stem) % 7 == 0
+                else {"year": 2000 + int(path.stem) % 5, "author": f"A{path.stem}"}
             ),
         )
 
     @pytest.mark.parametrize("similarity", ["bm25", "bm25_chinese", "cosine"])
     def test_a_filtered_ranking_is_the_whole_one_without_the_others(self, docs, similarity):
-        """Filtering changes no score and no order, and never shortens the result below topk while nodes are left."""
+        """Filtering changes no score and no order, and never shortens the result below topk while
+        nodes are left.
+        """
         query = "green tea spring 茶叶"
         every = Retriever(docs, LAZY_ROOT_NAME, similarity, topk=50)(query)
         wanted = [node for node in every if node.global_metadata.get("year") in (2001, 2003)]
         assert 6 < len(wanted) < len(every)
-        found = Retriever(docs, LAZY_ROOT_NAME, similarity, topk=6)(query, filters={"year": [2001, 2003]})
-        assert [(node.uid, node.score) for node in found] == [(node.uid, node.score) for node in wanted[:6]]
+        found = Retriever(docs, LAZY_ROOT_NAME, similarity, topk=6)(
+            query, filters={"year": [2001, 2003]}
+        )
+        assert [(node.uid, node.score) for node in found] == [
+            (node.uid, node.score) for node in wanted[:6]
+        ]
 
     def test_all_conditions_of_a_mapping_must_hold(self, docs):
         """Several fields are joined by AND, values of one by OR."""
@@ -543,7 +661,9 @@ class TestFilters:
 
     def test_conditions_can_be_combined(self, docs):
         """Condition objects with and, or, not work as filters."""
-        wanted = (Condition("year", ">=", 2003) | ~Condition("year", "exists")) & Condition("author", "!=", "A003")
+        wanted = (Condition("year", ">=", 2003) | ~Condition("year", "exists")) & Condition(
+            "author", "!=", "A003"
+        )
         found = Retriever(docs, LAZY_ROOT_NAME, "cosine", topk=50)("tea", filters=wanted)
         expected = [f"{n:03d}.txt" for n in range(50) if (n % 7 == 0 or n % 5 >= 3) and n != 3]
         assert sorted(node.path for node in found) == expected
@@ -558,7 +678,9 @@ class TestFilters:
         assert {node.path for node in found} == wanted
 
     def test_an_unknown_field_names_the_nearest(self, docs):
-        """Spec 001's slip, declared public_year and filtered publish_year, would be found out like this."""
+        """Spec 001's slip, declared public_year and filtered publish_year, would be found out like
+        this.
+        """
         with pytest.raises(ConfigError, match="Did you mean 'year'"):
             Retriever(docs, LAZY_ROOT_NAME, "bm25")("tea", filters={"yaer": [2001]})
 
@@ -571,7 +693,9 @@ class TestFilters:
     def test_a_filter_that_nothing_meets_gives_an_empty_result(self, docs):
         """No node, no hit, no error."""
         for similarity in ("bm25", "cosine"):
-            assert Retriever(docs, LAZY_ROOT_NAME, similarity)("tea", filters={"year": [1900]}) == []
+            assert (
+                Retriever(docs, LAZY_ROOT_NAME, similarity)("tea", filters={"year": [1900]}) == []
+            )
 
     def test_an_empty_list_of_values_lets_nothing_through(self, docs):
         """{field: []} allows no value; {} is no filter."""
@@ -586,7 +710,9 @@ class TestTarget:
     @pytest.fixture
     def docs(self, folder):
         """Blocks of lines of sentences."""
-        docs = Document(folder({"a.txt": "tea。leaf tea。\n\ncup。cup。", "b.txt": "tea tea tea。\n\nwater。"}))
+        docs = Document(
+            folder({"a.txt": "tea。leaf tea。\n\ncup。cup。", "b.txt": "tea tea tea。\n\nwater。"})
+        )
         docs.create_node_group("block", transform=lambda d: d.split("\n\n"))
         docs.create_node_group("sentence", transform=lambda b: b.split("。"), parent="block")
         return docs
@@ -642,19 +768,36 @@ class TestOutput:
 
     def test_content_gives_texts(self, docs):
         """The format content gives the nodes' texts in order, join one text."""
-        assert Retriever(docs, LAZY_ROOT_NAME, "bm25", output_format="content")("tea") == ["tea and tea", "green tea"]
+        assert Retriever(docs, LAZY_ROOT_NAME, "bm25", output_format="content")("tea") == [
+            "tea and tea",
+            "green tea",
+        ]
         joined = Retriever(docs, LAZY_ROOT_NAME, "bm25", output_format="content", join=" | ")
         assert joined("tea") == "tea and tea | green tea"
-        assert Retriever(docs, LAZY_ROOT_NAME, "bm25", output_format="content", join=True)("none") == ""
+        assert (
+            Retriever(docs, LAZY_ROOT_NAME, "bm25", output_format="content", join=True)("none")
+            == ""
+        )
 
     def test_dict_gives_the_fields_of_a_hit(self, docs):
-        """The format dict gives plain dicts with id, text, score, source, document_id, chunk_id and metadata."""
+        """The format dict gives plain dicts with id, text, score, source, document_id, chunk_id and
+        metadata.
+        """
         [first, _] = Retriever(docs, LAZY_ROOT_NAME, "bm25", output_format="dict")("tea")
-        assert set(first) == {"id", "text", "score", "source", "document_id", "chunk_id", "metadata"}
+        assert set(first) == {
+            "id",
+            "text",
+            "score",
+            "source",
+            "document_id",
+            "chunk_id",
+            "metadata",
+        }
         assert (first["source"], first["metadata"]["file_name"]) == ("b.txt", "b.txt")
 
     @pytest.mark.parametrize(
-        "wrong", [{"output_format": "text"}, {"join": True}, {"join": 3, "output_format": "content"}]
+        "wrong",
+        [{"output_format": "text"}, {"join": True}, {"join": 3, "output_format": "content"}],
     )
     def test_a_form_that_makes_no_sense_is_refused(self, docs, wrong):
         """Unknown formats, and join without texts, are ConfigErrors."""
@@ -669,7 +812,10 @@ class TestIndex:
         """smart_embedding_index and default agree where the store is exact."""
         docs = Document(folder(corpus(40)), embed=embed)
         answers = [
-            [(node.uid, node.score) for node in Retriever(docs, LAZY_ROOT_NAME, index=index)("tea cup")]
+            [
+                (node.uid, node.score)
+                for node in Retriever(docs, LAZY_ROOT_NAME, index=index)("tea cup")
+            ]
             for index in ("default", "smart_embedding_index")
         ]
         assert answers[0] == answers[1]
@@ -690,20 +836,27 @@ class TestIndex:
         """The question is refused, naming the store and what has such a search."""
         ask = Retriever(Document(), "FineChunk", similarity, index="native")
         with pytest.raises(
-            UnsupportedError, match=r"MapSegmentStore has none\. Use index='default', or .*'opensearch'"
+            UnsupportedError,
+            match=r"MapSegmentStore has none\. Use index='default', or .*'opensearch'",
         ):
             ask("tea 茶")
 
     def test_native_search_of_several_documents_has_no_common_order(self):
-        """A server ranks each Document by its own statistics: asking several is refused, saying so."""
+        """A server ranks each Document by its own statistics: asking several is refused, saying
+        so.
+        """
         ask = Retriever([Document(), Document()], "FineChunk", "bm25", index="native")
-        with pytest.raises(ConfigError, match=r"2 Documents together.*scores do not compare\. Search one Document"):
+        with pytest.raises(
+            ConfigError, match=r"2 Documents together.*scores do not compare\. Search one Document"
+        ):
             ask("tea")
 
     @pytest.mark.parametrize("given", [{"k1": 1.2}, {"b": 0.5}, {"variant": "okapi"}], ids=repr)
     def test_native_search_has_parameters_of_its_own(self, given):
         """Those of our BM25 are refused, each by its name, when the Retriever is made."""
-        with pytest.raises(ConfigError, match=rf"index='native' takes no '{next(iter(given))}'.*Omit it"):
+        with pytest.raises(
+            ConfigError, match=rf"index='native' takes no '{next(iter(given))}'.*Omit it"
+        ):
             Retriever(Document(), "FineChunk", "bm25", index="native", **given)
 
     def test_native_search_takes_an_analyser(self):
@@ -711,14 +864,18 @@ class TestIndex:
         assert Retriever(Document(), "FineChunk", "bm25", index="native", analyser="zh") is not None
 
     def test_native_search_is_by_terms(self):
-        """Another similarity than BM25, vectors or a function of one's own, is refused when the Retriever is made."""
+        """Another similarity than BM25, vectors or a function of one's own, is refused when the
+        Retriever is made.
+        """
 
         @register_similarity(mode="text", batch=False)
         def shared_letters(query, node):
             return len(set(query) & set(node.get_text()))
 
         for similarity in ("cosine", "shared_letters"):
-            with pytest.raises(ConfigError, match=rf"'{similarity}' does not\. Use similarity='bm25' or"):
+            with pytest.raises(
+                ConfigError, match=rf"'{similarity}' does not\. Use similarity='bm25' or"
+            ):
                 Retriever(Document(embed=embed), "FineChunk", similarity, index="native")
 
 

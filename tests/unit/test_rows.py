@@ -1,4 +1,6 @@
-"""The rows of an index: blocks that never change, which rows live, filters' masks, the best of many scores."""
+"""The rows of an index: blocks that never change, which rows live, filters' masks, the best of many
+scores.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,12 @@ from lazyrag.indexes.postings import (
 )
 
 SEVEN = Condition("n", "eq", 7)
-_ANY_CHARACTER = st.characters(codec=None)  # every character there is, half surrogate pairs included
+# every character there is, half surrogate pairs included
+_ANY_CHARACTER = st.characters(codec=None)
 _KEYS = st.lists(
-    st.text(_ANY_CHARACTER, max_size=6).filter(lambda key: not key.endswith("\0")), unique=True, max_size=8
+    st.text(_ANY_CHARACTER, max_size=6).filter(lambda key: not key.endswith("\0")),
+    unique=True,
+    max_size=8,
 )
 _VALUES = (
     st.none() | st.text(_ANY_CHARACTER, max_size=5) | st.integers(-(2**63), 2**63 - 1) | st.booleans()
@@ -38,7 +43,9 @@ _FIELDS = st.dictionaries(st.sampled_from(["n", "作者", "a b"]), _VALUES, max_
 
 @given(_KEYS)
 def test_keys_are_kept_and_sort_as_text(keys):
-    """Any text but one that ends in a NUL comes back as it was, and the order of the bytes is that of the texts."""
+    """Any text but one that ends in a NUL comes back as it was, and the order of the bytes is that
+    of the texts.
+    """
     encoded = encoded_keys(keys)
     assert decoded_keys(encoded) == keys
     assert decoded_keys(np.sort(encoded)) == sorted(keys)
@@ -66,16 +73,25 @@ def test_fields_come_back_from_their_text_as_they_were(fields):
 
 @given(_KEYS, _KEYS)
 def test_a_block_finds_its_keys_and_no_others(keys, others):
-    """Also keys that are longer than all of its own, or begin with one of them; from its arrays as well."""
+    """Also keys that are longer than all of its own, or begin with one of them; from its arrays as
+    well.
+    """
     block = RowBlock.of(keys, None)
-    wanted = [*others, *keys, *(key + "x" for key in keys), *(key[:-1] for key in keys if not key[:-1].endswith("\0"))]
+    wanted = [
+        *others,
+        *keys,
+        *(key + "x" for key in keys),
+        *(key[:-1] for key in keys if not key[:-1].endswith("\0")),
+    ]
     expected = [keys.index(key) if key in keys else -1 for key in wanted]
     for one in (block, RowBlock.from_arrays(block.arrays())):
         assert one.find(encoded_keys(wanted)).tolist() == expected
 
 
 def test_joined_blocks_share_the_lines_of_equal_fields():
-    """Equal fields of two blocks are one line; fields without rows are left out; every row keeps its own."""
+    """Equal fields of two blocks are one line; fields without rows are left out; every row keeps
+    its own.
+    """
     fields = [{"n": 1}, {"n": 2}, {"n": 3}]
     first = RowBlock.of(["a", "b", "c"], fields)
     second = RowBlock.of(["dd", "e"], [{"n": 3}, {"n": True}])
@@ -105,12 +121,18 @@ def test_a_block_whose_arrays_do_not_go_together_is_refused():
 def _live(*parts: tuple[str, list | None, list | None]) -> LiveRows:
     """Rows whose keys are single letters, with fields and masks."""
     blocks = [RowBlock.of(list(keys), fields) for keys, fields, _ in parts]
-    return LiveRows(blocks, [None if mask is None else np.array(mask, np.bool_) for _, _, mask in parts])
+    return LiveRows(
+        blocks, [None if mask is None else np.array(mask, np.bool_) for _, _, mask in parts]
+    )
 
 
 def test_rows_are_numbered_on_from_part_to_part():
-    """Keys are found by number in any order, over parts with keys of any width and parts without rows."""
-    rows = LiveRows([RowBlock.of(keys, None) for keys in (["a", "b"], [], ["绿茶"], ["d", "e"])], [None] * 4)
+    """Keys are found by number in any order, over parts with keys of any width and parts without
+    rows.
+    """
+    rows = LiveRows(
+        [RowBlock.of(keys, None) for keys in (["a", "b"], [], ["绿茶"], ["d", "e"])], [None] * 4
+    )
     assert len(rows) == rows.live == 5
     assert rows.keys(np.array([4, 0, 2, 1])) == ["e", "a", "绿茶", "b"]
     assert rows.keys(np.array([], np.intp)) == []
@@ -118,7 +140,9 @@ def test_rows_are_numbered_on_from_part_to_part():
 
 
 def test_fields_of_one_file_are_evaluated_once(monkeypatch):
-    """Rows that share a Fields object share its verdict, and the next rows over the same block ask nothing again."""
+    """Rows that share a Fields object share its verdict, and the next rows over the same block ask
+    nothing again.
+    """
     asked = []
 
     def spy(filter, fields):  # noqa: A002  as in the package
@@ -156,7 +180,9 @@ def test_more_filters_than_are_remembered_are_answered_right():
 
 
 def test_the_last_filters_are_remembered():
-    """After many filters the newest one's mask is kept, the oldest one's is not, and memory stays bounded."""
+    """After many filters the newest one's mask is kept, the oldest one's is not, and memory stays
+    bounded.
+    """
     block = RowBlock.of(list("abc"), [{"n": 1}, {"n": 2}, {"n": 3}])
     wanted = [Condition("n", "ge", number) for number in range(200)]
     made = [block.mask(one) for one in wanted]
@@ -171,7 +197,10 @@ def test_filters_may_be_asked_by_several_threads():
     block = RowBlock.of(list("abcdefghij"), fields)
 
     def ask(thread: int) -> list[int]:
-        return [int(block.mask(Condition("n", "ge", turn % 10 + thread * 1e-6 * turn)).sum()) for turn in range(400)]
+        return [
+            int(block.mask(Condition("n", "ge", turn % 10 + thread * 1e-6 * turn)).sum())
+            for turn in range(400)
+        ]
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -181,7 +210,9 @@ def test_filters_may_be_asked_by_several_threads():
     finally:
         sys.setswitchinterval(interval)
     assert counts[0] == [10 - turn % 10 for turn in range(400)]
-    assert counts[1][1:] == [sum(n >= turn % 10 + 1e-6 * turn for n in range(10)) for turn in range(1, 400)]
+    assert counts[1][1:] == [
+        sum(n >= turn % 10 + 1e-6 * turn for n in range(10)) for turn in range(1, 400)
+    ]
     assert len(block.masks) < 100
 
 
@@ -208,13 +239,17 @@ def _scores(size: int, zeros: float, levels: int, seed: int) -> np.ndarray:
     st.sampled_from([0.0, 0.01]),
 )
 def test_no_row_that_can_be_among_the_best_is_left_out(size, zeros, levels, seed, topk, slack):
-    """Every row whose score is at least the topk-th best, less the error, is there; rows with 0 never are."""
+    """Every row whose score is at least the topk-th best, less the error, is there; rows with 0
+    never are.
+    """
     scores = _scores(size, zeros, levels, seed)
     found = best_rows(scores, topk, slack=slack)
     assert len(set(found.tolist())) == len(found)
     positive = np.sort(scores[scores > 0])[::-1].astype(np.float64)
     bound = positive[topk - 1] * (1 - slack) if len(positive) >= topk else 0.0
-    needed = set(np.flatnonzero((scores > 0) & (scores.astype(np.float64) >= bound + 1e-6)).tolist())
+    needed = set(
+        np.flatnonzero((scores > 0) & (scores.astype(np.float64) >= bound + 1e-6)).tolist()
+    )
     if len(positive) < topk:
         needed = set(np.flatnonzero(scores).tolist())
     assert needed <= set(found.tolist())
@@ -236,8 +271,12 @@ def test_no_row_that_can_be_among_the_best_is_left_out(size, zeros, levels, seed
     st.sampled_from([0.0, 0.1, 0.5, 1.5]),
     st.sampled_from([None, 3, 60]),
 )
-def test_whatever_is_added_the_best_are_among_the_contenders(size, zeros, levels, seed, topk, missing, max_candidates):
-    """Rows that reach the topk best once up to a known amount is added to each score are all named, or none is."""
+def test_whatever_is_added_the_best_are_among_the_contenders(
+    size, zeros, levels, seed, topk, missing, max_candidates
+):
+    """Rows that reach the topk best once up to a known amount is added to each score are all named,
+    or none is.
+    """
     scores = _scores(size, zeros, levels, seed)
     found = contenders(scores, topk, slack=1e-6, missing=missing, max_candidates=max_candidates)
     if found is None:
@@ -252,12 +291,18 @@ def test_whatever_is_added_the_best_are_among_the_contenders(size, zeros, levels
 
 
 def test_contenders_are_named_only_where_they_are_few_and_certain():
-    """A few rows far ahead are the contenders; none are named if rows with 0 could win or too many are close."""
+    """A few rows far ahead are the contenders; none are named if rows with 0 could win or too many
+    are close.
+    """
     scores = np.zeros(10_000, np.float32)
     scores[:5000] = 0.2
     scores[[7, 70, 700, 7000]] = [3.0, 2.0, 2.5, 1.9]
     assert sorted(contenders(scores, 2, slack=0.0, missing=0.5).tolist()) == [7, 70, 700]
-    assert sorted(contenders(scores, 2, slack=0.0, missing=0.5, max_candidates=3).tolist()) == [7, 70, 700]
+    assert sorted(contenders(scores, 2, slack=0.0, missing=0.5, max_candidates=3).tolist()) == [
+        7,
+        70,
+        700,
+    ]
     assert contenders(scores, 2, slack=0.0, missing=0.5, max_candidates=2) is None
     assert contenders(scores, 2, slack=0.0, missing=2.5) is None
     assert contenders(scores, 2, slack=0.0, missing=2.4, max_candidates=100) is None
@@ -282,7 +327,9 @@ def test_few_rows_are_left_to_look_at():
     ],
 )
 def test_a_ranking_is_ordered_by_score_then_key(topk, expected, named):
-    """At most topk of them, as Python numbers; only rows that may be among them are asked for their keys."""
+    """At most topk of them, as Python numbers; only rows that may be among them are asked for their
+    keys.
+    """
     keys = ["b", "x", "c", "a", "d"]
     asked = []
 

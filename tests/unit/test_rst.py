@@ -20,13 +20,18 @@ def locations(tmp_path):
         loaded = load_file(path)
         assert loaded.text == text
         assert {location.kind for location in loaded.locations} <= {"heading"}
-        return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
+        return [
+            (location.label, loaded.text[location.start : location.end])
+            for location in loaded.locations
+        ]
 
     return read
 
 
 def test_titles_are_places(locations):
-    """Titles with a line beneath, or above and beneath, are told, and levels follow the order of the styles."""
+    """Titles with a line beneath, or above and beneath, are told, and levels follow the order of
+    the styles.
+    """
     text = "before\n\n#####\n Tea\n#####\nleaves\n\nPicking\n=======\nApril\n\n绿茶\n----\n\nWater\n=====\n"
     assert locations(text) == [
         ("Tea", "#####\n Tea\n#####\nleaves\n\n"),
@@ -47,8 +52,12 @@ def test_targets_of_links_belong_to_the_section_below(locations):
 
 
 def test_a_line_above_makes_another_style(locations):
-    """The same mark with and without a line above is two levels, and a title may follow a title at once."""
-    assert [label for label, _ in locations("===\nTop\n===\nSub\n===\r\nx\r\n\r\nNext\r\n====\r\n")] == [
+    """The same mark with and without a line above is two levels, and a title may follow a title at
+    once.
+    """
+    assert [
+        label for label, _ in locations("===\nTop\n===\nSub\n===\r\nx\r\n\r\nNext\r\n====\r\n")
+    ] == [
         "Top",
         "Top > Sub",
         "Top > Next",
@@ -70,7 +79,19 @@ def test_a_line_above_makes_another_style(locations):
         "-----\n-----\n",
         "-----",
     ],
-    ids=["transition", "paragraph", "literal", "table", "short", "wide", "list", "markup", "unlike", "lines", "alone"],
+    ids=[
+        "transition",
+        "paragraph",
+        "literal",
+        "table",
+        "short",
+        "wide",
+        "list",
+        "markup",
+        "unlike",
+        "lines",
+        "alone",
+    ],
 )
 def test_what_is_no_title(locations, text):
     """Transitions, tables, code, lists and lines that are too short make no title."""
@@ -82,7 +103,11 @@ def test_short_titles(locations):
     assert [label for label, _ in locations("Tea\n~~~\n\n茶\n~~\n")] == ["Tea", "茶"]
 
 
-@given(st.lists(st.sampled_from(["====", "----", "--", "Tea", "  in", "茶", "", "- x", "\x85"]), max_size=10))
+@given(
+    st.lists(
+        st.sampled_from(["====", "----", "--", "Tea", "  in", "茶", "", "- x", "\x85"]), max_size=10
+    )
+)
 def test_no_character_is_lost(tmp_path_factory, lines):
     """The text is the file, and places reach from title to title and to the end."""
     path = tmp_path_factory.mktemp("rst") / "page.rst"

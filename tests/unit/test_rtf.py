@@ -45,17 +45,24 @@ def text_of(body: bytes) -> str:
         (rb"{\header h}{\footerr f}a{\*\annotation c}", "a"),
         (b"a\\bin4 }{\\} b", "a b"),
         (rb"{\listtext\bullet\tab}first\par", "•\tfirst"),
-        (rb"{\mmath{\*\moMathPara{\*\moMathParaPr{\mjc 1}}{\*\moMath{\mr a=b}}}}{\mmathPict no}", "a=b"),
+        (
+            rb"{\mmath{\*\moMathPara{\*\moMathParaPr{\mjc 1}}{\*\moMath{\mr a=b}}}}{\mmathPict no}",
+            "a=b",
+        ),
         (rb"{\shp{\*\shpinst\shpleft0{\sp{\sn x}{\sv y}}{\shptxt boxed}}{\shprslt old}}", "boxed"),
     ],
 )
 def test_words_and_characters(body, text):
-    """Letters, escapes, encodings of fonts, fields and boxes give their text; what no reader sees gives none."""
+    """Letters, escapes, encodings of fonts, fields and boxes give their text; what no reader sees
+    gives none.
+    """
     assert text_of(body) == text
 
 
 def test_tables():
-    """Rows are lines with | between the cells; paragraphs in a cell stay in it, and empty cells keep their place."""
+    """Rows are lines with | between the cells; paragraphs in a cell stay in it, and empty cells
+    keep their place.
+    """
     body = (
         rb"before\par\trowd\pard\intbl a\par b\cell\pard\intbl c\cell\row"
         rb"\trowd\pard\intbl\cell\pard\intbl d\cell\row\pard after\par"
@@ -73,7 +80,9 @@ def test_nested_tables():
 
 
 def test_what_mac_programs_write():
-    """Fonts without groups of their own, paragraphs as line ends behind a backslash, words of links."""
+    """Fonts without groups of their own, paragraphs as line ends behind a backslash, words of
+    links.
+    """
     markup = (
         b"{\\rtf1\\ansi\\ansicpg1252\\cocoartf2577\n{\\fonttbl\\f0\\fswiss\\fcharset0 Helvetica;\\f1\\fcharset134 P;}\n"
         b"{\\colortbl;\\red255;}\n{\\*\\expandedcolortbl;;}\n\\pard\\tx566\n\n\\f0\\fs24 \\cf0 one\\\n\\\n"
@@ -84,28 +93,35 @@ def test_what_mac_programs_write():
 
 def test_footnotes_follow_the_text():
     """A footnote leaves its number where it is called, and its text follows at the end."""
-    assert text_of(rb"tea{\super\chftn{\footnote\chftn  from {\i China}}} is\par green{\footnote yes}") == (
-        "tea[1] is\ngreen[2]\n[1] from China\n[2] yes"
-    )
+    assert text_of(
+        rb"tea{\super\chftn{\footnote\chftn  from {\i China}}} is\par green{\footnote yes}"
+    ) == ("tea[1] is\ngreen[2]\n[1] from China\n[2] yes")
 
 
 def test_footnotes_are_places():
     """Each footnote is a place of its own, behind those of the headings."""
     loaded = read_rtf(rb"{\rtf1\ansi{\pard\outlinelevel0 Tea\par}is\par green{\footnote yes}}")
-    assert [(one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations] == [
+    assert [
+        (one.kind, one.label, loaded.text[one.start : one.end]) for one in loaded.locations
+    ] == [
         ("heading", "Tea", "Tea\nis\ngreen[1]"),
         ("footnote", "1", "[1] yes"),
     ]
 
 
 def test_headings_and_properties():
-    """Paragraphs in styles of headings, or with a level, make places; title, author and subject become metadata."""
+    """Paragraphs in styles of headings, or with a level, make places; title, author and subject
+    become metadata.
+    """
     loaded = read_rtf(
         rb"{\rtf1\ansi{\stylesheet{\s0 Normal;}{\s1 heading 1;}{\s2\outlinelevel1 Mine;}}"
         rb"{\info{\title Gr\'fcner Tee}{\author \u26446?}{\creatim\yr2024}{\keywords no}}"
         rb"\pard\s1 Tea\par\pard leaves\par\pard\s2 {\b Pick}ing\par\pard in April\par{\pard\outlinelevel0 Coffee\par}}"
     )
-    assert [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations] == [
+    assert [
+        (location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
+    ] == [
         ("Tea", "Tea\nleaves\n"),
         ("Tea > Picking", "Picking\nin April\n"),
         ("Coffee", "Coffee"),
@@ -117,7 +133,10 @@ def test_headings_and_properties():
 def test_a_real_file():
     """The shared file is read with its heading and its table."""
     loaded = load_file(shared("data", "docs", "fake-doc.rtf"))
-    assert loaded.text.splitlines()[-2:] == ["Row 1, Cell 1 | Row 1, Cell 2", "Row 2, Cell 1 | Row 2, Cell 2"]
+    assert loaded.text.splitlines()[-2:] == [
+        "Row 1, Cell 1 | Row 1, Cell 2",
+        "Row 2, Cell 1 | Row 2, Cell 2",
+    ]
     assert [location.label for location in loaded.locations] == ["My First Heading"]
 
 
@@ -138,10 +157,15 @@ def escaped(text: str) -> str:
     """Text as programs write it into Rich Text."""
     units = text.encode("utf-16-le")
     codes = [int.from_bytes(units[at : at + 2], "little") for at in range(0, len(units), 2)]
-    return "".join(chr(code) if 48 <= code < 91 else f"\\u{code - 65536 if code > 32767 else code}?" for code in codes)
+    return "".join(
+        chr(code) if 48 <= code < 91 else f"\\u{code - 65536 if code > 32767 else code}?"
+        for code in codes
+    )
 
 
-WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=12)
+WORDS = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=12
+)
 
 
 @given(st.lists(WORDS, min_size=1, max_size=6))

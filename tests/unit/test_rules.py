@@ -42,7 +42,9 @@ SMALL = Rule(Segmentation(50, 0), subchunk_segmentation=Segmentation(50, 0, "。
 
 
 def test_a_segmentation_takes_both_spellings():
-    """Names of spec 004 and of Dify's JSON give the same; a separator may be spelt with a backslash, as people do."""
+    """Names of spec 004 and of Dify's JSON give the same; a separator may be spelt with a
+    backslash, as people do.
+    """
     expected = Segmentation(500, 50, "\n")
     for values in (
         {"max_tokens": 500, "chunk_overlap": 50, "separator": "\n"},
@@ -50,7 +52,9 @@ def test_a_segmentation_takes_both_spellings():
         {"max_length": 500, "chunk_overlap": 50, "delimiter": "\n"},
     ):
         assert Segmentation.from_dict(values) == expected
-    assert Segmentation.from_dict({"max_tokens": 500, "separator": None}) == Segmentation(500, 0, "\n\n")
+    assert Segmentation.from_dict({"max_tokens": 500, "separator": None}) == Segmentation(
+        500, 0, "\n\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +75,9 @@ def test_a_segmentation_takes_both_spellings():
     ],
 )
 def test_a_segmentation_has_limits(values, message):
-    """What is out of range, unknown or given twice is refused by an error that both kinds of code catch."""
+    """What is out of range, unknown or given twice is refused by an error that both kinds of code
+    catch.
+    """
     with pytest.raises(ConfigError, match=message) as caught:
         Segmentation.from_dict(values)
     assert isinstance(caught.value, ValueError)
@@ -83,7 +89,9 @@ def test_the_limits_themselves_are_allowed():
     assert Segmentation(50, 0).chunk_overlap == 0
 
 
-@pytest.mark.parametrize("spelling", ["full-doc", "FULL_DOC", "full_doc", "Full-Doc", ParentMode.FULL_DOC])
+@pytest.mark.parametrize(
+    "spelling", ["full-doc", "FULL_DOC", "full_doc", "Full-Doc", ParentMode.FULL_DOC]
+)
 def test_the_parent_mode_in_all_spellings(spelling):
     """The value, the name and mixtures of them are one mode, equal to its text."""
     rule = Rule(parent_mode=spelling)
@@ -106,7 +114,10 @@ def test_pre_processing_rules_in_all_forms():
     assert expected == [{"id": "remove_extra_spaces"}]
     assert expected != ["remove_nothing"]
     off = PreProcessingRules(
-        [{"id": "remove_extra_spaces", "enabled": False}, {"id": "remove_stopwords", "enabled": False}]
+        [
+            {"id": "remove_extra_spaces", "enabled": False},
+            {"id": "remove_stopwords", "enabled": False},
+        ]
     )
     assert (off.apply("a  b"), off.enabled, len(off)) == ("a  b", (), 2)
     assert off != expected
@@ -117,7 +128,10 @@ def test_pre_processing_rules_in_all_forms():
 
 def test_addresses_go_before_spaces():
     """The space that an address leaves is an extra one, whatever the order of the rules."""
-    for rules in (["remove_extra_spaces", "remove_urls_emails"], ["remove_urls_emails", "remove_extra_spaces"]):
+    for rules in (
+        ["remove_extra_spaces", "remove_urls_emails"],
+        ["remove_urls_emails", "remove_extra_spaces"],
+    ):
         assert PreProcessingRules(rules).apply("see https://a.com for it") == "see for it"
 
 
@@ -125,7 +139,10 @@ def test_addresses_go_before_spaces():
     ("rules", "message"),
     [
         (["remove_stopwords"], "'remove_stopwords' is not supported: without 'not'"),
-        (["remove_url"], "Unknown pre-processing rule 'remove_url'.*Did you mean 'remove_urls_emails'"),
+        (
+            ["remove_url"],
+            "Unknown pre-processing rule 'remove_url'.*Did you mean 'remove_urls_emails'",
+        ),
         ([{"id": "remove_extra_spaces", "enabled": "yes"}], "enabled"),
         ([{"name": "remove_extra_spaces"}], "A pre-processing rule has no 'name'"),
         ([{}], "Unknown pre-processing rule ''"),
@@ -151,12 +168,18 @@ def test_a_rule_from_dify_s_json():
         "parent_mode": "full-doc",
         "subchunk_segmentation": {"separator": "\\n", "max_tokens": 200, "chunk_overlap": None},
     }
-    expected = Rule(Segmentation(500), rules["pre_processing_rules"], "full-doc", Segmentation(200, 0, "\n"))
+    expected = Rule(
+        Segmentation(500), rules["pre_processing_rules"], "full-doc", Segmentation(200, 0, "\n")
+    )
     assert Rule.from_dict({"mode": "hierarchical", "rules": rules}) == expected
     assert Rule.from_dict({"mode": "custom", "rules": rules, "limits": {"x": 4000}}) == expected
     assert Rule.from_dict(rules) == expected
     automatic = Rule(Segmentation(500, 50, "\n"), ["remove_extra_spaces"])
-    assert Rule.from_dict({"mode": "automatic", "rules": None}) == Rule.from_dict({"mode": "automatic"}) == automatic
+    assert (
+        Rule.from_dict({"mode": "automatic", "rules": None})
+        == Rule.from_dict({"mode": "automatic"})
+        == automatic
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +187,10 @@ def test_a_rule_from_dify_s_json():
     [
         ({"mode": "auto"}, "mode of a process rule 'auto'.*Did you mean 'automatic'"),
         ({"mode": "custom", "rules": {}}, "'custom' needs segmentation"),
-        ({"mode": "hierarchical", "rules": {"segmentation": {"max_tokens": 99}}}, "needs subchunk_segmentation"),
+        (
+            {"mode": "hierarchical", "rules": {"segmentation": {"max_tokens": 99}}},
+            "needs subchunk_segmentation",
+        ),
         ({"mode": "custom", "rule": {}}, "A process rule has no 'rule'"),
         ({"segmentations": {}}, "A rule has no 'segmentations'"),
         ({"segmentation": 500}, "segmentation must be"),
@@ -195,8 +221,12 @@ def test_a_rule_is_a_value():
 
 
 def test_paragraphs_are_packed_into_parents_and_cut_into_children(docs):
-    """Parents hold as many paragraphs as fit, children stand in their parent, all of it within the bounds."""
-    groups = Rule(Segmentation(110, 0), subchunk_segmentation=Segmentation(50, 0, "。")).create_groups(docs, "tea")
+    """Parents hold as many paragraphs as fit, children stand in their parent, all of it within the
+    bounds.
+    """
+    groups = Rule(
+        Segmentation(110, 0), subchunk_segmentation=Segmentation(50, 0, "。")
+    ).create_groups(docs, "tea")
     assert groups == ("tea", "tea-child")
     parents, children = docs.get_nodes("tea"), docs.get_nodes("tea-child")
     assert "".join(node.text for node in parents if node.path == "guide") == GUIDE
@@ -209,11 +239,17 @@ def test_paragraphs_are_packed_into_parents_and_cut_into_children(docs):
 
 
 def test_paragraph_mode_finds_the_child_and_returns_the_parent(docs):
-    """The best child leads to its parent, each parent comes once, in the children's order, with the best score."""
-    groups = Rule(Segmentation(110), subchunk_segmentation=Segmentation(50, 0, "。")).create_groups(docs)
+    """The best child leads to its parent, each parent comes once, in the children's order, with the
+    best score.
+    """
+    groups = Rule(Segmentation(110), subchunk_segmentation=Segmentation(50, 0, "。")).create_groups(
+        docs
+    )
     query = "红茶 牛奶 tea milk lemon"
     children = Retriever(docs, groups.child, similarity="bm25_chinese", topk=4)(query)
-    parents = Retriever(docs, groups.child, similarity="bm25_chinese", topk=4, target=groups.parent)(query)
+    parents = Retriever(
+        docs, groups.child, similarity="bm25_chinese", topk=4, target=groups.parent
+    )(query)
     expected: dict = {}
     for child in children:
         expected.setdefault(child.parent, child.score)
@@ -223,12 +259,16 @@ def test_paragraph_mode_finds_the_child_and_returns_the_parent(docs):
 
 
 def test_full_doc_mode_finds_the_child_and_returns_the_document(docs):
-    """The one parent is the whole document, not cut anywhere; children are found by their own words."""
+    """The one parent is the whole document, not cut anywhere; children are found by their own
+    words.
+    """
     rule = Rule(parent_mode="full-doc", subchunk_segmentation=Segmentation(50, 0, "。"))
     groups = rule.create_groups(docs)
     [hit] = Retriever(docs, groups.child, similarity="bm25", topk=1)("oolong rolled")
     assert hit.text in GUIDE != hit.text
-    [parent] = Retriever(docs, groups.child, similarity="bm25", topk=1, target=groups.parent)("oolong rolled")
+    [parent] = Retriever(docs, groups.child, similarity="bm25", topk=1, target=groups.parent)(
+        "oolong rolled"
+    )
     assert (parent.text, parent.span, parent.parent, parent.score) == (
         GUIDE,
         (0, len(GUIDE)),
@@ -242,7 +282,9 @@ def test_a_long_document_is_not_cut_in_full_doc_mode():
     """However long a document is, its parent is all of it."""
     docs = Document()
     docs.add_texts({"long": "绿茶很好。" * 20_000})
-    groups = Rule(parent_mode="full-doc", subchunk_segmentation=Segmentation(2000)).create_groups(docs)
+    groups = Rule(parent_mode="full-doc", subchunk_segmentation=Segmentation(2000)).create_groups(
+        docs
+    )
     [parent] = docs.get_nodes(groups.parent)
     assert len(parent.text) == 100_000
 
@@ -251,13 +293,20 @@ def test_without_children_the_parents_are_searched(docs):
     """A rule without subchunks writes one group, which is both to be found and to be read."""
     groups = Rule(Segmentation(60)).create_groups(docs, "chunk")
     assert groups == ("chunk", "chunk")
-    assert Retriever(docs, groups.child, similarity="bm25", target=groups.parent)("oolong")[0].group == "chunk"
+    assert (
+        Retriever(docs, groups.child, similarity="bm25", target=groups.parent)("oolong")[0].group
+        == "chunk"
+    )
 
 
 def test_cleaned_parents_have_spans_where_they_are_as_they_were(docs):
-    """What was rewritten has no span, its neighbours keep theirs; children of both tell their place in their source."""
+    """What was rewritten has no span, its neighbours keep theirs; children of both tell their place
+    in their source.
+    """
     rule = Rule(
-        Segmentation(50), ["remove_urls_emails", "remove_extra_spaces"], subchunk_segmentation=Segmentation(50, 0, "。")
+        Segmentation(50),
+        ["remove_urls_emails", "remove_extra_spaces"],
+        subchunk_segmentation=Segmentation(50, 0, "。"),
     )
     groups = rule.create_groups(docs)
     parents = [node for node in docs.get_nodes(groups.parent) if node.path == "guide"]
@@ -272,7 +321,9 @@ def test_cleaned_parents_have_spans_where_they_are_as_they_were(docs):
 
 
 def test_rules_of_full_documents_clean_them(docs):
-    """In full-doc mode, too, children are cut from the cleaned text, and the parent is that text."""
+    """In full-doc mode, too, children are cut from the cleaned text, and the parent is that
+    text.
+    """
     rule = Rule(None, ["remove_urls_emails"], "full-doc", Segmentation(50))
     groups = rule.create_groups(docs)
     [parent] = docs.get_nodes(groups.parent, limit=1)
@@ -293,10 +344,15 @@ def test_the_same_rule_again_changes_nothing_and_another_needs_replace(docs):
     before = docs.get_nodes("part-child")
     SMALL.create_groups(docs)
     Rule.from_dict(
-        {"segmentation": {"max_tokens": 50}, "subchunk_segmentation": {"max_tokens": 50, "delimiter": "。"}}
+        {
+            "segmentation": {"max_tokens": 50},
+            "subchunk_segmentation": {"max_tokens": 50, "delimiter": "。"},
+        }
     ).create_groups(docs)
     assert docs.get_nodes("part-child") == before
-    other = Rule(Segmentation(50), ["remove_extra_spaces"], subchunk_segmentation=Segmentation(50, 0, "。"))
+    other = Rule(
+        Segmentation(50), ["remove_extra_spaces"], subchunk_segmentation=Segmentation(50, 0, "。")
+    )
     with pytest.raises(AlreadyRegisteredError, match="replace=True"):
         other.create_groups(docs)
     other.create_groups(docs, replace=True)
@@ -312,7 +368,9 @@ def test_a_restart_builds_nothing_anew(tmp_path):
                 docs.add_texts({"guide": GUIDE})
             groups = SMALL.create_groups(docs)
             ask = Retriever(docs, groups.child, similarity="bm25_chinese", target=groups.parent)
-            asked[time] = [(node.uid, node.text, node.score, node.span) for node in ask("红茶 milk")]
+            asked[time] = [
+                (node.uid, node.text, node.score, node.span) for node in ask("红茶 milk")
+            ]
             assert docs.plan().calls == 0
             if time:
                 assert [step for step in docs.plan().steps if step.nodes] == []
@@ -342,19 +400,37 @@ def test_a_counter_of_one_s_own_counts(docs):
         def count(self, text):
             return len(text)
 
-    groups = Rule(Segmentation(60), subchunk_segmentation=Segmentation(50), counter=Characters()).create_groups(docs)
+    groups = Rule(
+        Segmentation(60), subchunk_segmentation=Segmentation(50), counter=Characters()
+    ).create_groups(docs)
     assert max(len(node.text) for node in docs.get_nodes(groups.parent)) <= 60
     assert max(len(node.text) for node in docs.get_nodes(groups.child)) <= 50
 
 
 def test_children_of_a_rule_merge_into_their_parents(docs):
     """What a rule writes is a tree like any other: auto_merge lifts its children."""
-    groups = Rule(Segmentation(2000), subchunk_segmentation=Segmentation(50, 0, "。")).create_groups(docs)
-    hits = Retriever(docs, groups.child, similarity="bm25_chinese", topk=20)("红茶 绿茶 tea milk oolong 泡")
-    assert [node.group for node in auto_merge(hits, up_to=groups.parent) if node.path == "guide"] == ["part"]
+    groups = Rule(
+        Segmentation(2000), subchunk_segmentation=Segmentation(50, 0, "。")
+    ).create_groups(docs)
+    hits = Retriever(docs, groups.child, similarity="bm25_chinese", topk=20)(
+        "红茶 绿茶 tea milk oolong 泡"
+    )
+    assert [
+        node.group for node in auto_merge(hits, up_to=groups.parent) if node.path == "guide"
+    ] == ["part"]
 
 
-PIECES = ["绿茶很好。", "Tea is good. ", "\n\n", "\n\n\n\n", "  ", "见https://a.com/x，", "me@tea.org ", "🍵", "x" * 70]
+PIECES = [
+    "绿茶很好。",
+    "Tea is good. ",
+    "\n\n",
+    "\n\n\n\n",
+    "  ",
+    "见https://a.com/x，",
+    "me@tea.org ",
+    "🍵",
+    "x" * 70,
+]
 
 
 @settings(max_examples=settings.default.max_examples // 2)
@@ -365,7 +441,9 @@ PIECES = ["绿茶很好。", "Tea is good. ", "\n\n", "\n\n\n\n", "  ", "见http
     st.integers(0, 25),
 )
 def test_every_rule_on_every_text(text, rules, mode, overlap):
-    """Bounds hold, spans are true, children cover their parents, parents the cleaned text, whatever the text is."""
+    """Bounds hold, spans are true, children cover their parents, parents the cleaned text, whatever
+    the text is.
+    """
     docs = Document()
     docs.add_texts({"x": "a" + text})
     rule = Rule(Segmentation(60, 0), rules, mode, Segmentation(50, overlap, "。"))
@@ -379,7 +457,9 @@ def test_every_rule_on_every_text(text, rules, mode, overlap):
         children = node.children.get(groups.child) or docs.find_children(groups.child)(node)
         assert all(COUNT(child.text) <= 50 and child.parent == node for child in children)
         assert docs.window(children, 0, 0, merge=True)[0].text.split() == node.text.split()
-        assert all(child.source.text[child.span[0] : child.span[1]] == child.text for child in children)
+        assert all(
+            child.source.text[child.span[0] : child.span[1]] == child.text for child in children
+        )
 
 
 def test_groups_are_created_on_a_document(docs):

@@ -19,8 +19,22 @@ from lazyrag import (
     RetrievalResult,
     Retriever,
 )
-from lazyrag.errors import AnswerWarning, ConfigError, GenerationError, InterfaceError, RetrievalError
-from lazyrag.evaluation import PipelineRAG, RetrieverRAG, Sample, evaluate, make_sample, prepare, to_ragas_dataset
+from lazyrag.errors import (
+    AnswerWarning,
+    ConfigError,
+    GenerationError,
+    InterfaceError,
+    RetrievalError,
+)
+from lazyrag.evaluation import (
+    PipelineRAG,
+    RetrieverRAG,
+    Sample,
+    evaluate,
+    make_sample,
+    prepare,
+    to_ragas_dataset,
+)
 from lazyrag.evaluation.interface import FIELDS, passages_prompt
 from lazyrag.models import ChatOptions
 
@@ -66,10 +80,16 @@ def test_a_field_of_another_type_is_refused(field, value):
 
 
 def test_what_is_unknown_is_left_out_and_what_is_empty_is_not():
-    """As RAGAS's to_dict: None says that nobody knows, [] that there is nothing. Lists are the very ones."""
+    """As RAGAS's to_dict: None says that nobody knows, [] that there is nothing. Lists are the very
+    ones.
+    """
     contexts = ["a"]
     sample = Sample("q", retrieved_contexts=contexts, reference_context_ids=[])
-    assert sample.to_dict() == {"user_input": "q", "retrieved_contexts": ["a"], "reference_context_ids": []}
+    assert sample.to_dict() == {
+        "user_input": "q",
+        "retrieved_contexts": ["a"],
+        "reference_context_ids": [],
+    }
     assert sample.to_dict()["retrieved_contexts"] is contexts
     assert len(FIELDS) == 12
 
@@ -84,10 +104,16 @@ def test_a_dataset_of_nothing_is_refused():
     ("record", "said"),
     [
         ({"question": "q"}, "'user_input' of record 2 must be a string; got None"),
-        ({"user_input": "q", "response": "r"}, "Record 2 has the field 'response', which the system fills"),
+        (
+            {"user_input": "q", "response": "r"},
+            "Record 2 has the field 'response', which the system fills",
+        ),
         ({"reference": "r"}, "'user_input' of record 2 must be a string; got None"),
         ({"user_input": 3}, "'user_input' of record 2 must be a string; got 3"),
-        ({"user_input": "q", "reference_context_ids": "n1"}, "Record 2: Sample.reference_context_ids must be .*'n1'"),
+        (
+            {"user_input": "q", "reference_context_ids": "n1"},
+            "Record 2: Sample.reference_context_ids must be .*'n1'",
+        ),
         ("q", "Record 2 must be a mapping .*; got 'q'"),
     ],
 )
@@ -111,16 +137,24 @@ def test_what_is_no_system_is_refused(retriever):
             return ["a"]
 
     for broken in (Short, Texts):
-        with pytest.raises(InterfaceError, match="return a list of 2 items, each a RetrievalResult"):
+        with pytest.raises(
+            InterfaceError, match="return a list of 2 items, each a RetrievalResult"
+        ):
             prepare([{"user_input": "q"}, {"user_input": "r"}], broken(retriever), generate=False)
 
 
 def test_retrieval_alone_can_be_prepared(retriever):
-    """Without a model nothing is asked of one, and the answers are None; asking for them says what to do."""
+    """Without a model nothing is asked of one, and the answers are None; asking for them says what
+    to do.
+    """
     rag = RetrieverRAG(retriever)
     [sample] = prepare([{"user_input": "How hot is green tea?"}], rag, generate=False)
     assert sample.retrieved_contexts[0] == TEXTS["tea.txt"]
-    assert (sample.response, sample.multi_responses, sample.reference_context_ids) == (None, None, None)
+    assert (sample.response, sample.multi_responses, sample.reference_context_ids) == (
+        None,
+        None,
+        None,
+    )
     with pytest.raises(ConfigError, match="generate=False"):
         prepare([{"user_input": "q"}], rag)
 
@@ -170,7 +204,13 @@ def test_a_model_behind_an_endpoint_answers(retriever, model, quick_endpoints):
     assert len(sample.multi_responses) == 2
     assert sample.multi_responses[0] == sample.response
     told = rag.generate_with_metadata("How hot?", ["80 degrees."]).metadata
-    assert {*told} == {"model", "prompt_tokens", "completion_tokens", "finish_reason", "generation_time"}
+    assert {*told} == {
+        "model",
+        "prompt_tokens",
+        "completion_tokens",
+        "finish_reason",
+        "generation_time",
+    }
     assert told["model"]
     assert told["generation_time"] > 0
 
@@ -179,7 +219,11 @@ def test_a_model_that_tells_nothing_leaves_it_unknown(retriever):
     """A bare callable: no candidates, no tokens, no confidence."""
     rag = RetrieverRAG(retriever, lambda text: "80 degrees")
     answer = rag.generate_with_metadata("How hot?", ["80 degrees."])
-    assert (answer.response, answer.multi_responses, answer.confidence) == ("80 degrees", None, None)
+    assert (answer.response, answer.multi_responses, answer.confidence) == (
+        "80 degrees",
+        None,
+        None,
+    )
     assert (answer.metadata["model"], answer.metadata["prompt_tokens"]) == ("", None)
 
 
@@ -191,9 +235,13 @@ def test_what_a_model_is_asked_can_be_written_by_hand(retriever):
         asked.append(text)
         return "yes"
 
-    RetrieverRAG(retriever, model, prompt=lambda query, contexts: f"{query}|{contexts}").generate("q", ["a", "b"])
+    RetrieverRAG(retriever, model, prompt=lambda query, contexts: f"{query}|{contexts}").generate(
+        "q", ["a", "b"]
+    )
     assert asked == ["q|['a', 'b']"]
-    assert passages_prompt("多热？", ["八十度。"])[1].content == "资料：\n[1] 八十度。\n\n问题：多热？"
+    assert (
+        passages_prompt("多热？", ["八十度。"])[1].content == "资料：\n[1] 八十度。\n\n问题：多热？"
+    )
     assert "Passages:\n[1] a\n[2] b\n\nQuestion: q" in passages_prompt("q", ["a", "b"])[1].content
 
 
@@ -205,7 +253,13 @@ def test_what_fails_is_raised(docs, retriever):
         RetrieverRAG(Retriever(docs, "FineChunk", "bm25", output_format="content"))
     with pytest.raises(GenerationError):
         RetrieverRAG(retriever, lambda text: 1 / 0).generate("q", [])
-    for arguments in ({"retriever": 3}, {"model": 3}, {"topk": 0}, {"prompt": "{query}"}, {"promt": None}):
+    for arguments in (
+        {"retriever": 3},
+        {"model": 3},
+        {"topk": 0},
+        {"prompt": "{query}"},
+        {"promt": None},
+    ):
         with pytest.raises(ConfigError):
             RetrieverRAG(**{"retriever": retriever, **arguments})
 
@@ -219,7 +273,9 @@ def test_the_adapter_is_an_interface(retriever):
 
 
 class TestManyQuestions:
-    """Adapters answer several questions at a time, and keep the answers of the others when one fails."""
+    """Adapters answer several questions at a time, and keep the answers of the others when one
+    fails.
+    """
 
     QUESTIONS = tuple(f"How hot is tea {number}?" for number in range(12))
 
@@ -232,11 +288,15 @@ class TestManyQuestions:
     def docs(self):
         """Two texts."""
         made = Document()
-        made.add_texts({"tea.txt": "Tea takes water of 80 degrees.", "coffee.txt": "Coffee takes 95."})
+        made.add_texts(
+            {"tea.txt": "Tea takes water of 80 degrees.", "coffee.txt": "Coffee takes 95."}
+        )
         return made
 
     def test_answers_are_generated_at_the_same_time(self, docs):
-        """``workers=1`` is for a model that is not thread-safe; the order is that of the records."""
+        """``workers=1`` is for a model that is not thread-safe; the order is that of the
+        records.
+        """
         lock, running, most = threading.Lock(), [0], [0]
 
         def chat(text):
@@ -304,11 +364,15 @@ class TestManyQuestions:
                 return GenerationResult(contexts[0])
 
         samples = prepare([{"user_input": question} for question in self.QUESTIONS], System())
-        assert [sample.response for sample in samples] == [question.upper() for question in self.QUESTIONS]
+        assert [sample.response for sample in samples] == [
+            question.upper() for question in self.QUESTIONS
+        ]
 
     @pytest.mark.parametrize("is_async", [True, False])
     def test_old_forms_run_together_and_keep_what_is_answered(self, is_async):
-        """Coroutines of the old forms run concurrently; an error in one answer loses no other one."""
+        """Coroutines of the old forms run concurrently; an error in one answer loses no other
+        one.
+        """
         running = [0]
         most = [0]
 
@@ -343,7 +407,8 @@ class TestManyQuestions:
         records = [{"user_input": question} for question in self.QUESTIONS]
         rag = AsyncSystem() if is_async else System()
         with pytest.warns(
-            AnswerWarning, match="1 of 12 answers failed, of record 4. The first error: ValueError: three"
+            AnswerWarning,
+            match="1 of 12 answers failed, of record 4. The first error: ValueError: three",
         ):
             samples = prepare(records, rag)
         expected = [None if " 3?" in question else question.upper() for question in self.QUESTIONS]

@@ -34,7 +34,9 @@ def test_a_writer_lets_go_of_the_parts_that_it_merges(tmp_path):
 
 @pytest.mark.slow
 def test_a_store_with_many_parts_is_not_merged_at_once(tmp_path, monkeypatch):
-    """Parts that were full in an earlier release are merged a few at a time, until they are as large as others."""
+    """Parts that were full in an earlier release are merged a few at a time, until they are as
+    large as others.
+    """
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "store.db")}}}
     joined = TermPart.joined
     moved = []
@@ -59,7 +61,8 @@ def test_parts_are_joined_a_stretch_of_postings_at_a_time(monkeypatch):
     """The result is that of joining them at once: each posting is at its place."""
     terms = [["tea", "cup", f"t{number % 7}"] for number in range(60)]
     parts = [
-        TermPart.of_rows([f"{at:02}" for at in some], [terms[at] for at in some]) for some in (range(25), range(25, 60))
+        TermPart.of_rows([f"{at:02}" for at in some], [terms[at] for at in some])
+        for some in (range(25), range(25, 60))
     ]
     whole = TermPart.joined(parts, [None, None]).arrays()
     monkeypatch.setattr(postings, "_JOINED_AT_ONCE", 4)

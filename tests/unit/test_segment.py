@@ -24,7 +24,9 @@ def test_the_root_group_has_spec_001s_name():
 def test_ids_are_the_same_in_every_release():
     """Uids are stored and shown: these three may never change."""
     assert root_uid("guide/setup.md") == "c69fcb14aab722d32bc9a6239aba67ac"
-    assert child_uids(root_uid("guide/setup.md"), "FineChunk", [1]) == ["252e2e902c65197581a0b8e1c0df0b79"]
+    assert child_uids(root_uid("guide/setup.md"), "FineChunk", [1]) == [
+        "252e2e902c65197581a0b8e1c0df0b79"
+    ]
     assert digest(["绿茶", ""]) == "8ffdc6545d1a578a00a64ac9d9b79df9"
 
 
@@ -37,7 +39,9 @@ def test_two_lists_collide_only_if_they_are_equal(one, other):
 @given(st.text(max_size=3), st.text(min_size=1, max_size=3), st.text(max_size=3))
 def test_where_a_part_ends_matters(a, b, c):
     """Joining neighbours gives another digest than keeping them apart."""
-    assert len({digest([a, b, c]), digest([a + b, c]), digest([a, b + c]), digest([a + b + c])}) == 4
+    assert (
+        len({digest([a, b, c]), digest([a + b, c]), digest([a, b + c]), digest([a + b + c])}) == 4
+    )
 
 
 def test_any_text_has_a_digest():

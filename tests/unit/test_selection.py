@@ -1,4 +1,6 @@
-"""Choosing files of a folder: include, exclude, ignore files, what is always left out; and how reports count it."""
+"""Choosing files of a folder: include, exclude, ignore files, what is always left out; and how
+reports count it.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def paths(docs: Document) -> list[str]:
         ({"exclude": ["!node_modules/"]}, [*TEXTS, "node_modules/x/e.md"]),
     ],
 )
-def test_patterns_of_gitignore_choose_files(folder, chosen: dict[str, list[str]], expected: list[str]):
+def test_patterns_of_gitignore_choose_files(
+    folder, chosen: dict[str, list[str]], expected: list[str]
+):
     """As git reads them; a built-in list goes unless a pattern takes a folder back."""
     docs = Document(folder(FILES), **chosen)
     assert paths(docs) == expected
@@ -54,7 +58,12 @@ def test_patterns_of_gitignore_choose_files(folder, chosen: dict[str, list[str]]
 def test_ignore_files_nest_and_git_is_asked_only_on_request(folder):
     """A deeper file is stronger; .lazyragignore always counts, .gitignore with use_gitignore."""
     root = folder(
-        {**FILES, ".lazyragignore": "*.txt\n# why\n", "docs/.lazyragignore": "old/\n", ".gitignore": "a.md\n"}
+        {
+            **FILES,
+            ".lazyragignore": "*.txt\n# why\n",
+            "docs/.lazyragignore": "old/\n",
+            ".gitignore": "a.md\n",
+        }
     )
     docs = Document(root)
     assert paths(docs) == ["a.md", "docs/c.md"]
@@ -76,7 +85,9 @@ def test_ignore_files_nest_and_git_is_asked_only_on_request(folder):
 
 
 def test_the_choice_is_stored_and_another_choice_deletes(folder, tmp_path: Path):
-    """The next program sees the same files; what is no longer chosen is deleted, however much it is."""
+    """The next program sees the same files; what is no longer chosen is deleted, however much it
+    is.
+    """
     root = folder({f"{number}.{suffix}": "tea" for number in range(12) for suffix in ("md", "txt")})
     conf = {"segment_store": {"type": "map", "kwargs": {"uri": tmp_path / "store" / "tea.db"}}}
     (tmp_path / "store").mkdir()
@@ -138,16 +149,22 @@ def test_a_folder_never_comes_out_empty_without_a_reason(folder):
     """A warning counts why; the report has each path."""
     with Document(folder({"a.md": "tea", ".b.md": "tea"}), include=["*.rst"]) as docs:
         with pytest.warns(
-            IngestionWarning, match="has no files to ingest: .*; 1 skipped: hidden; 1 skipped: not included"
+            IngestionWarning,
+            match="has no files to ingest: .*; 1 skipped: hidden; 1 skipped: not included",
         ):
             assert docs.get_nodes() == []
-        assert str(docs.last_report) == "0 added, 0 failed, 2 skipped\n  1 skipped: hidden\n  1 skipped: not included"
+        assert (
+            str(docs.last_report)
+            == "0 added, 0 failed, 2 skipped\n  1 skipped: hidden\n  1 skipped: not included"
+        )
 
 
 def test_mistakes_say_what_to_do(folder, tmp_path: Path):
     """A glob, a pattern that is none, a choice without a folder."""
     root = folder(FILES)
-    with pytest.raises(DatasetPathError, match=r"A glob is not expanded: pass its folder, and include="):
+    with pytest.raises(
+        DatasetPathError, match=r"A glob is not expanded: pass its folder, and include="
+    ):
         Document(root / "*.md")
     with pytest.raises(ConfigError, match=r"include must be a list of strings"):
         Document(root, include="*.md")
@@ -160,7 +177,8 @@ def test_mistakes_say_what_to_do(folder, tmp_path: Path):
 def test_a_report_is_at_most_twelve_lines():
     """Equal failures are one line; long messages are cut; the lists have all."""
     failed = [
-        Failure(f"{number}.pdf", "load", LoadError(f"Error {number % 9}. " + "long " * 99)) for number in range(90)
+        Failure(f"{number}.pdf", "load", LoadError(f"Error {number % 9}. " + "long " * 99))
+        for number in range(90)
     ]
     skipped = [(f"{number}.x", f"reason {number % 8}") for number in range(80)]
     lines = str(IngestReport(failed=tuple(failed), skipped=tuple(skipped))).splitlines()

@@ -1,4 +1,6 @@
-"""What a store on this machine has lost, the next sync rebuilds by itself, and says so; an outage is no loss."""
+"""What a store on this machine has lost, the next sync rebuilds by itself, and says so; an outage
+is no loss.
+"""
 
 from __future__ import annotations
 
@@ -108,14 +110,22 @@ class Place:
     def open(self, *, read_only: bool = False) -> Document:
         """The Document; ledger, nodes and vectors are in three files."""
         segments = {"type": "map", "kwargs": {"uri": str(self.root / "nodes.db")}}
-        conf = {"ledger": str(self.root / "ledger.db"), "segment_store": segments, "vector_store": self.vectors}
-        docs = Document(str(self.root / "files"), embed=embed, store_conf=conf, name="tea", read_only=read_only)
+        conf = {
+            "ledger": str(self.root / "ledger.db"),
+            "segment_store": segments,
+            "vector_store": self.vectors,
+        }
+        docs = Document(
+            str(self.root / "files"), embed=embed, store_conf=conf, name="tea", read_only=read_only
+        )
         docs.create_node_group("line", transform=str.splitlines)
         return docs
 
     def hits(self, docs: Document) -> list[str]:
         """What a search finds."""
-        return [hit.text for hit in Retriever(docs, "line", similarity="cosine", topk=9)("green tea")]
+        return [
+            hit.text for hit in Retriever(docs, "line", similarity="cosine", topk=9)("green tea")
+        ]
 
 
 @pytest.fixture
@@ -133,7 +143,9 @@ def remove(path: Path) -> None:
 
 @pytest.mark.slow
 def test_lost_vectors_are_rebuilt(split):
-    """At the first search of the next program: all hits are back, and the report names the index."""
+    """At the first search of the next program: all hits are back, and the report names the
+    index.
+    """
     with split.open() as docs:
         before = split.hits(docs)
     remove(split.root / "vectors.db")
@@ -207,7 +219,10 @@ def test_an_unreadable_store_is_set_aside(local, tmp_path):
 def torn(local, tmp_path, monkeypatch):
     """A place whose writer was ended, and the marks that it left; its boot is "first"."""
     monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "first")
-    place, marks = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}}), set()
+    place, marks = (
+        Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}}),
+        set(),
+    )
 
     def upsert(store: LocalStore, *given: object) -> None:
         marks.update(tmp_path.glob("vectors.unflushed-*"))
@@ -224,7 +239,9 @@ def torn(local, tmp_path, monkeypatch):
 
 
 def test_a_store_is_rebuilt_after_a_power_cut(torn, local, tmp_path, monkeypatch):
-    """What it had not flushed may be torn in ways that no check finds: readers refuse it, a writer rebuilds it."""
+    """What it had not flushed may be torn in ways that no check finds: readers refuse it, a writer
+    rebuilds it.
+    """
     monkeypatch.setattr("lazyrag.storage.arrays.boot_id", lambda: "second")
     with pytest.raises(StoreDamagedError, match=r"power cut.*read_only"):
         torn.open(read_only=True)
@@ -281,7 +298,9 @@ def test_an_unchanged_sync_flushes_nothing(torn, monkeypatch):
 
 
 def test_a_later_write_removes_the_marks_of_killed_programs(torn, tmp_path, monkeypatch):
-    """It flushes all that they wrote, so a reboot after it discards nothing; marks of running writers stay."""
+    """It flushes all that they wrote, so a reboot after it discards nothing; marks of running
+    writers stay.
+    """
     running = tmp_path / "vectors.unflushed-first-running"
     with running.open("xb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -321,7 +340,10 @@ def test_an_unfinished_index_that_was_lost(local, tmp_path):
 @pytest.mark.parametrize("shared", [False, True])
 def test_an_outage_is_not_damage(local, tmp_path, shared):
     """A store that cannot be reached keeps what it has."""
-    place = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors"), "shared": shared}})
+    place = Place(
+        tmp_path,
+        {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors"), "shared": shared}},
+    )
     with place.open() as docs:
         before = place.hits(docs)
         local.failure["count"] = StoreConnectionError("refused")
@@ -333,14 +355,19 @@ def test_an_outage_is_not_damage(local, tmp_path, shared):
 
 @pytest.mark.slow
 def test_a_store_that_ends_programs_is_set_aside(local, tmp_path):
-    """Native code may abort the process: after two that ended while they read the store, the third rebuilds it."""
+    """Native code may abort the process: after two that ended while they read the store, the third
+    rebuilds it.
+    """
     place = Place(tmp_path, {"type": "local test", "kwargs": {"path": str(tmp_path / "vectors")}})
     with place.open() as docs:
         before = place.hits(docs)
     (tmp_path / "ledger.db.checking").write_bytes(b"..")
     local.contents[str(tmp_path / "vectors")] = {}
     with place.open() as docs:
-        with pytest.warns(IngestionWarning, match="rebuilt"), pytest.warns(IngestionWarning, match="2 programs ended"):
+        with (
+            pytest.warns(IngestionWarning, match="rebuilt"),
+            pytest.warns(IngestionWarning, match="2 programs ended"),
+        ):
             assert docs.sync().repaired == ("line by default",)
         assert place.hits(docs) == before
     assert not (tmp_path / "ledger.db.checking").exists()

@@ -1,4 +1,6 @@
-"""What of the sentence-transformers adapters is ours; tests/torch runs them on models, where torch is installed."""
+"""What of the sentence-transformers adapters is ours; tests/torch runs them on models, where torch
+is installed.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch, adapter
     """Before anything is said about the model."""
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(
-        MissingDependencyError, match=rf"^{adapter.__name__} needs .*'sentence_transformers'.*lazyrag\[sentence-trans"
+        MissingDependencyError,
+        match=rf"^{adapter.__name__} needs .*'sentence_transformers'.*lazyrag\[sentence-trans",
     ):
         adapter(tmp_path)

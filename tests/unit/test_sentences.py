@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lazyrag.text import sentences
-from lazyrag.text.sentences import first_word, is_boundary, last_break, sentence_ends, sentence_spans
+from lazyrag.text.sentences import (
+    first_word,
+    is_boundary,
+    last_break,
+    sentence_ends,
+    sentence_spans,
+)
 
 # Each text is written as its sentences, one after the other.
 CHINESE = [
@@ -78,9 +84,13 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("sentences", [*CHINESE, *ENGLISH, *MIXED], ids=lambda one: "".join(one)[:30])
+@pytest.mark.parametrize(
+    "sentences", [*CHINESE, *ENGLISH, *MIXED], ids=lambda one: "".join(one)[:30]
+)
 def test_a_text_is_cut_into_its_sentences(sentences):
-    """Quotes and white space stay with the sentence before; abbreviations, numbers and names end none."""
+    """Quotes and white space stay with the sentence before; abbreviations, numbers and names end
+    none.
+    """
     text = "".join(sentences)
     assert [text[start:end] for start, end in sentence_spans(text)] == sentences
 
@@ -109,7 +119,9 @@ _alphabet = [
 
 @given(st.lists(st.sampled_from(_alphabet), max_size=25).map("".join))
 def test_spans_cover_the_text_and_cut_no_character(text):
-    """Spans follow one another without a gap, none is empty, and every end is a boundary between characters."""
+    """Spans follow one another without a gap, none is empty, and every end is a boundary between
+    characters.
+    """
     spans = sentence_spans(text)
     assert [start for start, _ in spans] == [0, *(end for _, end in spans)][: len(spans)]
     assert all(start < end for start, end in spans)
@@ -132,7 +144,9 @@ _CLOSED = [sentences for sentences in [*CHINESE, *ENGLISH] if sentences[-1][-1] 
 
 @given(st.lists(st.sampled_from(_CLOSED), min_size=2, max_size=5))
 def test_sentences_end_where_they_end_alone(texts):
-    """A text that is closed ends there also with more text behind it: looking ahead does not move earlier ends."""
+    """A text that is closed ends there also with more text behind it: looking ahead does not move
+    earlier ends.
+    """
     text = "".join("".join(sentences) for sentences in texts)
     expected = [sentence for sentences in texts for sentence in sentences]
     assert [text[start:end] for start, end in sentence_spans(text)] == expected
@@ -161,7 +175,9 @@ WHOLE = {
 
 @pytest.mark.parametrize("cluster", WHOLE.values(), ids=WHOLE.keys())
 def test_a_character_as_people_see_it_is_not_cut(cluster):
-    """Boundaries lie around it, none within it, whatever its neighbours (UAX 29, extended grapheme clusters)."""
+    """Boundaries lie around it, none within it, whatever its neighbours (UAX 29, extended grapheme
+    clusters).
+    """
     for before, after in [("", ""), ("a", "b"), ("茶", "茶"), (" ", "\n"), ("👍", "👍")]:
         text = before + cluster + after
         inside = range(len(before) + 1, len(before) + len(cluster))
@@ -194,7 +210,9 @@ def test_two_characters_may_be_parted(text, at):
 def test_flags_are_counted_in_pairs():
     """In a row of flags, only every second place is a boundary."""
     text = "x" + "🇨🇳" * 20
-    assert [at for at in range(1, len(text)) if is_boundary(text, at)] == list(range(1, len(text), 2))
+    assert [at for at in range(1, len(text)) if is_boundary(text, at)] == list(
+        range(1, len(text), 2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +220,8 @@ def test_flags_are_counted_in_pairs():
     [
         ("one two three, four five six", 20, "one two three, "),
         ("first line\nsecond line, and more", 20, "first line\n"),
-        ("a\nbbbbbbbbb ccccccccc ddd", 18, "a\nbbbbbbbbb "),  # the line's end lies in the first half
+        # the line's end lies in the first half
+        ("a\nbbbbbbbbb ccccccccc ddd", 18, "a\nbbbbbbbbb "),
         ("一二三，四五六七八", 6, "一二三，"),
         ("一二三四五六七八", 5, "一二三四五"),
         ("alpha beta gamma", 12, "alpha beta "),
@@ -216,13 +235,17 @@ def test_flags_are_counted_in_pairs():
     ],
 )
 def test_the_last_break_is_the_best_one_there_is(text, high, kept):
-    """A line's end in the second half, else a clause there, else a word, else a character, else the limit."""
+    """A line's end in the second half, else a clause there, else a word, else a character, else the
+    limit.
+    """
     assert text[: last_break(text, 0, high)] == kept
 
 
 @given(st.lists(st.sampled_from(_alphabet), min_size=1, max_size=25).map("".join), st.data())
 def test_a_break_moves_on_and_does_not_go_too_far(text, data):
-    """Any break lies behind its lower bound and not behind its upper one, at a boundary where there is one."""
+    """Any break lies behind its lower bound and not behind its upper one, at a boundary where there
+    is one.
+    """
     low = data.draw(st.integers(0, len(text) - 1))
     high = data.draw(st.integers(low + 1, len(text)))
     position = last_break(text, low, high)
@@ -265,7 +288,9 @@ def test_the_first_word_begins_behind_white_space_or_beside_chinese(text, low, h
     ids=lambda one: repr(one[:20]) if isinstance(one, str) else None,
 )
 def test_long_lines_and_long_runs_take_linear_time(text, ends):
-    """A hundred thousand signs of one kind, and a line with as many sentences, are done at once; quadratic is hours."""
+    """A hundred thousand signs of one kind, and a line with as many sentences, are done at once;
+    quadratic is hours.
+    """
     assert len(sentence_ends(text)) == ends
 
 
@@ -284,9 +309,16 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-@given(text=st.text("a.!?。！？；｡…\n \t\"”)』，、：,;:-–—1好\\'", max_size=20), start=st.integers(0, 5))
+@given(
+    text=st.text("a.!?。！？；｡…\n \t\"”)』，、：,;:-–—1好\\'", max_size=20),
+    start=st.integers(0, 5),
+)
 def test_the_quick_pattern_finds_what_the_plain_one_finds(name, text, start):
-    """Patterns are written for speed, and match the same stretches as their plain forms, wherever one begins."""
+    """Patterns are written for speed, and match the same stretches as their plain forms, wherever
+    one begins.
+    """
     plain = re.compile(PLAIN[name], re.VERBOSE)
     quick = getattr(sentences, name)()
-    assert [one.span() for one in quick.finditer(text, start)] == [one.span() for one in plain.finditer(text, start)]
+    assert [one.span() for one in quick.finditer(text, start)] == [
+        one.span() for one in plain.finditer(text, start)
+    ]

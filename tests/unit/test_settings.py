@@ -1,4 +1,6 @@
-"""Settings from files and the environment: what is read, what is refused, and what is never shown."""
+"""Settings from files and the environment: what is read, what is refused, and what is never
+shown.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from lazyrag.pipeline.settings import read_settings
 def test_variables_of_others_are_left_alone(tmp_path):
     """A file that other programs read, too, is read for ours."""
     file = tmp_path / ".env"
-    file.write_text("OPENAI_API_KEY=sk-secret\nLAZYRAG_API_KEY=another\nLAZYRAG_RAG_TOP_K=8\n", encoding="utf-8")
+    file.write_text(
+        "OPENAI_API_KEY=sk-secret\nLAZYRAG_API_KEY=another\nLAZYRAG_RAG_TOP_K=8\n", encoding="utf-8"
+    )
     assert read_settings(file) == PipelineSettings(rag_top_k=8)
 
 
@@ -53,10 +57,14 @@ def test_messages_end_as_sentences_do(monkeypatch):
 
 
 def test_weights_that_would_do_nothing_are_refused():
-    """Under a fusion without weights, other weights than the usual are a mistake; under "weighted" they hold."""
+    """Under a fusion without weights, other weights than the usual are a mistake; under "weighted"
+    they hold.
+    """
     docs = Document(embed=lambda text: [float(len(text)), 1.0])
     docs.add_texts({"a": "green tea"})
     given = {"rag_use_hybrid_search": True, "rag_use_reranker": False, "hybrid_vector_weight": 0.9}
     with pytest.raises(ConfigError, match="'weighted'"):
         RAGPipeline.over(docs, "FineChunk", settings=PipelineSettings(**given))
-    RAGPipeline.over(docs, "FineChunk", settings=PipelineSettings(**given, hybrid_fusion_method="weighted"))
+    RAGPipeline.over(
+        docs, "FineChunk", settings=PipelineSettings(**given, hybrid_fusion_method="weighted")
+    )

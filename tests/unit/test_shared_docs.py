@@ -1,4 +1,6 @@
-"""Every file of the shared documents: the text that its manifest expects, in order, or the error that it expects."""
+"""Every file of the shared documents: the text that its manifest expects, in order, or the error
+that it expects.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.shared import SHARED, shared
 
 pytestmark = pytest.mark.shared
 
-# They are encrypted with AES and an empty password; they open only where the package cryptography is installed.
+# They are encrypted with AES and an empty password; they open only where the package cryptography
+# is installed.
 AES = frozenset(["r6-empty-password.pdf", "copy-protected.pdf"])
 WITHOUT_AES = importlib.util.find_spec("cryptography") is None
 
@@ -47,13 +50,20 @@ LINES = {
     "fake-doc.rtf": ["My First Heading", "Column 1 | Column 2", "Row 2, Cell 1 | Row 2, Cell 2"],
     "fake-email.msg": ["Subject: Test Email", "- Roses are red", "- Violets are blue"],
     "fake-power-point-table.pptx": ["Column 1 | Column 2 | Column 3", "Tangerine | Pink | Aqua"],
-    "fake.odt": ["Lorem ipsum dolor sit amet.", "Header row | Mon | Wed | Fri", "Leader | Sarah | Mark | Ryan"],
+    "fake.odt": [
+        "Lorem ipsum dolor sit amet.",
+        "Header row | Mon | Wed | Fri",
+        "Leader | Sarah | Mark | Ryan",
+    ],
     "made_zh.docx": ["文档样本", "战国无双3", "锣鼓经", "标题 | 字数", "赵鹏 | 376"],
     "semicolon-delimited.csv": ["Lorem, ipsum: consectetur; dolor sit: adipiscing; amet: elit"],
     "stanley-cups-utf-16.csv": ["Team: Blues; Location: STL; Stanley Cups: 1"],
     "stanley-cups.xlsx": ["Team: Blues; Location: STL; Stanley Cups: 1", "Stanley Cups Since 67"],
     "test.epub": ["Chapter 1: Test Content", "Another point", "Chapter 2: More Content"],
-    "test_mskanji.csv": ["名前: 佐藤太郎; 年齢: 30; 住所: 東京", "名前: 髙橋淳; 年齢: 35; 住所: 名古屋"],
+    "test_mskanji.csv": [
+        "名前: 佐藤太郎; 年齢: 30; 住所: 東京",
+        "名前: 髙橋淳; 年齢: 35; 住所: 名古屋",
+    ],
     "test_notebook.ipynb": ["# Test Notebook", 'print("markitdown")', "# comment in code", "End"],
 }
 """Whole lines, which come in this order: rows of tables, and what stands around them."""
@@ -91,7 +101,9 @@ def _read(path: Path) -> LoadedFile | LoadError:
 @pytest.mark.parametrize("entry", manifest(), ids=lambda entry: entry["file"].removeprefix("docs/"))
 @pytest.mark.filterwarnings("ignore")  # what parsers think of some of these files
 def test_a_file_reads_as_its_manifest_says(entry):
-    """Each text is there, whole lines in order, pages, slides, sheets and cells are places; or the error is right."""
+    """Each text is there, whole lines in order, pages, slides, sheets and cells are places; or the
+    error is right.
+    """
     path = shared("data", *entry["file"].split("/"))
     expected = entry["error"]
     if path.name in AES and WITHOUT_AES:
@@ -106,21 +118,29 @@ def test_a_file_reads_as_its_manifest_says(entry):
     text = folded(loaded.text)
     assert [one for one in entry["contains"] if folded(one) not in text] == []
     lines = iter(line.strip() for line in loaded.text.splitlines())
-    assert [line for line in LINES.get(path.name, []) if line not in lines] == []  # each is looked for behind the last
+    # each is looked for behind the last
+    assert [line for line in LINES.get(path.name, []) if line not in lines] == []
     for counted, kind in NUMBERED.items():
         locations = [location for location in loaded.locations if location.kind == kind]
         if counted in entry and locations:
             wanted = entry[counted] if isinstance(entry[counted], int) else len(entry[counted])
             assert len(locations) == wanted, kind
-    assert loaded.metadata.get("subject", entry.get("subject")) == entry.get("subject", loaded.metadata.get("subject"))
-    assert loaded.metadata.get("attachments", []) == entry.get("attachments", loaded.metadata.get("attachments", []))
+    assert loaded.metadata.get("subject", entry.get("subject")) == entry.get(
+        "subject", loaded.metadata.get("subject")
+    )
+    assert loaded.metadata.get("attachments", []) == entry.get(
+        "attachments", loaded.metadata.get("attachments", [])
+    )
     told = loaded.metadata.get("encoding")
-    if told is not None and path.name != "fake-text-utf-16-be.txt":  # of which the manifest says utf-8
+    # of which the manifest says utf-8
+    if told is not None and path.name != "fake-text-utf-16-be.txt":
         assert told == ENCODINGS.get(entry.get("encoding", told), entry.get("encoding", told))
 
 
 def test_every_expectation_is_met_by_a_file():
-    """The lines and classes of errors above belong to files of the manifest: none is there for nothing."""
+    """The lines and classes of errors above belong to files of the manifest: none is there for
+    nothing.
+    """
     shared("data", "manifest.json")
     entries = manifest()
     assert len(entries) > 70

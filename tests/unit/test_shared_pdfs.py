@@ -18,7 +18,8 @@ ENTRIES = (
     {
         one["file"].removeprefix("docs/"): one
         for one in json.loads(_MANIFEST.read_text(encoding="utf-8"))["files"]
-        if one["file"].startswith("docs/") and one["tests"].startswith(("PDF", "HTML bytes under a .pdf"))
+        if one["file"].startswith("docs/")
+        and one["tests"].startswith(("PDF", "HTML bytes under a .pdf"))
     }
     if _MANIFEST.exists()
     else {}
@@ -34,7 +35,9 @@ def _folded(text: str) -> str:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", EACH)
 def test_each_file_is_read_or_reported_as_its_manifest_says(name):
-    """What must be read holds the strings of its manifest and has its pages; what may fail fails as a LoadError."""
+    """What must be read holds the strings of its manifest and has its pages; what may fail fails as
+    a LoadError.
+    """
     entry, path = ENTRIES[name], shared("data", "docs", name)
     if entry["error"] is None:
         loaded = PdfLoader().load(path)
@@ -46,7 +49,10 @@ def test_each_file_is_read_or_reported_as_its_manifest_says(name):
     try:
         loaded = PdfLoader().load(path)
     except LoadError as exc:
-        says = {"password": "needs a password", "no-text": "no text layer on any page: only pictures on page 1"}
+        says = {
+            "password": "needs a password",
+            "no-text": "no text layer on any page: only pictures on page 1",
+        }
         assert says.get(entry["error"], "") in str(exc)  # noqa: PT017  some may be read as well
     else:
         assert "text" in entry["error"].split("-")
@@ -84,7 +90,9 @@ def test_columns_of_a_paper_are_read_in_order():
 
 def test_rows_of_a_borderless_table_stay_rows():
     """Each value stands in the row of its product, and where cells are empty, in its column."""
-    text = PdfLoader().load(shared("data", "docs", "SPARSE-2024-INV-1234_borderless_table.pdf")).text
+    text = (
+        PdfLoader().load(shared("data", "docs", "SPARSE-2024-INV-1234_borderless_table.pdf")).text
+    )
     lines = text.splitlines()
     assert "Product Code | Location | Expected | Actual | Variance | Status" in lines
     assert "SKU-9201 |  | 780 | 778 |  | OK" in lines

@@ -83,13 +83,18 @@ def lines_of(rows) -> list[str]:
 def test_rows_with_the_names_of_their_columns(load):
     """Below a row of names each value says its column; empty cells say nothing."""
     loaded = load(价格=[["品名", "价格", "备注"], ["青山毛尖", 180, None], [None, 160.5, "明前"]])
-    assert by_sheet(loaded) == {"价格": ["品名 | 价格 | 备注", "品名: 青山毛尖; 价格: 180", "价格: 160.5; 备注: 明前"]}
+    assert by_sheet(loaded) == {
+        "价格": ["品名 | 价格 | 备注", "品名: 青山毛尖; 价格: 180", "价格: 160.5; 备注: 明前"]
+    }
 
 
 @pytest.mark.parametrize(
     ("rows", "lines"),
     [
-        ([["Tea 2024"], [], ["tea", "kg"], ["green", 4]], ["Tea 2024", "tea | kg", "tea: green; kg: 4"]),
+        (
+            [["Tea 2024"], [], ["tea", "kg"], ["green", 4]],
+            ["Tea 2024", "tea | kg", "tea: green; kg: 4"],
+        ),
         ([[1, 2], [3, 4]], ["1 | 2", "3 | 4"]),
         ([["tea", "tea"], ["green", "black"]], ["tea | tea", "green | black"]),
         ([["a", "b"]], ["a | b"]),
@@ -99,16 +104,30 @@ def test_rows_with_the_names_of_their_columns(load):
         ([["", "kg", ""], ["green", 4, None], ["black", 5]], ["kg", "green | 4", "black | 5"]),
         ([[None, "", " "], []], []),
     ],
-    ids=["title above", "numbers", "same names", "names only", "one column", "long", "wider row", "one name", "empty"],
+    ids=[
+        "title above",
+        "numbers",
+        "same names",
+        "names only",
+        "one column",
+        "long",
+        "wider row",
+        "one name",
+        "empty",
+    ],
 )
 def test_where_names_are_found(rows, lines):
-    """Names are different short texts that fill the first wide row and have rows below; else rows are just rows."""
+    """Names are different short texts that fill the first wide row and have rows below; else rows
+    are just rows.
+    """
     assert lines_of(rows) == lines
 
 
 @given(st.lists(st.lists(VALUE, max_size=5), max_size=15))
 def test_no_cell_is_lost(rows):
-    """Whatever a sheet holds: each row with something is one line, and each of its cells is in that line, in order."""
+    """Whatever a sheet holds: each row with something is one line, and each of its cells is in that
+    line, in order.
+    """
     lines = lines_of(rows)
     filled = [cells for row in rows if any(cells := [cell_text(value) for value in row])]
     assert len(lines) == len(filled)
@@ -117,9 +136,15 @@ def test_no_cell_is_lost(rows):
         assert re.search(".*".join(re.escape(cell) for cell in cells if cell), line)
 
 
-@given(st.dictionaries(st.text("abc茶", min_size=1, max_size=4), st.lists(st.lists(VALUE, max_size=3), max_size=4)))
+@given(
+    st.dictionaries(
+        st.text("abc茶", min_size=1, max_size=4), st.lists(st.lists(VALUE, max_size=3), max_size=4)
+    )
+)
 def test_places_are_the_sheets(sheets):
-    """Each sheet that holds something is a place that begins with its name, each row below names one within it."""
+    """Each sheet that holds something is a place that begins with its name, each row below names
+    one within it.
+    """
     loaded = read_sheets(Sheet(name, enumerate(rows, start=1)) for name, rows in sheets.items())
     expected = {name: lines for name, rows in sheets.items() if (lines := lines_of(rows))}
     assert by_sheet(loaded) == expected
@@ -149,7 +174,9 @@ def test_places_are_the_sheets(sheets):
     ids=repr,
 )
 def test_values_as_they_are_read(load, value, text):
-    """Numbers have no more digits than a spreadsheet keeps, dates are ISO 8601, a cell stays on its line."""
+    """Numbers have no more digits than a spreadsheet keeps, dates are ISO 8601, a cell stays on its
+    line.
+    """
     assert by_sheet(load(s=[["a", "b"], ["x", value]]))["s"] == ["a | b", f"a: x; b: {text}"]
 
 
@@ -159,7 +186,10 @@ def test_percentages(load):
     def as_percentage(book):
         book["s"]["B2"].number_format = "0.0%"
 
-    assert by_sheet(load(as_percentage, s=[["tea", "share"], ["green", 0.125]]))["s"][1] == "tea: green; share: 12.5%"
+    assert (
+        by_sheet(load(as_percentage, s=[["tea", "share"], ["green", 0.125]]))["s"][1]
+        == "tea: green; share: 12.5%"
+    )
 
 
 def test_formulas_give_their_last_value(tmp_path):
@@ -174,18 +204,28 @@ def test_formulas_give_their_last_value(tmp_path):
             content = made.read(name)
             if name == "xl/worksheets/sheet1.xml":
                 assert b"<f>A2+1</f><v></v>" in content or b"<f>A2+1</f><v />" in content
-                content = re.sub(rb"<f>A2\+1</f><v></v>|<f>A2\+1</f><v />", b"<f>A2+1</f><v>2</v>", content)
+                content = re.sub(
+                    rb"<f>A2\+1</f><v></v>|<f>A2\+1</f><v />", b"<f>A2+1</f><v>2</v>", content
+                )
             computed.writestr(name, content)
     assert load_file(tmp_path / "a.xlsx").text.splitlines()[-1] == "a: 1; sum: 2"
 
 
 def test_a_merged_range_from_below(load, tmp_path):
     """A range that begins at its last cell, which other programs read, merges the same cells."""
-    load(lambda book: book["s"].merge_cells("A2:A3"), s=[["tea", "kg"], ["green", 4], [None, "=B2"]])
-    with zipfile.ZipFile(tmp_path / "file.xlsx") as made, zipfile.ZipFile(tmp_path / "turned.xlsx", "w") as turned:
+    load(
+        lambda book: book["s"].merge_cells("A2:A3"), s=[["tea", "kg"], ["green", 4], [None, "=B2"]]
+    )
+    with (
+        zipfile.ZipFile(tmp_path / "file.xlsx") as made,
+        zipfile.ZipFile(tmp_path / "turned.xlsx", "w") as turned,
+    ):
         for name in made.namelist():
             turned.writestr(name, made.read(name).replace(b'ref="A2:A3"', b'ref="A3:A2"'))
-    assert load_file(tmp_path / "turned.xlsx").text.splitlines()[-2:] == ["tea: green; kg: 4", "tea: green; kg: =B2"]
+    assert load_file(tmp_path / "turned.xlsx").text.splitlines()[-2:] == [
+        "tea: green; kg: 4",
+        "tea: green; kg: =B2",
+    ]
 
 
 def test_hidden_sheets_are_read_and_said(load):
@@ -197,7 +237,10 @@ def test_hidden_sheets_are_read_and_said(load):
 
     loaded = load(hide, seen=[["tea"]], secret=[["key"]], deep=[["deeper"]], empty=[])
     assert by_sheet(loaded) == {"seen": ["tea"], "secret": ["key"], "deep": ["deeper"]}
-    assert dict(loaded.metadata) == {"sheets": ["seen", "secret", "deep"], "hidden_sheets": ["secret", "deep"]}
+    assert dict(loaded.metadata) == {
+        "sheets": ["seen", "secret", "deep"],
+        "hidden_sheets": ["secret", "deep"],
+    }
 
 
 def test_properties(load):
@@ -206,7 +249,11 @@ def test_properties(load):
     def name(book):
         book.properties.title, book.properties.creator = "Prices", "Li"
 
-    assert dict(load(name, s=[["tea"]]).metadata) == {"title": "Prices", "author": "Li", "sheets": ["s"]}
+    assert dict(load(name, s=[["tea"]]).metadata) == {
+        "title": "Prices",
+        "author": "Li",
+        "sheets": ["s"],
+    }
 
 
 @pytest.mark.slow
@@ -231,14 +278,20 @@ def test_one_long_text_in_a_million_cells():
 
 @pytest.mark.slow
 def test_many_threads(load, tmp_path):
-    """Workbooks read by several threads at once are each read right, and no warning of openpyxl comes out."""
+    """Workbooks read by several threads at once are each read right, and no warning of openpyxl
+    comes out.
+    """
 
     def validate(book):
-        book["s"].add_data_validation(openpyxl.worksheet.datavalidation.DataValidation("list", formula1='"a,b"'))
+        book["s"].add_data_validation(
+            openpyxl.worksheet.datavalidation.DataValidation("list", formula1='"a,b"')
+        )
 
     expected = load(validate, s=[["a", "b"], [1, 2]])
     with ThreadPoolExecutor(4) as pool:
-        assert set(map(repr, pool.map(load_file, [tmp_path / "file.xlsx"] * 20))) == {repr(expected)}
+        assert set(map(repr, pool.map(load_file, [tmp_path / "file.xlsx"] * 20))) == {
+            repr(expected)
+        }
 
 
 @pytest.mark.shared
@@ -260,20 +313,26 @@ def test_real_workbooks(name):
 
 
 def test_a_workbook_is_searched(tmp_path):
-    """A question finds the row by its column's name and value; the hit says on which sheet and row it stands."""
+    """A question finds the row by its column's name and value; the hit says on which sheet and row
+    it stands.
+    """
     book = openpyxl.Workbook()
     book.active.title = "Harvest"
     for row in (["garden", "kg"], ["north slope", 120], ["south slope", 95]):
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
-    docs = Document(tmp_path, doc_fields={"sheets": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)})
+    docs = Document(
+        tmp_path, doc_fields={"sheets": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)}
+    )
     docs.create_node_group("row", transform=lambda text: text.splitlines())
     [hit] = Retriever(docs, "row", similarity="bm25", topk=1)("How many kg on the south slope?")
     assert (hit.text, hit.location) == ("garden: south slope; kg: 95", "row Harvest > 3")
 
 
 def test_where_a_chunk_of_a_workbook_stands(tmp_path):
-    """Whatever a chunk spans, its place names the sheet: of a row, of several, of the names, of two sheets."""
+    """Whatever a chunk spans, its place names the sheet: of a row, of several, of the names, of two
+    sheets.
+    """
     book = openpyxl.Workbook()
     for sheet, name in ((book.active, "Prices"), (book.create_sheet(), "Stock")):
         sheet.title = name
@@ -281,7 +340,9 @@ def test_where_a_chunk_of_a_workbook_stands(tmp_path):
             sheet.append(row)
     book.create_sheet("Notes").append(["Ask Li."])
     book.save(tmp_path / "a.xlsx")
-    docs = Document(tmp_path, doc_fields={"sheets": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)})
+    docs = Document(
+        tmp_path, doc_fields={"sheets": DocField(DataType.ARRAY, element_type=DataType.VARCHAR)}
+    )
     cuts = {
         "row Prices > 2": slice(2, 3),
         "rows Prices > 2 to Prices > 3": slice(0, 4),
@@ -304,7 +365,14 @@ def test_where_a_chunk_of_a_workbook_stands(tmp_path):
 
 
 TWO = {
-    "Prices": [["Teas of 2024"], [], ["tea", "origin", "price"], ["Sencha", "Uji", 12], [], ["Assam", None, 8]],
+    "Prices": [
+        ["Teas of 2024"],
+        [],
+        ["tea", "origin", "price"],
+        ["Sencha", "Uji", 12],
+        [],
+        ["Assam", None, 8],
+    ],
     "Stock": [["tea", "kg"], ["Sencha", 3], [None, 4]],
     "Notes": [["Ask Li."], ["Or Wang."]],
 }
@@ -324,14 +392,17 @@ def two(request, tmp_path, load):
 def _ods(sheets) -> str:
     """The sheets as OpenDocument."""
     names = " ".join(
-        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "table", "text")
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+        for name in ("office", "table", "text")
     )
     body = ""
     for name, rows in sheets.items():
         body += f'<table:table table:name="{name}">'
         for row in rows:
             shown = ["" if value is None else value for value in row]
-            cells = "".join(f"<table:table-cell><text:p>{one}</text:p></table:table-cell>" for one in shown)
+            cells = "".join(
+                f"<table:table-cell><text:p>{one}</text:p></table:table-cell>" for one in shown
+            )
             body += f"<table:table-row>{cells or '<table:table-cell/>'}</table:table-row>"
         body += "</table:table>"
     return (
@@ -341,7 +412,9 @@ def _ods(sheets) -> str:
 
 
 def test_rows_are_places(two):
-    """Rows below the names are places, with the number that the spreadsheet program shows; others are none."""
+    """Rows below the names are places, with the number that the spreadsheet program shows; others
+    are none.
+    """
     path, loader = two
     assert row_places(loader().load(path)) == {
         "Prices > 4": "tea: Sencha; origin: Uji; price: 12",
@@ -352,16 +425,23 @@ def test_rows_are_places(two):
 
 
 def test_selected_columns(two):
-    """Columns are selected in an order of one's own; what stands above the names, and rows and sheets without, go."""
+    """Columns are selected in an order of one's own; what stands above the names, and rows and
+    sheets without, go.
+    """
     path, loader = two
     loaded = loader(fields=["price", "tea"]).load(path)
-    assert by_sheet(loaded) == {"Prices": ["price: 12; tea: Sencha", "price: 8; tea: Assam"], "Stock": ["tea: Sencha"]}
+    assert by_sheet(loaded) == {
+        "Prices": ["price: 12; tea: Sencha", "price: 8; tea: Assam"],
+        "Stock": ["tea: Sencha"],
+    }
     assert row_places(loaded)["Prices > 6"] == "price: 8; tea: Assam"
     assert loaded.metadata["sheets"] == ["Prices", "Stock"]
 
 
 def test_a_template(two):
-    """A template has values in the place of braces; a row that fills none of it is left out, and so is its sheet."""
+    """A template has values in the place of braces; a row that fills none of it is left out, and so
+    is its sheet.
+    """
     path, loader = two
     loaded = loader(template="{{{tea}}} costs {price} ({origin})").load(path)
     assert row_places(loaded) == {
@@ -375,7 +455,9 @@ def test_a_template(two):
 def test_a_misspelt_column(two):
     """A column that no sheet has is an error that names the others."""
     path, loader = two
-    with pytest.raises(LoadError, match=r"field 'prize'\. Known: kg, origin, price, tea\. Did you mean 'price'\?"):
+    with pytest.raises(
+        LoadError, match=r"field 'prize'\. Known: kg, origin, price, tea\. Did you mean 'price'\?"
+    ):
         loader(template="{tea}: {prize}").load(path)
 
 
@@ -409,7 +491,9 @@ def test_arguments_are_checked(loader):
 
 def test_labels_of_rows_are_no_bomb():
     """A long name of a sheet stands in the label of each row, and counts."""
-    rows = ((number, ["a", "b"] if number == 1 else [number, number]) for number in itertools.count(1))
+    rows = (
+        (number, ["a", "b"] if number == 1 else [number, number]) for number in itertools.count(1)
+    )
     with pytest.raises(LoadError, match="the limit work=2,000,000 is exceeded"):
         read_sheets([Sheet("s" * 1_000_000, rows)])
 
@@ -436,7 +520,9 @@ def test_what_is_no_workbook(tmp_path, name, words):
 
 @pytest.mark.shared
 def test_the_old_format():
-    """A workbook that was saved in both formats gives the same text, places and names of sheets from each."""
+    """A workbook that was saved in both formats gives the same text, places and names of sheets
+    from each.
+    """
     old, new = (load_file(shared("data", "docs", f"test.{suffix}")) for suffix in ("xls", "xlsx"))
     assert (old.text, old.locations) == (new.text, new.locations)
     assert old.metadata["sheets"] == new.metadata["sheets"]
@@ -446,7 +532,10 @@ def test_the_old_format():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("test.xlsx", "not a workbook of the old format, perhaps of the new one. Save it as .xlsx."),
+        (
+            "test.xlsx",
+            "not a workbook of the old format, perhaps of the new one. Save it as .xlsx.",
+        ),
         ("wiki.md", "not a workbook of the old format: Unsupported format, or corrupt file"),
         ("fake-email.msg", "not a workbook of the old format"),
     ],
@@ -462,7 +551,9 @@ def test_what_is_no_workbook_of_the_old_format(tmp_path, capfd, name, words):
 
 
 def test_values_of_the_old_format():
-    """Dates, times, truth and errors are read by the type of their cell; a day out of the calendar stays a number."""
+    """Dates, times, truth and errors are read by the type of their cell; a day out of the calendar
+    stays a number.
+    """
     cells = [
         (xlrd.XL_CELL_DATE, 45387.0),
         (xlrd.XL_CELL_DATE, 0.25),

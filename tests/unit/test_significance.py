@@ -17,7 +17,9 @@ from lazyrag.evaluation.metrics import EXACT
 
 
 def by_enumeration(old, new):
-    """The share of all assignments of signs with a sum of at least the size seen, in exact fractions."""
+    """The share of all assignments of signs with a sum of at least the size seen, in exact
+    fractions.
+    """
     differences = [Fraction(new[query]) - Fraction(old[query]) for query in old]
     seen = abs(sum(differences))
     sums = [
@@ -65,7 +67,11 @@ def test_differences_of_one_size_are_a_sign_test(wins, losses):
     values = [1.0] * wins + [-1.0] * losses + [0.0] * 100
     tested = randomisation_test(zeros(values), by_query(values))
     count = wins + losses
-    reached = sum(math.comb(count, one) for one in range(count + 1) if abs(2 * one - count) >= abs(wins - losses))
+    reached = sum(
+        math.comb(count, one)
+        for one in range(count + 1)
+        if abs(2 * one - count) >= abs(wins - losses)
+    )
     assert tested.exact
     assert tested.p == pytest.approx(float(Fraction(reached, 2**count)), rel=1e-12)
     assert tested.difference == pytest.approx((wins - losses) / (count + 100))
@@ -89,8 +95,8 @@ def test_scipy_says_the_same():
 
 
 def test_many_queries_are_drawn():
-    """One more difference than is counted out: the drawn p is the exact one within four standard errors, and of the
-    same seed the same.
+    """One more difference than is counted out: the drawn p is the exact one within four standard
+    errors, and of the same seed the same.
     """
     rng = np.random.default_rng(11)
     values = rng.normal(0.25, 1.0, EXACT + 1).tolist()
@@ -134,7 +140,9 @@ def test_equal_systems_have_p_1():
 
 
 def test_interval_and_p_never_contradict_each_other():
-    """0 is in the interval exactly if p is above 5 %: over many differences, of few and many queries."""
+    """0 is in the interval exactly if p is above 5 %: over many differences, of few and many
+    queries.
+    """
     rng = np.random.default_rng(1)
     for count in (5, 9, 13, 21, 30, 60):
         for _ in range(8):
@@ -145,16 +153,22 @@ def test_interval_and_p_never_contradict_each_other():
 
 
 def test_few_queries_settle_nothing():
-    """Five wins of five: no test can reject anything, so the interval is as wide as the values allow."""
+    """Five wins of five: no test can reject anything, so the interval is as wide as the values
+    allow.
+    """
     found = compare(zeros([1.0] * 5), by_query([1.0] * 5))
     assert (found.p, found.low, found.high) == (0.0625, -1.0, 1.0)
 
 
 @pytest.mark.slow
 def test_the_interval_of_many_differences_is_the_textbooks():
-    """For 500 differences, the inverted test and the normal distribution are close; more certainty is wider."""
+    """For 500 differences, the inverted test and the normal distribution are close; more certainty
+    is wider.
+    """
     values = np.random.default_rng(9).normal(0.1, 0.4, 500)
-    found, wider = (compare(zeros(values), by_query(values.tolist()), level=one) for one in (0.95, 0.99))
+    found, wider = (
+        compare(zeros(values), by_query(values.tolist()), level=one) for one in (0.95, 0.99)
+    )
     error = values.std(ddof=1) / math.sqrt(500)
     assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.1 * error)
     assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.1 * error)
@@ -163,7 +177,9 @@ def test_the_interval_of_many_differences_is_the_textbooks():
 
 @pytest.mark.slow
 def test_the_interval_is_about_that_of_the_normal_distribution():
-    """For 500 differences the percentile bootstrap and the textbook's interval are close; more certainty is wider."""
+    """For 500 differences the percentile bootstrap and the textbook's interval are close; more
+    certainty is wider.
+    """
     rng = np.random.default_rng(9)
     values = rng.normal(0.1, 0.4, 500)
     old, new = zeros(values), by_query(values.tolist())
@@ -182,7 +198,9 @@ def test_scipys_bootstrap_is_near():
     from scipy import stats
 
     values = np.random.default_rng(2).choice([-1.0, 0.0, 0.0, 1.0, 1.0], 200)
-    expected = stats.bootstrap((values,), np.mean, n_resamples=10_000, method="percentile", rng=4).confidence_interval
+    expected = stats.bootstrap(
+        (values,), np.mean, n_resamples=10_000, method="percentile", rng=4
+    ).confidence_interval
     low, high = bootstrap_interval(zeros(values), by_query(values.tolist()))
     assert low == pytest.approx(expected.low, abs=0.02)
     assert high == pytest.approx(expected.high, abs=0.02)
@@ -191,7 +209,10 @@ def test_scipys_bootstrap_is_near():
 def test_a_comparison_says_all_of_it():
     """Difference and p are those of the test; wins, losses and ties add up."""
     rng = np.random.default_rng(8)
-    old, new = by_query(rng.random(60).round(1).tolist()), by_query(rng.random(60).round(1).tolist())
+    old, new = (
+        by_query(rng.random(60).round(1).tolist()),
+        by_query(rng.random(60).round(1).tolist()),
+    )
     found = compare(old, new, rounds=5_000, seed=6)
     tested = randomisation_test(old, new, rounds=5_000, seed=6)
     assert (found.difference, found.p) == (tested.difference, tested.p)
@@ -203,7 +224,9 @@ def test_a_comparison_says_all_of_it():
 
 
 def test_holm_by_hand():
-    """The smallest p is multiplied by their number, the next by one less; none below an earlier one, or above 1."""
+    """The smallest p is multiplied by their number, the next by one less; none below an earlier
+    one, or above 1.
+    """
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005}) == pytest.approx(
         {"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02}
     )

@@ -79,7 +79,9 @@ class TestRegistration:
 
     def test_an_unknown_similarity_names_the_nearest(self, docs):
         """A misspelt similarity is refused when the Retriever is made."""
-        with pytest.raises(NotRegisteredError, match=r"Known: bm25, bm25_chinese, cosine, ip\. Did you mean 'bm25'"):
+        with pytest.raises(
+            NotRegisteredError, match=r"Known: bm25, bm25_chinese, cosine, ip\. Did you mean 'bm25'"
+        ):
             Retriever(docs, "FineChunk", similarity="bm52")
 
 
@@ -102,7 +104,11 @@ class TestPrototypes:
                 return nodes.get_text().count(query)
 
         nodes = Retriever(docs, "lazyllm_root", similarity="by_count")("tea")
-        assert [(node.path, node.score) for node in nodes] == [("b.txt", 2.0), ("a.txt", 1.0), ("c.txt", 0.0)]
+        assert [(node.path, node.score) for node in nodes] == [
+            ("b.txt", 2.0),
+            ("a.txt", 1.0),
+            ("c.txt", 0.0),
+        ]
 
     @pytest.mark.parametrize("batch", [True, False])
     def test_embedding_functions_get_a_list_and_nodes_with_their_vector(self, docs, batch):
@@ -126,7 +132,11 @@ class TestPrototypes:
                 return product(query, node)
 
         nodes = Retriever(docs, "lazyllm_root", similarity="inner")("tea")
-        assert [(node.path, node.score) for node in nodes] == [("b.txt", 6.0), ("a.txt", 5.0), ("c.txt", 3.0)]
+        assert [(node.path, node.score) for node in nodes] == [
+            ("b.txt", 6.0),
+            ("a.txt", 5.0),
+            ("c.txt", 3.0),
+        ]
         assert set(seen) == {list}
 
     def test_with_several_embed_keys_a_node_carries_the_one_that_is_asked_for(self, folder):
@@ -145,20 +155,30 @@ class TestPrototypes:
     def test_ascending_functions_rank_the_lowest_first(self, docs):
         """With descend=False a smaller score is better, ties go by uid."""
         register_similarity(lambda query, node: len(node.get_text()), name="length", descend=False)
-        assert paths(Retriever(docs, "lazyllm_root", similarity="length")("x")) == ["c.txt", "a.txt", "b.txt"]
+        assert paths(Retriever(docs, "lazyllm_root", similarity="length")("x")) == [
+            "c.txt",
+            "a.txt",
+            "b.txt",
+        ]
 
     def test_a_batch_function_may_leave_nodes_out(self, docs):
         """Nodes that a batch function does not return are no hits."""
         register_similarity(
-            lambda query, nodes: [(node, 1.0) for node in nodes if query in node.text], name="holds", batch=True
+            lambda query, nodes: [(node, 1.0) for node in nodes if query in node.text],
+            name="holds",
+            batch=True,
         )
-        assert sorted(paths(Retriever(docs, "lazyllm_root", similarity="holds")("black"))) == ["b.txt"]
+        assert sorted(paths(Retriever(docs, "lazyllm_root", similarity="holds")("black"))) == [
+            "b.txt"
+        ]
 
     def test_filters_apply_before_a_function_sees_nodes(self, docs):
         """A user's function is only given the nodes that the filter lets through."""
         seen = []
         register_similarity(lambda query, node: seen.append(node.path) or 1.0, name="spy")
-        Retriever(docs, "lazyllm_root", similarity="spy")("x", filters={"file_name": ["a.txt", "c.txt"]})
+        Retriever(docs, "lazyllm_root", similarity="spy")(
+            "x", filters={"file_name": ["a.txt", "c.txt"]}
+        )
         assert seen == ["a.txt", "c.txt"]
 
     @pytest.mark.parametrize(
@@ -167,14 +187,18 @@ class TestPrototypes:
         ids=["number", "numbers", "text", "stranger", "mapping", "nothing"],
     )
     def test_a_batch_function_that_breaks_its_contract_is_named(self, docs, returned):
-        """Anything but pairs of given nodes and numbers is a RetrievalError that names the function."""
+        """Anything but pairs of given nodes and numbers is a RetrievalError that names the
+        function.
+        """
         register_similarity(lambda query, nodes: returned, name="broken", batch=True)
         with pytest.raises(RetrievalError, match="'broken' returned"):
             Retriever(docs, "lazyllm_root", similarity="broken")("x")
 
     def test_a_node_returned_twice_is_refused(self, docs):
         """One node has one score."""
-        register_similarity(lambda query, nodes: [(nodes[0], 1.0), (nodes[0], 2.0)], name="twice", batch=True)
+        register_similarity(
+            lambda query, nodes: [(nodes[0], 1.0), (nodes[0], 2.0)], name="twice", batch=True
+        )
         with pytest.raises(RetrievalError, match="once"):
             Retriever(docs, "lazyllm_root", similarity="twice")("x")
 
@@ -209,7 +233,9 @@ class TestKeywords:
         assert seen == [(1, 2)]
 
     def test_a_keyword_that_the_function_does_not_take_is_refused(self, docs):
-        """A misspelt keyword of bm25 is refused with the nearest one, when the Retriever is made."""
+        """A misspelt keyword of bm25 is refused with the nearest one, when the Retriever is
+        made.
+        """
         with pytest.raises(ConfigError, match="Did you mean 'variant'"):
             Retriever(docs, "FineChunk", similarity="bm25", varient="okapi")
 
@@ -233,13 +259,17 @@ class TestBuiltInFunctions:
         nodes = docs.get_nodes()
         direct = similarities["bm25"].func("green teas", nodes)
         found = Retriever(docs, "lazyllm_root", similarity="bm25")("green teas")
-        assert [(node.path, score) for node, score in direct] == [(node.path, node.score) for node in found]
+        assert [(node.path, score) for node, score in direct] == [
+            (node.path, node.score) for node in found
+        ]
         assert len(found) == 2
 
     def test_cosine_of_one_node_is_what_the_store_ranks_by(self, docs):
         """similarities["cosine"].func agrees with a Retriever's scores."""
         for node in Retriever(docs, "lazyllm_root", similarity="cosine")("tea"):
-            assert similarities["cosine"].func(embed("tea"), node) == pytest.approx(node.score, abs=1e-6)
+            assert similarities["cosine"].func(embed("tea"), node) == pytest.approx(
+                node.score, abs=1e-6
+            )
 
     def test_bm25_of_no_nodes_is_empty(self):
         """No nodes, no ranking, no error."""
@@ -254,9 +284,17 @@ class TestBatches:
         """A filter that lets nothing through gives an empty result without a call."""
         sizes = []
         register_similarity(
-            lambda query, nodes: sizes.append(len(nodes)) or [(max(nodes), 1.0)], mode, name="spy", batch=True
+            lambda query, nodes: sizes.append(len(nodes)) or [(max(nodes), 1.0)],
+            mode,
+            name="spy",
+            batch=True,
         )
-        assert Retriever(docs, "lazyllm_root", similarity="spy")("x", filters={"file_name": ["no such"]}) == []
+        assert (
+            Retriever(docs, "lazyllm_root", similarity="spy")(
+                "x", filters={"file_name": ["no such"]}
+            )
+            == []
+        )
         assert Retriever(Document(embed=embed), "lazyllm_root", similarity="spy")("x") == []
         assert sizes == []
 
@@ -266,9 +304,13 @@ class TestBatches:
         (tmp_path / "other" / "d.txt").write_text("green tea", encoding="utf-8")
         sizes = []
         register_similarity(
-            lambda query, nodes: sizes.append(len(nodes)) or [(node, 1.0) for node in nodes], name="spy", batch=True
+            lambda query, nodes: sizes.append(len(nodes)) or [(node, 1.0) for node in nodes],
+            name="spy",
+            batch=True,
         )
-        retriever = Retriever([docs, Document(tmp_path / "other", embed=embed)], "lazyllm_root", similarity="spy")
+        retriever = Retriever(
+            [docs, Document(tmp_path / "other", embed=embed)], "lazyllm_root", similarity="spy"
+        )
         assert paths(retriever("x", filters={"file_name": ["d.txt"]})) == ["d.txt"]
         assert sizes == [1]
 
@@ -277,7 +319,9 @@ class TestEmbedKey:
     """What an own embedding similarity is told of the embed key."""
 
     def test_a_parameter_embed_key_is_told_it(self, folder):
-        """A function with that parameter hears which key its query and nodes are embedded by, key by key."""
+        """A function with that parameter hears which key its query and nodes are embedded by, key
+        by key.
+        """
         docs = Document(folder(TEXTS), embed={"one": embed, "two": lambda text: [len(text), 1.0]})
         told = []
 
@@ -290,8 +334,12 @@ class TestEmbedKey:
         assert told == [("one", 3, 3), ("two", 2, 2)]
 
     def test_a_text_function_is_told_none(self, docs):
-        """A text function's own parameter of that name keeps its default: texts are ranked under no key."""
+        """A text function's own parameter of that name keeps its default: texts are ranked under no
+        key.
+        """
         told = []
-        register_similarity(lambda query, node, embed_key="none": told.append(embed_key) or 1.0, name="spy")
+        register_similarity(
+            lambda query, node, embed_key="none": told.append(embed_key) or 1.0, name="spy"
+        )
         assert len(Retriever(docs, "lazyllm_root", similarity="spy")("tea")) == 3
         assert told == ["none"] * 3

@@ -6,7 +6,16 @@ import threading
 
 import pytest
 
-from lazyrag import Document, HybridRetriever, Reranker, RetrievalChain, Retriever, explain, register_reranker, why_not
+from lazyrag import (
+    Document,
+    HybridRetriever,
+    Reranker,
+    RetrievalChain,
+    Retriever,
+    explain,
+    register_reranker,
+    why_not,
+)
 from lazyrag.retrieval import Windows, rerankers
 
 TEXTS = {f"d{number}": f"tea {number}\nwater" for number in range(12)}
@@ -23,7 +32,9 @@ def docs():
 
 @pytest.fixture
 def slow(docs):
-    """A reranker that removes a document as it works: another one each time, as long as there are some."""
+    """A reranker that removes a document as it works: another one each time, as long as there are
+    some.
+    """
     calls = []
     left = [f"d{number}" for number in range(4)]
 
@@ -48,7 +59,9 @@ def words(docs, topk=20):
 
 @pytest.mark.parametrize("ask", [lambda chain: chain("tea"), lambda chain: chain.explain("tea")])
 def test_a_reranker_works_once_whatever_is_removed_meanwhile(docs, slow, ask):
-    """Nothing behind it reads the Document: it is asked once, of the nodes that were found when the question began."""
+    """Nothing behind it reads the Document: it is asked once, of the nodes that were found when the
+    question began.
+    """
     reranker, calls = slow
     found = ask(RetrievalChain(words(docs), reranker, topk=11))
     assert len(calls) == 1
@@ -57,7 +70,9 @@ def test_a_reranker_works_once_whatever_is_removed_meanwhile(docs, slow, ask):
 
 @pytest.mark.parametrize("ask", [lambda chain: chain("tea"), lambda chain: chain.explain("tea")])
 def test_what_stands_behind_a_reranker_sees_what_is_there(docs, slow, ask):
-    """Windows need live nodes: the nodes are others after each removal, and are reranked again until they stay."""
+    """Windows need live nodes: the nodes are others after each removal, and are reranked again
+    until they stay.
+    """
     reranker, calls = slow
     found = ask(RetrievalChain(words(docs), reranker, Windows(0, 1), topk=12))
     left = {node.path for node in docs.get_nodes("line")}
@@ -69,7 +84,8 @@ def test_it_is_not_asked_again_for_the_same_nodes(docs, slow):
     """A removal of what was not found changes nothing for the reranker."""
     reranker, calls = slow
     docs.add_texts({"other": "green leaf\nblack leaf"})
-    meaning = Retriever(docs, "line", topk=2)  # scores by words would change with the number of lines
+    # scores by words would change with the number of lines
+    meaning = Retriever(docs, "line", topk=2)
     for chain, times in (
         (RetrievalChain(meaning, reranker, Windows(0, 1), fetch=2), 1),
         (HybridRetriever(RetrievalChain(meaning, reranker, fetch=2), meaning), 2),
@@ -81,7 +97,9 @@ def test_it_is_not_asked_again_for_the_same_nodes(docs, slow):
 
 
 def test_why_not_waits_for_a_reranker_outside_of_the_read(docs, slow):
-    """The reason is that of a state in which the reranker was asked; it is asked again only of other nodes."""
+    """The reason is that of a state in which the reranker was asked; it is asked again only of
+    other nodes.
+    """
     reranker, calls = slow
     [last] = [node for node in docs.get_nodes("line") if node.text == "tea 11"]
     chain = RetrievalChain(words(docs), reranker, topk=1)
@@ -109,7 +127,11 @@ def test_a_retriever_is_asked_once_where_nothing_changes(docs):
 
     counting = Counting(docs, "line", similarity="bm25")
     chain = RetrievalChain(
-        counting, Reranker("BM25Reranker"), Windows(0, 1), Reranker("KeywordFilter", exclude_keys=["x"]), topk=3
+        counting,
+        Reranker("BM25Reranker"),
+        Windows(0, 1),
+        Reranker("KeywordFilter", exclude_keys=["x"]),
+        topk=3,
     )
     by_hand = Windows(0, 1)(Reranker("BM25Reranker")(words(docs)("tea 3", topk=20), "tea 3"))[:3]
     assert [node.uid for node in chain("tea 3")] == [node.uid for node in by_hand]

@@ -1,4 +1,6 @@
-"""Small files that ask for much work stay cheap: `tests.small_hostile`, and the budget of work of each file."""
+"""Small files that ask for much work stay cheap: `tests.small_hostile`, and the budget of work of
+each file.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def test_small_files_stay_cheap(name):
     """Loading, splitting and searching for tables and pictures takes seconds and little memory."""
     cpu, peak, size, found = measure(name)
     assert size < MOST_BYTES
-    assert (cpu < MOST_CPU_S, peak < MOST_MEBIBYTES) == (True, True), f"{cpu:.1f} s, {peak:.0f} MiB: {found}"
+    assert (cpu < MOST_CPU_S, peak < MOST_MEBIBYTES) == (True, True), (
+        f"{cpu:.1f} s, {peak:.0f} MiB: {found}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,7 +34,9 @@ def test_what_repeats_too_often_is_one_failure(tmp_path, name):
     write(name, tmp_path)
     (tmp_path / "good.txt").write_text("tea", encoding="utf-8")
     docs = Document(tmp_path)
-    with pytest.warns(IngestionWarning, match=r"the limit work=2,000,000 is exceeded.*LoadLimits\(work="):
+    with pytest.warns(
+        IngestionWarning, match=r"the limit work=2,000,000 is exceeded.*LoadLimits\(work="
+    ):
         assert [node.path for node in docs.get_nodes()] == ["good.txt"]
 
 
@@ -50,7 +56,9 @@ def test_the_budget_of_work_grows_with_the_file_and_can_be_changed(tmp_path):
 
 
 def test_members_share_a_budget_of_work(tmp_path):
-    """Many tables in an archive cost as much as the same ones beside each other, and fail together."""
+    """Many tables in an archive cost as much as the same ones beside each other, and fail
+    together.
+    """
     path = write("books.zip", tmp_path)
     with pytest.raises(LoadError, match="limit work=2,000,000"):
         load_file(path)

@@ -17,7 +17,8 @@ import pytest
 from lazyrag import Document, IngestionWarning, Retriever
 from lazyrag.stores.sqlite import StoreFile
 
-MAX_TRANSACTIONS = 11  # the eleventh sees whether others have changed or deleted the document meanwhile
+# the eleventh sees whether others have changed or deleted the document meanwhile
+MAX_TRANSACTIONS = 11
 
 
 def open_document(root, **arguments):
@@ -53,7 +54,9 @@ def found(docs, query):
 
 @contextmanager
 def counted(monkeypatch):
-    """Count SQLite's transactions in all connections to a store that are opened meanwhile; `clear` begins anew."""
+    """Count SQLite's transactions in all connections to a store that are opened meanwhile; `clear`
+    begins anew.
+    """
     counts = Counter()
     connect = sqlite3.connect
 
@@ -71,7 +74,9 @@ def counted(monkeypatch):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("vectors", [False, True])
 def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
-    """One document added, changed or deleted: at most eleven transactions, and one of them waits for the disk."""
+    """One document added, changed or deleted: at most eleven transactions, and one of them waits
+    for the disk.
+    """
     given = {"embed": lambda text: [1.0, float(len(text))]} if vectors else {}
     with counted(monkeypatch) as counts, open_document(root, **given) as docs:
         found(docs, "tea")
@@ -91,7 +96,9 @@ def test_a_small_change_takes_few_transactions(root, monkeypatch, vectors):
 
 
 def test_an_unchanged_sync_reads_no_rows(root, monkeypatch):
-    """It takes few transactions, and neither counts nor reads nodes: a program looks for losses once."""
+    """It takes few transactions, and neither counts nor reads nodes: a program looks for losses
+    once.
+    """
     with counted(monkeypatch) as counts, open_document(root) as docs:
         found(docs, "tea")
         docs.sync()
@@ -104,7 +111,9 @@ def test_an_unchanged_sync_reads_no_rows(root, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["add", "update", "delete", "metadata"])
 def test_a_small_change_takes_no_more_calls_in_a_large_document(root, change):
-    """With ten times the documents, a change calls as many functions of the package, a few aside."""
+    """With ten times the documents, a change calls as many functions of the package, a few
+    aside.
+    """
 
     def calls(docs):
         change_of = {
@@ -140,7 +149,9 @@ def test_a_small_change_takes_no_more_calls_in_a_large_document(root, change):
 
 
 def test_what_a_sync_leaves_out_is_seen(root):
-    """After a sync that found nothing, each kind of change is found by the next one, also beside other operations."""
+    """After a sync that found nothing, each kind of change is found by the next one, also beside
+    other operations.
+    """
     with open_document(root) as docs:
         found(docs, "tea")
         assert len(docs.sync().unchanged) == 20
@@ -152,14 +163,22 @@ def test_what_a_sync_leaves_out_is_seen(root):
         docs.delete_files(["03.txt"])
         docs.add_texts({"04": "a text"})
         report = docs.sync()
-        assert (report.added, report.updated, report.deleted) == (("new.txt",), ("00.txt",), ("02.txt",))
+        assert (report.added, report.updated, report.deleted) == (
+            ("new.txt",),
+            ("00.txt",),
+            ("02.txt",),
+        )
         assert report.moved == (("01.txt", "moved.txt"),)
         assert len(report.unchanged) == 16
         assert ("03.txt", "deleted by delete_files") in report.skipped
         (root / "dataset/new.txt").unlink()  # of which the last sync was the first
         write(root, "00.txt", "cocoa beans")
         report = docs.sync()
-        assert (report.updated, report.deleted, len(report.unchanged)) == (("00.txt",), ("new.txt",), 17)
+        assert (report.updated, report.deleted, len(report.unchanged)) == (
+            ("00.txt",),
+            ("new.txt",),
+            17,
+        )
         assert docs.add_files([root / "dataset/03.txt"]).added == ("03.txt",)
         assert len(docs.sync().unchanged) == 19
         assert docs.sync().skipped == ()
@@ -188,7 +207,9 @@ def test_a_reader_is_seen_by_a_sync_that_found_nothing_before(root):
 
 @pytest.mark.slow
 def test_readers_elsewhere_see_many_small_changes(root):
-    """A Document that was open before sees each of them: what it shares with its earlier state is right."""
+    """A Document that was open before sees each of them: what it shares with its earlier state is
+    right.
+    """
     with open_document(root) as docs, open_document(root, read_only=True) as reader:
         found(docs, "tea")
         for number in range(5):
@@ -204,7 +225,9 @@ def test_readers_elsewhere_see_many_small_changes(root):
 
 @pytest.mark.slow
 def test_kept_hits_outlast_any_number_of_dropped_ones(root):
-    """They show their location and file after the Document was closed; those that a program dropped are forgotten."""
+    """They show their location and file after the Document was closed; those that a program dropped
+    are forgotten.
+    """
     with open_document(root) as docs:
         retriever = Retriever(docs, "line", similarity="bm25", topk=3)
         kept = retriever("tea")
@@ -218,7 +241,9 @@ def test_kept_hits_outlast_any_number_of_dropped_ones(root):
 
 @pytest.mark.slow
 def test_rows_that_are_lost_are_noticed_by_counts(root):
-    """Rows that somebody deleted from the store are rebuilt by a sync that counts, with a warning; else not noticed."""
+    """Rows that somebody deleted from the store are rebuilt by a sync that counts, with a warning;
+    else not noticed.
+    """
     with open_document(root) as docs:
         docs.get_nodes("line")
     with closing(StoreFile(root / "store.db")) as file, file.writing() as connection:
@@ -234,14 +259,21 @@ def test_rows_that_are_lost_are_noticed_by_counts(root):
 
 @pytest.mark.slow
 def test_superseded_rows_hide_no_lost_ones(root):
-    """Rows lost soon after an update, while superseded ones are still stored, are noticed; and once only."""
+    """Rows lost soon after an update, while superseded ones are still stored, are noticed; and once
+    only.
+    """
     with open_document(root) as docs:
         docs.get_nodes("line")
         for number in range(4):
             write(root, f"{number:02}.txt", f"green tea {number}\noat milk {number}")
         docs.sync()
         with closing(StoreFile(root / "store.db")) as file, file.writing() as connection:
-            assert connection.execute("DELETE FROM segment WHERE content IN ('tea 18', 'milk 19')").rowcount == 2
+            assert (
+                connection.execute(
+                    "DELETE FROM segment WHERE content IN ('tea 18', 'milk 19')"
+                ).rowcount
+                == 2
+            )
         with pytest.warns(IngestionWarning, match="rows are left"):
             docs.sync(verify="counts")
         assert docs.verify() == ()
@@ -249,7 +281,9 @@ def test_superseded_rows_hide_no_lost_ones(root):
 
 
 def test_a_purge_is_announced_before_rows_go(root, monkeypatch):
-    """A read that began before and finds its rows gone is repeated, in this program and in others."""
+    """A read that began before and finds its rows gone is repeated, in this program and in
+    others.
+    """
     with open_document(root) as docs, open_document(root, read_only=True) as reader:
         found(docs, "tea")
         before = reader._indexer.ledger.removals
@@ -262,7 +296,8 @@ def test_a_purge_is_announced_before_rows_go(root, monkeypatch):
 
         monkeypatch.setattr(type(docs._indexer.nodes.segments), "delete_builds", deleting)
         docs.delete_files(["00.txt"])
-        monkeypatch.setattr("lazyrag.ingest.indexer.time.time", lambda: 4e9)  # the grace period has passed
+        # the grace period has passed
+        monkeypatch.setattr("lazyrag.ingest.indexer.time.time", lambda: 4e9)
         docs.delete_files(["01.txt"])
         assert seen
         assert set(seen) == {before + 1}
@@ -277,7 +312,9 @@ def size(root):
 
 @pytest.mark.slow
 def test_space_comes_back(root, monkeypatch):
-    """After the model and a transform changed, the store is about as large as one that was built anew."""
+    """After the model and a transform changed, the store is about as large as one that was built
+    anew.
+    """
 
     def vectors(docs):
         Retriever(docs, "line", topk=1)("tea")
@@ -292,7 +329,8 @@ def test_space_comes_back(root, monkeypatch):
         answers = [hit.text for hit in Retriever(docs, "line", topk=9)("tea")]
     with open_document(root / "used", embed=lambda text: [float(len(text)), *[1.0] * 400]) as docs:
         vectors(docs)
-    monkeypatch.setattr("lazyrag.ingest.indexer.time.time", lambda: 4e9)  # the grace period has passed
+    # the grace period has passed
+    monkeypatch.setattr("lazyrag.ingest.indexer.time.time", lambda: 4e9)
     with open_document(root / "used", embed=lambda text: [float(len(text)), *[2.0] * 400]) as docs:
         docs.create_node_group("line", transform=lambda text: text.splitlines(), replace=True)
         assert [hit.text for hit in Retriever(docs, "line", topk=9)("tea")] == answers
@@ -319,7 +357,9 @@ def test_compact_drops_cached_vectors_that_nobody_needs(root):
 
     def build(suffix):
         docs = open_document(root, embed=embed)
-        docs.create_node_group("line", transform=lambda text: [one + suffix for one in text.splitlines()], replace=True)
+        docs.create_node_group(
+            "line", transform=lambda text: [one + suffix for one in text.splitlines()], replace=True
+        )
         Retriever(docs, "line", topk=1)("tea")
         return docs
 
@@ -341,7 +381,9 @@ def test_unused_vectors_of_superseded_texts_are_cached_for_90_days(root, monkeyp
 
     def cached():
         with closing(sqlite3.connect(root / "store.db.embeddings")) as connection:
-            return connection.execute("SELECT count(*) FROM vector JOIN space ON space.id = space").fetchone()[0]
+            return connection.execute(
+                "SELECT count(*) FROM vector JOIN space ON space.id = space"
+            ).fetchone()[0]
 
     with open_document(root, embed=lambda text: [1.0, float(len(text))]) as docs:
         docs.activate_group("line", embed_keys=["default"])
@@ -356,7 +398,9 @@ def test_unused_vectors_of_superseded_texts_are_cached_for_90_days(root, monkeyp
 
 
 def test_other_dates_are_no_other_content(root):
-    """The document gets the dates, nodes and filters included; nothing is loaded, and the report tells it apart."""
+    """The document gets the dates, nodes and filters included; nothing is loaded, and the report
+    tells it apart.
+    """
     loaded = []
 
     def read(path):
@@ -374,5 +418,7 @@ def test_other_dates_are_no_other_content(root):
         assert (report.touched, report.updated, len(report.unchanged)) == (("00.txt",), (), 19)
         assert loaded == []
         ask = Retriever(docs, "line", similarity="bm25", topk=30)
-        assert [hit.text for hit in ask("tea", filters={"last_modified_date": "2017-07-14"})] == ["tea 0"]
+        assert [hit.text for hit in ask("tea", filters={"last_modified_date": "2017-07-14"})] == [
+            "tea 0"
+        ]
         assert len(docs.sync().unchanged) == 20

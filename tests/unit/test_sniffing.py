@@ -1,4 +1,6 @@
-"""Content beside suffixes: a file is read as what it is where its name says nothing, or something else."""
+"""Content beside suffixes: a file is read as what it is where its name says nothing, or something
+else.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def sniffed(path: Path, data: bytes) -> str | None:
 )
 @pytest.mark.parametrize("called", ["without", "a.unknown"])
 def test_real_files_are_read_without_their_suffix(tmp_path, name, called):
-    """A real file gives the same text and places under its name, without a suffix, and under an unknown one."""
+    """A real file gives the same text and places under its name, without a suffix, and under an
+    unknown one.
+    """
     source = shared("data", "docs", name)
     path = tmp_path / called
     path.write_bytes(source.read_bytes())
@@ -85,12 +89,16 @@ def test_real_files_are_read_without_their_suffix(tmp_path, name, called):
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize("name", ["random.bin", "fake-text-all-whitespace.txt", "made_truncated.docx"])
+@pytest.mark.parametrize(
+    "name", ["random.bin", "fake-text-all-whitespace.txt", "made_truncated.docx"]
+)
 def test_rubbish_stays_unread(tmp_path, name):
     """Random bytes, a blank and a damaged file are no text without a suffix."""
     path = tmp_path / "without"
     path.write_bytes(shared("data", "docs", name).read_bytes())
-    with pytest.raises(LoadError, match=r"No loader reads files without suffix\. Its content is of no known format"):
+    with pytest.raises(
+        LoadError, match=r"No loader reads files without suffix\. Its content is of no known format"
+    ):
         load_file(path)
 
 
@@ -103,7 +111,9 @@ def test_rubbish_stays_unread(tmp_path, name):
     ],
 )
 def test_misnamed_files_of_the_manifest_are_read(called, origin, words):
-    """HTML called .pdf and a PDF called .docx give the text of the files that they were made from, and say so."""
+    """HTML called .pdf and a PDF called .docx give the text of the files that they were made from,
+    and say so.
+    """
     found = load_file(shared("data", "docs", called))
     assert found.text == load_file(shared("data", "docs", origin)).text
     assert found.metadata["read_as"] == f".{words}"
@@ -125,7 +135,11 @@ def test_misnamed_files_of_the_manifest_are_read(called, origin, words):
         ("data", b'\xef\xbb\xbf{"tea": "green"}', ".json"),
         ("data", b' [\n {"tea": "green"}]', ".json"),
         ("feed", b'<?xml version="1.0"?><tea>green</tea>', ".xml"),
-        ("page", b'<?xml version="1.0"?>\n<!-- x -->\n<html xmlns="u"><body>tea</body></html>', ".html"),
+        (
+            "page",
+            b'<?xml version="1.0"?>\n<!-- x -->\n<html xmlns="u"><body>tea</body></html>',
+            ".html",
+        ),
     ],
 )
 def test_content_against_a_suffix(tmp_path, name, data, read_as):
@@ -152,7 +166,9 @@ def test_content_against_a_suffix(tmp_path, name, data, read_as):
     ],
 )
 def test_texts_stay_texts(tmp_path, name, data):
-    """A suffix of a text format outweighs what the text looks like, and a plain text without suffix is one."""
+    """A suffix of a text format outweighs what the text looks like, and a plain text without suffix
+    is one.
+    """
     (tmp_path / name).write_bytes(data)
     loaded = load_file(tmp_path / name)
     assert loaded.text.split() == load_text(tmp_path / name).split()
@@ -203,7 +219,9 @@ def test_what_bytes_are(tmp_path, data, suffix):
 
 
 def test_containers_of_sound_and_film_are_not_told_apart(tmp_path):
-    """An m4a that is marked as any mp4 is stays sound; a film that is called a picture does not stay one."""
+    """An m4a that is marked as any mp4 is stays sound; a film that is called a picture does not
+    stay one.
+    """
     path = tmp_path / "song.m4a"
     path.write_bytes(b"\0\0\0\x18ftypmp42\0\0\0\0")
     found = sniff(path)
@@ -214,10 +232,17 @@ def test_containers_of_sound_and_film_are_not_told_apart(tmp_path):
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "suffix"),
-    [("test.xls", ".xls"), ("fake-email.msg", ".msg"), ("password_protected.xlsx", None), ("test_llm.jpg", ".jpg")],
+    [
+        ("test.xls", ".xls"),
+        ("fake-email.msg", ".msg"),
+        ("password_protected.xlsx", None),
+        ("test_llm.jpg", ".jpg"),
+    ],
 )
 def test_what_real_files_are(name, suffix):
-    """Compound files are told by their streams; a locked one is left to its suffix, whose loader says what it is."""
+    """Compound files are told by their streams; a locked one is left to its suffix, whose loader
+    says what it is.
+    """
     found = sniff(shared("data", "docs", name))
     assert (None if found is None else found.suffix) == suffix
 
@@ -240,7 +265,9 @@ def test_a_suffix_of_a_user_always_decides(tmp_path):
 
 
 def test_the_message_about_what_nothing_reads(tmp_path):
-    """It is short: what was given, how many are read and where they stand, what to do; no guess at another suffix."""
+    """It is short: what was given, how many are read and where they stand, what to do; no guess at
+    another suffix.
+    """
     path = tmp_path / "a.markdwn"
     path.write_bytes(b"\0\1\2")
     with pytest.raises(LoadError) as caught:
@@ -250,12 +277,16 @@ def test_the_message_about_what_nothing_reads(tmp_path):
         "suffixes are read, see lazyrag.loaders.loaders. Add a reader with Document.add_reader or @register_loader."
     )
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0")
-    with pytest.raises(LoadError, match=r"Its content is that of \.gz files, which none reads either"):
+    with pytest.raises(
+        LoadError, match=r"Its content is that of \.gz files, which none reads either"
+    ):
         load_file(path)
 
 
 def test_a_later_loader_reads_again_what_its_content_chose(folder):
-    """A file without suffix that is an HTML page is read again when another loader of HTML is registered."""
+    """A file without suffix that is an HTML page is read again when another loader of HTML is
+    registered.
+    """
     docs = Document(folder({"README": PAGE, "b.txt": "tea"}))
     assert [node.text for node in docs.get_nodes()] == ["Tea\n\nGreen tea", "tea"]
     register_loader(".html", replace=True)(type("Own", (), {"load": lambda _self, _path: "own"}))
@@ -264,13 +295,19 @@ def test_a_later_loader_reads_again_what_its_content_chose(folder):
 
 
 def test_a_misnamed_file_is_one_failure_where_it_is_broken(folder):
-    """A PDF by its first bytes and nothing else is reported by the loader of PDF, under its own name."""
+    """A PDF by its first bytes and nothing else is reported by the loader of PDF, under its own
+    name.
+    """
     docs = Document(folder({"a.docx": b"%PDF-1.4\nno more", "b.txt": "tea"}))
-    with pytest.warns(IngestionWarning, match=r"a\.docx \(load\): PdfLoader could not read the file"):
+    with pytest.warns(
+        IngestionWarning, match=r"a\.docx \(load\): PdfLoader could not read the file"
+    ):
         docs.get_nodes()
 
 
-@pytest.mark.parametrize("data", [b"<!---->" * 600, b" " * 5000, b"<?xml?>" * 600, b"a:\n " * 1000, b"<!--" * 1000])
+@pytest.mark.parametrize(
+    "data", [b"<!---->" * 600, b" " * 5000, b"<?xml?>" * 600, b"a:\n " * 1000, b"<!--" * 1000]
+)
 def test_no_beginning_takes_long(tmp_path, data):
     """What repeats a mark is looked at once, not in all the ways it can be taken apart."""
     started = time.process_time()
@@ -280,13 +317,20 @@ def test_no_beginning_takes_long(tmp_path, data):
 
 @given(st.binary(max_size=600))
 def test_any_bytes_are_looked_at_without_harm(tmp_path_factory, data):
-    """Whatever a file holds, looking at it ends without an error, and finds nothing in an empty one."""
+    """Whatever a file holds, looking at it ends without an error, and finds nothing in an empty
+    one.
+    """
     path = tmp_path_factory.getbasetemp() / "any"
     found = sniffed(path, data)
     assert data.strip() or found is None
 
 
-@given(st.sampled_from([bytes.fromhex("d0cf11e0a1b11ae1"), b"PK\x03\x04", b"%PDF-1.", b"RIFF", b"<?xml "]), st.binary())
+@given(
+    st.sampled_from(
+        [bytes.fromhex("d0cf11e0a1b11ae1"), b"PK\x03\x04", b"%PDF-1.", b"RIFF", b"<?xml "]
+    ),
+    st.binary(),
+)
 def test_any_bytes_behind_a_mark_are_looked_at_without_harm(tmp_path_factory, mark, data):
     """A file that begins like a format and goes on like none is looked at without an error."""
     sniffed(tmp_path_factory.getbasetemp() / "marked", mark + data)
@@ -294,7 +338,9 @@ def test_any_bytes_behind_a_mark_are_looked_at_without_harm(tmp_path_factory, ma
 
 @given(st.text(min_size=1, max_size=300).filter(lambda text: not text.startswith("%PDF-")))
 def test_no_text_is_taken_for_another_format(tmp_path_factory, text):
-    """A text in UTF-8, in any script, under .txt is read as that; only a PDF's first bytes outweigh its name."""
+    """A text in UTF-8, in any script, under .txt is read as that; only a PDF's first bytes outweigh
+    its name.
+    """
     path = tmp_path_factory.getbasetemp() / "text.txt"
     path.write_bytes(text.encode())
     found = sniff(path)

@@ -28,13 +28,18 @@ def definitions(tmp_path):
         loaded = load_file(path)
         assert loaded.text == code
         assert {location.kind for location in loaded.locations} <= {"definition"}
-        return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
+        return [
+            (location.label, loaded.text[location.start : location.end])
+            for location in loaded.locations
+        ]
 
     return read
 
 
 def test_definitions_are_places(definitions):
-    """Functions and classes at the margin are places, with decorators, without what stands between them."""
+    """Functions and classes at the margin are places, with decorators, without what stands between
+    them.
+    """
     code = '''"""def not_this(): ..."""
 import os
 
@@ -84,7 +89,9 @@ def test_line_ends(definitions, end):
     ids=["python 2", "bracket", "text", "line", "deep", "none", "cut off"],
 )
 def test_code_that_does_not_compile(definitions, code, names):
-    """Code of other versions, and broken code, is read as it is, with the definitions that can be told."""
+    """Code of other versions, and broken code, is read as it is, with the definitions that can be
+    told.
+    """
     assert [name for name, _ in definitions(code)] == names
 
 
@@ -100,7 +107,11 @@ def test_places_are_those_of_the_parser(module):
         if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
     ]
     found = [
-        (location.label, line_of.index(location.start) + 1, loaded.text.count("\n", 0, location.end) + 1)
+        (
+            location.label,
+            line_of.index(location.start) + 1,
+            loaded.text.count("\n", 0, location.end) + 1,
+        )
         for location in loaded.locations
     ]
     assert found == expected
@@ -117,7 +128,11 @@ def test_nodes_say_in_which_definition_they_stand(folder):
     """A node's place names the definition."""
     docs = Document(folder({"tea.py": "import os\n\n\ndef brew():\n    return 80\n"}))
     docs.create_node_group("line", transform=lambda text: text.splitlines())
-    assert [node.location for node in docs.get_nodes("line")] == ["line 1", "definition brew", "definition brew"]
+    assert [node.location for node in docs.get_nodes("line")] == [
+        "line 1",
+        "definition brew",
+        "definition brew",
+    ]
 
 
 SUFFIXES = [suffix for suffix in loaders if loaders[suffix] is SourceLoader]
@@ -134,23 +149,42 @@ def test_other_languages_are_read_as_they_are(tmp_path, suffix):
 
 def test_common_languages_are_among_them():
     """The languages that people have most are read."""
-    assert {".js", ".ts", ".java", ".c", ".h", ".cpp", ".cs", ".go", ".rs", ".rb", ".php", ".sh", ".sql"} <= set(
-        SUFFIXES
-    )
+    assert {
+        ".js",
+        ".ts",
+        ".java",
+        ".c",
+        ".h",
+        ".cpp",
+        ".cs",
+        ".go",
+        ".rs",
+        ".rb",
+        ".php",
+        ".sh",
+        ".sql",
+    } <= set(SUFFIXES)
 
 
 @given(
     st.lists(
-        st.sampled_from(["def a():", "class b:", "  x = 1", '"""', "'", "#", "(", ")", "@c", "\\", "", "茶"]),
+        st.sampled_from(
+            ["def a():", "class b:", "  x = 1", '"""', "'", "#", "(", ")", "@c", "\\", "", "茶"]
+        ),
         max_size=12,
     )
 )
 def test_no_character_is_lost_and_places_are_definitions(tmp_path_factory, lines):
-    """Whatever the code, the text is the file, and places are apart from each other, in order, each a definition."""
+    """Whatever the code, the text is the file, and places are apart from each other, in order, each
+    a definition.
+    """
     path = tmp_path_factory.mktemp("source") / "code.py"
     path.write_text("\n".join(lines), encoding="utf-8", newline="")
     loaded = PythonLoader().load(path)
     assert loaded.text == "\n".join(lines)
     ends = [0, *(location.end for location in loaded.locations)]
-    assert all(end <= location.start < location.end for end, location in zip(ends, loaded.locations, strict=False))
+    assert all(
+        end <= location.start < location.end
+        for end, location in zip(ends, loaded.locations, strict=False)
+    )
     assert all(loaded.text[location.start] in "dc@" for location in loaded.locations)

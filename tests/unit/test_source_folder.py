@@ -51,7 +51,9 @@ def texts_in(folder):
 
 @given(st.text(), st.text())
 def test_file_names_are_safe_and_tell_identities_apart(one, other):
-    """Plain ASCII in lower case without separators, never hidden, not too long; equal only for equal identities."""
+    """Plain ASCII in lower case without separators, never hidden, not too long; equal only for
+    equal identities.
+    """
     names = [file_name(text, ".txt") for text in (one, other)]
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.") for name in names)
     assert all(not name.startswith((".", "-")) and len(name) <= 85 for name in names)
@@ -59,7 +61,8 @@ def test_file_names_are_safe_and_tell_identities_apart(one, other):
 
 
 @pytest.mark.parametrize(
-    "identity", ["../../etc/passwd", "CON", "nul.txt", ".hidden", "~$lock", "a/b\\c", "\0", "\ud800"]
+    "identity",
+    ["../../etc/passwd", "CON", "nul.txt", ".hidden", "~$lock", "a/b\\c", "\0", "\ud800"],
 )
 def test_hostile_identities_stay_in_the_folder(identity, tmp_path):
     """Whatever an identity looks like, its file lies in the folder, and is part of the dataset."""
@@ -69,10 +72,20 @@ def test_hostile_identities_stay_in_the_folder(identity, tmp_path):
 
 
 def test_a_folder_follows_its_source(tmp_path):
-    """Added, updated, unchanged and removed items are told apart, and the folder holds what the source has."""
-    assert str(fetch(teas("a 1", "b 1", "c 1"), tmp_path)) == "3 added, 0 updated, 0 unchanged, 0 removed, 0 failed"
+    """Added, updated, unchanged and removed items are told apart, and the folder holds what the
+    source has.
+    """
+    assert (
+        str(fetch(teas("a 1", "b 1", "c 1"), tmp_path))
+        == "3 added, 0 updated, 0 unchanged, 0 removed, 0 failed"
+    )
     report = fetch(teas("d 1", "b 2", "a 1"), tmp_path)
-    assert (report.added, report.updated, report.unchanged, report.removed) == (("d",), ("b",), ("a",), ("c",))
+    assert (report.added, report.updated, report.unchanged, report.removed) == (
+        ("d",),
+        ("b",),
+        ("a",),
+        ("c",),
+    )
     assert report.is_complete
     assert texts_in(tmp_path) == ["a 1", "b 2", "d 1"]
 
@@ -118,7 +131,9 @@ def test_files_of_others_are_left_alone(tmp_path):
     ],
 )
 def test_only_what_is_known_to_be_gone_is_removed(event, removed, tmp_path):
-    """Limits and failures that may pass keep what was not seen; what was never there, or is gone, does not."""
+    """Limits and failures that may pass keep what was not seen; what was never there, or is gone,
+    does not.
+    """
     fetch(teas("a 1", "b 1"), tmp_path)
     report = fetch(Listed(*teas("a 2").events, event), tmp_path)
     assert report.updated == ("a",)
@@ -129,7 +144,9 @@ def test_only_what_is_known_to_be_gone_is_removed(event, removed, tmp_path):
 
 
 def test_a_run_that_breaks_off_removes_nothing(tmp_path):
-    """An error of the source goes up; what came before it is there, and the next run goes on from it."""
+    """An error of the source goes up; what came before it is there, and the next run goes on from
+    it.
+    """
     fetch(teas("a 1", "b 1"), tmp_path)
     with pytest.raises(OSError, match="cable"):
         fetch(Listed(*teas("a 2", "c 1").events, OSError("cable")), tmp_path)
@@ -140,7 +157,9 @@ def test_a_run_that_breaks_off_removes_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_run_leaves_whole_files(tmp_path):
-    """A program that is killed in the middle of a run leaves no half file and no stranger; the next run heals all."""
+    """A program that is killed in the middle of a run leaves no half file and no stranger; the next
+    run heals all.
+    """
     script = textwrap.dedent("""
         import os, signal, sys
         from lazyrag.sources import SourceItem, fetch
@@ -153,10 +172,14 @@ def test_a_killed_run_leaves_whole_files(tmp_path):
         fetch(Teas(), sys.argv[1])
     """)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], env=environment, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     assert len(texts_in(tmp_path)) == 10
-    report = fetch(Listed(*(SourceItem(str(one), b"%d " % one * 1000) for one in range(1, 10))), tmp_path)
+    report = fetch(
+        Listed(*(SourceItem(str(one), b"%d " % one * 1000) for one in range(1, 10))), tmp_path
+    )
     assert (len(report.unchanged), report.removed) == (9, ("0",))
 
 
@@ -168,7 +191,9 @@ class Killed(BaseException):
 @pytest.mark.parametrize("when", ["before", "within", "after"])
 @pytest.mark.parametrize("healed", [True, False], ids=["run again", "source changed"])
 def test_a_run_may_end_at_every_step(when, healed, tmp_path, monkeypatch):
-    """Whatever change of the file system is the last one, each file is whole, and the next run heals the rest."""
+    """Whatever change of the file system is the last one, each file is whole, and the next run
+    heals the rest.
+    """
     before, after = teas("a 1", "b 1", "c 1"), teas("a 1", "b 2", "d 1", "e 1")
     steps = [(Path, "replace"), (Path, "write_bytes"), (Path, "unlink"), (Manifest, "_append")]
 
@@ -245,7 +270,9 @@ def test_a_damaged_manifest_is_an_error(damage, tmp_path):
 
 
 def test_a_folder_has_one_source(tmp_path):
-    """Another source would remove the first one's files; both may lie in one dataset, in folders of their own."""
+    """Another source would remove the first one's files; both may lie in one dataset, in folders of
+    their own.
+    """
     fetch(teas("a 1", name="one"), tmp_path / "one")
     with pytest.raises(ConfigError, match="filled from 'one', not from 'other'"):
         fetch(teas("b 1", name="other"), tmp_path / "one")
@@ -257,7 +284,9 @@ def test_a_folder_has_one_source(tmp_path):
 
 
 def test_an_empty_folder_can_be_taken_over(tmp_path):
-    """Where a source has no files, such as after a first run that failed, another one may have its own."""
+    """Where a source has no files, such as after a first run that failed, another one may have its
+    own.
+    """
     with pytest.raises(OSError, match="cable"):
         fetch(Listed(OSError("cable"), name="one"), tmp_path)
     assert fetch(teas("b 1", name="other"), tmp_path).added == ("b",)
@@ -280,7 +309,9 @@ def test_two_programs_do_not_fill_a_folder_at_once(tmp_path):
 
 
 def test_an_identity_that_comes_twice(tmp_path):
-    """The same record twice is one; another record of the same identity is a failure that says what to do."""
+    """The same record twice is one; another record of the same identity is a failure that says what
+    to do.
+    """
     report = fetch(teas("a 1", "a 1"), tmp_path)
     assert (report.added, report.failed) == (("a",), ())
     report = fetch(teas("a 1", "a 2"), tmp_path)
@@ -299,7 +330,13 @@ def test_an_item_of_another_kind_replaces_its_file(tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [SourceItem("", b"x"), SourceItem("a", b"x", "txt"), SourceItem("a", b"x", "./x"), SourceItem(7, b"x"), "tea"],
+    [
+        SourceItem("", b"x"),
+        SourceItem("a", b"x", "txt"),
+        SourceItem("a", b"x", "./x"),
+        SourceItem(7, b"x"),
+        "tea",
+    ],
 )
 def test_items_are_checked(wrong, tmp_path):
     """A source that breaks its contract is told so."""
@@ -335,8 +372,16 @@ def test_a_disk_without_room_is_an_error_of_ours(tmp_path, monkeypatch):
 
 
 def test_metadata(tmp_path):
-    """A changed value is an update that leaves the file as it is; a Document's own names get another one."""
-    said = {"price": 12, "tags": ("green", "new"), "file_name": "x", "none": None, "bad": float("nan")}
+    """A changed value is an update that leaves the file as it is; a Document's own names get
+    another one.
+    """
+    said = {
+        "price": 12,
+        "tags": ("green", "new"),
+        "file_name": "x",
+        "none": None,
+        "bad": float("nan"),
+    }
     fetch(Listed(SourceItem("a", b"tea", metadata=said)), tmp_path)
     [file] = find_files(tmp_path).found
     metadata = metadata_of(tmp_path)
@@ -344,7 +389,9 @@ def test_metadata(tmp_path):
         "source": "a", "price": 12, "tags": ["green", "new"], "item_file_name": "x", "none": None, "bad": None,
     }  # fmt: skip
     assert fetch(Listed(SourceItem("a", b"tea", metadata=said)), tmp_path).unchanged == ("a",)
-    assert fetch(Listed(SourceItem("a", b"tea", metadata={"price": 13})), tmp_path).updated == ("a",)
+    assert fetch(Listed(SourceItem("a", b"tea", metadata={"price": 13})), tmp_path).updated == (
+        "a",
+    )
     assert metadata(file.path) == {"source": "a", "price": 13}
     assert find_files(tmp_path).found == (file,)
     assert metadata(tmp_path / "other.txt") is None
@@ -360,7 +407,9 @@ def test_the_manifest_can_be_read_by_people(tmp_path):
 
 
 def test_a_document_follows_the_source(tmp_path):
-    """Only what changed is read and embedded again, filters use the source's metadata, and hits name their item."""
+    """Only what changed is read and embedded again, filters use the source's metadata, and hits
+    name their item.
+    """
     embedded = []
 
     def embed(text):
@@ -378,18 +427,28 @@ def test_a_document_follows_the_source(tmp_path):
     def ask(query):
         conf = {"segment_store": {"type": "map", "kwargs": {"uri": str(store)}}}
         with Document(
-            folder, embed=embed, store_conf=conf, doc_fields=fields, file_metadata=metadata_of(folder)
+            folder,
+            embed=embed,
+            store_conf=conf,
+            doc_fields=fields,
+            file_metadata=metadata_of(folder),
         ) as docs:
             docs.create_node_group("whole", transform=lambda text: [text])
             Retriever(docs, "whole", similarity="cosine", topk=1)("tea")
-            found = Retriever(docs, "whole", similarity="bm25", topk=3)(query, filters={"price": [12, 13]})
-            return docs.last_report, [(node.global_metadata["source"], node.global_metadata["price"]) for node in found]
+            found = Retriever(docs, "whole", similarity="bm25", topk=3)(
+                query, filters={"price": [12, 13]}
+            )
+            return docs.last_report, [
+                (node.global_metadata["source"], node.global_metadata["price"]) for node in found
+            ]
 
     fetch(Listed(item("sencha", "Sencha is green", 12), item("assam", "Assam is black", 9)), folder)
     report, found = ask("green")
     assert (len(report.added), found) == (2, [("sencha", 12)])
     embedded.clear()
-    fetch(Listed(item("sencha", "Sencha is green", 13), item("assam", "Assam is strong", 9)), folder)
+    fetch(
+        Listed(item("sencha", "Sencha is green", 13), item("assam", "Assam is strong", 9)), folder
+    )
     report, found = ask("green")
     assert found == [("sencha", 13)]
     assert embedded == ["Assam is strong", "tea"]
@@ -422,7 +481,9 @@ def test_a_page_with_the_same_text_is_not_embedded_again(tmp_path):
 def test_loading_without_a_folder():
     """Items as text with both kinds of metadata; what fails is warned of, and the rest is there."""
     page = SourceItem("u", b"<html><title>Tea</title><h1>Green</h1>Sencha", ".html", {"url": "u"})
-    source = Listed(page, FailedItem("f", "It timed out."), SourceItem("e", b" "), CutShort("the end"))
+    source = Listed(
+        page, FailedItem("f", "It timed out."), SourceItem("e", b" "), CutShort("the end")
+    )
     with pytest.warns(IngestionWarning) as warned:
         [item] = load_items(source)
     assert (item.identity, item.text, item.locations[0].label) == ("u", "Green\n\nSencha", "Green")
@@ -434,7 +495,9 @@ def test_loading_without_a_folder():
 
 
 def test_what_is_no_source_is_told(tmp_path):
-    """A text, a class that was not called, an item of text: each is named before anything is written."""
+    """A text, a class that was not called, an item of text: each is named before anything is
+    written.
+    """
     for no_source in ("teas", SourceItem, None):
         with pytest.raises(ConfigError, match="source"):
             fetch(no_source, tmp_path / "new")

@@ -1,4 +1,6 @@
-"""Transforms that read the source text of files: HTML with its tags, JSON as it is, members of archives and mails."""
+"""Transforms that read the source text of files: HTML with its tags, JSON as it is, members of
+archives and mails.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ import zipfile
 import pytest
 
 from lazyrag import Document, IngestionWarning, NodeTransform, Retriever
-from lazyrag.transforms import CodeSplitter, HTMLSplitter, JSONSplitter, TransformArgs, XMLSplitter, YAMLSplitter
+from lazyrag.transforms import (
+    CodeSplitter,
+    HTMLSplitter,
+    JSONSplitter,
+    TransformArgs,
+    XMLSplitter,
+    YAMLSplitter,
+)
 
 HTML = "<html><body>\n<h1>Tea</h1>\n<p>It <b>keeps</b>.</p>\n<script>boil()</script>\n<h2>Water</h2><p>Soft."
 JSON = '{"teas": [{"name": "绿茶", "g": 50}, {"name": "红茶", "g": 100}]}'
@@ -23,7 +32,13 @@ def folder(tmp_path):
     """A file of each format."""
     folder = tmp_path / "corpus"
     folder.mkdir()
-    for name, text in {"a.json": JSON, "b.html": HTML, "c.py": PYTHON, "d.xml": XML, "e.yaml": YAML}.items():
+    for name, text in {
+        "a.json": JSON,
+        "b.html": HTML,
+        "c.py": PYTHON,
+        "d.xml": XML,
+        "e.yaml": YAML,
+    }.items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "f.jsonl").write_text('{"a": 1}\n{"a": 2}\n', encoding="utf-8")
     (folder / "g.md").write_text("# Tea\n\nIt keeps.\n", encoding="utf-8")
@@ -53,18 +68,29 @@ def test_splitters_see_the_source_of_files(folder):
     """Each format as it is on disk; text and Markdown as before, with spans."""
     with Document(folder) as docs:
         _by_kind(docs)
-        assert list(map(json.loads, _texts(docs, "a.json"))) == [[one] for one in json.loads(JSON)["teas"]]
-        assert _texts(docs, "b.html")[1:] == ["<h1>Tea</h1>\n<p>It <b>keeps</b>.</p>\n\n", "<h2>Water</h2><p>Soft."]
+        assert list(map(json.loads, _texts(docs, "a.json"))) == [
+            [one] for one in json.loads(JSON)["teas"]
+        ]
+        assert _texts(docs, "b.html")[1:] == [
+            "<h1>Tea</h1>\n<p>It <b>keeps</b>.</p>\n\n",
+            "<h2>Water</h2><p>Soft.",
+        ]
         assert _texts(docs, "d.xml") == [XML]
         assert _texts(docs, "e.yaml") == [YAML]
         assert _texts(docs, "f.jsonl") == ['[{"a": 1}, {"a": 2}]']
         for path in ("c.py", "g.md"):
             [node] = [node for node in docs.get_nodes("source") if node.path == path]
-            assert node.source.text[slice(*node.span)] == node.text == (folder / path).read_text(encoding="utf-8")
+            assert (
+                node.source.text[slice(*node.span)]
+                == node.text
+                == (folder / path).read_text(encoding="utf-8")
+            )
 
 
 def test_chunks_of_the_source_have_a_location_and_no_span(folder):
-    """Spans count in the document's text, which is the loader's; the location names the place in the file."""
+    """Spans count in the document's text, which is the loader's; the location names the place in
+    the file.
+    """
     with Document(folder) as docs:
         nodes = {node.text: node for node in _by_kind(docs).get_nodes("source")}
         water, tea = nodes["<h2>Water</h2><p>Soft."], nodes['[{"name": "绿茶", "g": 50}]']
@@ -96,7 +122,9 @@ def test_a_text_is_its_own_source():
 
 
 def test_another_source_with_the_same_text_is_another_version(folder):
-    """An attribute of a tag changes no text of the loader, but chunks of the source; a second sync does nothing."""
+    """An attribute of a tag changes no text of the loader, but chunks of the source; a second sync
+    does nothing.
+    """
     with Document(folder) as docs:
         docs.activate_group("FineChunk")
         _by_kind(docs).activate_group("source")
@@ -111,11 +139,15 @@ def test_another_source_with_the_same_text_is_another_version(folder):
 
 
 def test_a_changed_file_is_never_mixed_with_an_older_version(folder):
-    """A group that is built after a file has changed, before a sync, fails for that file and says what to do."""
+    """A group that is built after a file has changed, before a sync, fails for that file and says
+    what to do.
+    """
     with Document(folder) as docs:
         docs.sync()
         (folder / "b.html").write_text("<p>Other text", encoding="utf-8")
-        with pytest.warns(IngestionWarning, match=r"has changed since it was loaded\. Call sync\(\)"):
+        with pytest.warns(
+            IngestionWarning, match=r"has changed since it was loaded\. Call sync\(\)"
+        ):
             assert not _texts(_by_kind(docs), "b.html")
         docs.sync()
         assert _texts(docs, "b.html") == ["<p>Other text"]
@@ -171,7 +203,9 @@ def test_a_file_outside_of_the_dataset_is_read_where_it_was_added(tmp_path):
 
 
 def test_members_of_archives_are_split_one_by_one(tmp_path):
-    """Each by its own type, code with a span in the document; JSON members alone for JSONSplitter."""
+    """Each by its own type, code with a span in the document; JSON members alone for
+    JSONSplitter.
+    """
     with zipfile.ZipFile(tmp_path / "shop.zip", "w") as file:
         for name, text in {
             "a/teas.json": JSON,
@@ -184,7 +218,10 @@ def test_members_of_archives_are_split_one_by_one(tmp_path):
         docs.create_node_group("json", transform=JSONSplitter(14))
         docs.create_node_group("code", transform=CodeSplitter)
         first, second = docs.get_nodes("json")
-        assert (first.location, second.location) == ("a/teas.json, $.teas[0:1]", "a/teas.json, $.teas[1:2]")
+        assert (first.location, second.location) == (
+            "a/teas.json, $.teas[0:1]",
+            "a/teas.json, $.teas[1:2]",
+        )
         code = {node.text: node for node in docs.get_nodes("code")}
         assert code[PYTHON].metadata["language"] == "python"
         assert code[PYTHON].source.text[slice(*code[PYTHON].span)] == PYTHON
@@ -245,7 +282,11 @@ def test_the_language_of_code_follows_from_the_file_type(folder):
     """Also of a file under an id of the user's."""
     (folder / "boil.js").write_text("function boil() { return 1 }\n", encoding="utf-8")
     with Document(
-        doc_files={"kettle": folder / "c.py", "boiler": folder / "boil.js", "page": folder / "b.html"}
+        doc_files={
+            "kettle": folder / "c.py",
+            "boiler": folder / "boil.js",
+            "page": folder / "b.html",
+        }
     ) as docs:
         docs.create_node_group("code", transform="CodeSplitter")
         found = {node.path: node.metadata.get("language") for node in docs.get_nodes("code")}

@@ -1,4 +1,6 @@
-"""Measures on source spans: what they are, beside counting characters one by one, and where spans come from."""
+"""Measures on source spans: what they are, beside counting characters one by one, and where spans
+come from.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_measures_by_characters_are_those_of_sets(found, grades, k):
 
 @given(RUNS, LABELS, st.integers(1, 8))
 def test_measures_by_hits_are_those_of_their_definition(found, grades, k):
-    """A hit meets a label if they share half of the shorter one; recall counts labels, the others hits."""
+    """A hit meets a label if they share half of the shorter one; recall counts labels, the others
+    hits.
+    """
 
     def meets(one, other):
         return len(characters([one]) & characters([other])) >= 0.5 * min(one.length, other.length)
@@ -63,21 +67,31 @@ def test_measures_by_hits_are_those_of_their_definition(found, grades, k):
     assert span_precision(found, grades, k) == sum(right) / k
     assert span_recall(found, grades, k) == (sum(met) / len(met) if met else 0.0)
     assert span_success(found, grades, k) == float(any(right))
-    assert span_reciprocal_rank(found, grades, k) == (1 / (right.index(True) + 1) if any(right) else 0.0)
+    assert span_reciprocal_rank(found, grades, k) == (
+        1 / (right.index(True) + 1) if any(right) else 0.0
+    )
 
 
 @given(st.permutations(range(6)), st.sets(st.integers(0, 7), min_size=1))
 def test_where_labels_are_chunks_spans_measure_what_ids_do(order, relevant):
-    """Labels that are the very chunks, apart from each other: the values are those of ids, and of ir_measures."""
+    """Labels that are the very chunks, apart from each other: the values are those of ids, and of
+    ir_measures.
+    """
     chunks = [SourceSpan("a", 10 * number, 10 * number + 10) for number in range(8)]
     by_span = {"q": [(chunks[number], 1.0 - rank / 10) for rank, number in enumerate(order)]}
     by_id = {"q": [(str(number), 1.0 - rank / 10) for rank, number in enumerate(order)]}
     names = ["recall@3", "precision@3", "success@3", "MRR@3"]
-    spans = evaluate(by_span, {"q": {chunks[one]: 1 for one in relevant}}, [f"span_{name}" for name in names]).means
+    spans = evaluate(
+        by_span, {"q": {chunks[one]: 1 for one in relevant}}, [f"span_{name}" for name in names]
+    ).means
     ids = evaluate(by_id, {"q": {str(one): 1 for one in relevant}}, names).means
     theirs = [ir_measures.R @ 3, ir_measures.P @ 3, ir_measures.Success @ 3, ir_measures.RR @ 3]
-    oracle = ir_measures.calc_aggregate(theirs, {"q": {str(one): 1 for one in relevant}}, {"q": dict(by_id["q"])})
-    assert list(spans.values()) == list(ids.values()) == pytest.approx([oracle[one] for one in theirs])
+    oracle = ir_measures.calc_aggregate(
+        theirs, {"q": {str(one): 1 for one in relevant}}, {"q": dict(by_id["q"])}
+    )
+    assert (
+        list(spans.values()) == list(ids.values()) == pytest.approx([oracle[one] for one in theirs])
+    )
 
 
 def test_labels_survive_another_cutting():
@@ -115,7 +129,9 @@ def test_a_node_comes_from_where_its_span_counts_in_the_document():
 
 
 def test_what_was_rewritten_comes_from_the_nearest_ancestor_that_was_not():
-    """A summary of a sentence stands for the sentence; one of the whole document, and what is cut of it, for that."""
+    """A summary of a sentence stands for the sentence; one of the whole document, and what is cut
+    of it, for that.
+    """
     docs = Document()
     docs.add_texts({"tea.txt": "Pick it. Dry it."})
     docs.create_node_group("step", transform="SentenceWindow")
@@ -126,7 +142,9 @@ def test_what_was_rewritten_comes_from_the_nearest_ancestor_that_was_not():
         SourceSpan("tea.txt", 0, 9),
         SourceSpan("tea.txt", 9, 16),
     ]
-    assert {source_span(node) for node in docs.get_nodes("digested")} == {SourceSpan("tea.txt", 0, 16)}
+    assert {source_span(node) for node in docs.get_nodes("digested")} == {
+        SourceSpan("tea.txt", 0, 16)
+    }
 
 
 def test_a_node_of_no_document_comes_from_nowhere():
@@ -135,7 +153,9 @@ def test_a_node_of_no_document_comes_from_nowhere():
         source_span(DocNode(text="tea"))
 
 
-@pytest.mark.parametrize(("path", "start", "end"), [("", 0, 1), ("a", -1, 1), ("a", 3, 3), ("a", 1.5, 3), (None, 0, 1)])
+@pytest.mark.parametrize(
+    ("path", "start", "end"), [("", 0, 1), ("a", -1, 1), ("a", 3, 3), ("a", 1.5, 3), (None, 0, 1)]
+)
 def test_a_span_that_is_none_is_refused(path, start, end):
     """Empty spans, spans of nothing, and numbers that are not whole."""
     with pytest.raises(ConfigError):

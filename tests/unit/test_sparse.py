@@ -20,7 +20,8 @@ YEARS = [{"year": year} for year in (2001, 2002, 2003)]
 FILTER = bind_filter(parse_filter({"year": [2001, 2003]}), SCHEMA)
 
 _weights = st.floats(width=32, allow_nan=False, allow_infinity=False).filter(bool)
-_small = st.integers(-4, 4).filter(bool).map(lambda number: number / 4)  # so that many scores are equal
+# so that many scores are equal
+_small = st.integers(-4, 4).filter(bool).map(lambda number: number / 4)
 _vectors = st.dictionaries(st.integers(0, 8), _small, max_size=6)
 _rows = st.dictionaries(st.text("abc", min_size=1, max_size=3), _vectors, max_size=30)
 
@@ -29,7 +30,9 @@ def plain(rows, query, topk):
     """The ranking by inner products in plain Python, added up by ascending dimension."""
     found = []
     for key, vector in rows.items():
-        shared = sorted(vector.keys() & {dimension for dimension, weight in query.items() if weight})
+        shared = sorted(
+            vector.keys() & {dimension for dimension, weight in query.items() if weight}
+        )
         score = 0.0
         for dimension in shared:
             score += query[dimension] * vector[dimension]
@@ -52,19 +55,25 @@ def seeded(count, *, dimensions, weights, negative=False, seed=0):
     for number in range(count):
         own = np.unique((dimensions * chance.random(weights) ** 3).astype(np.int64))
         values = chance.normal(size=len(own)) if negative else chance.random(len(own)) + 0.01
-        rows[f"k{number:05d}"] = dict(zip(own.tolist(), values.astype(np.float32).tolist(), strict=True))
+        rows[f"k{number:05d}"] = dict(
+            zip(own.tolist(), values.astype(np.float32).tolist(), strict=True)
+        )
     return rows
 
 
 @given(_rows, _vectors, st.integers(1, 12))
 def test_rankings_are_those_of_plain_python(rows, query, topk):
-    """Keys, scores bit for bit, order and ties; only rows that share a dimension, also at 0 and below."""
+    """Keys, scores bit for bit, order and ties; only rows that share a dimension, also at 0 and
+    below.
+    """
     assert index_of(rows).state.search(query, topk) == plain(rows, query, topk)
 
 
 @given(
     st.dictionaries(
-        st.text("abc", min_size=1, max_size=2), st.dictionaries(st.integers(0, 5), _weights, max_size=4), max_size=12
+        st.text("abc", min_size=1, max_size=2),
+        st.dictionaries(st.integers(0, 5), _weights, max_size=4),
+        max_size=12,
     ),
     st.dictionaries(st.integers(0, 5), _weights, max_size=4),
     st.integers(1, 4),
@@ -78,7 +87,9 @@ def test_weights_of_any_size_are_ranked_exactly(rows, query, topk):
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("topk", [1, 10, 400])
 def test_many_rows_are_ranked_as_numpy_ranks_them(negative, topk):
-    """Thousands of rows, with common dimensions that are left for later: keys and scores are those of a product."""
+    """Thousands of rows, with common dimensions that are left for later: keys and scores are those
+    of a product.
+    """
     rows = seeded(6000, dimensions=300, weights=40, negative=negative)
     matrix = np.zeros((len(rows), 300))
     for number, vector in enumerate(rows.values()):
@@ -97,11 +108,19 @@ def test_many_rows_are_ranked_as_numpy_ranks_them(negative, topk):
 
 @pytest.mark.slow
 def test_common_dimensions_of_little_weight_still_count():
-    """Where rare dimensions decide, the common ones are left for later, and scores are whole nevertheless."""
-    rows = {f"k{number:05d}": {0: 0.01 + number / 1e8, 1 + number % 500: 1.0} for number in range(20_000)}
+    """Where rare dimensions decide, the common ones are left for later, and scores are whole
+    nevertheless.
+    """
+    rows = {
+        f"k{number:05d}": {0: 0.01 + number / 1e8, 1 + number % 500: 1.0}
+        for number in range(20_000)
+    }
     query = {0: 0.1, 7: 5.0}
     assert index_of(rows).state.search(query, 12) == plain(
-        {key: {at: float(np.float32(weight)) for at, weight in one.items()} for key, one in rows.items()},
+        {
+            key: {at: float(np.float32(weight)) for at, weight in one.items()}
+            for key, one in rows.items()
+        },
         {0: float(np.float32(0.1)), 7: 5.0},
         12,
     )
@@ -109,15 +128,22 @@ def test_common_dimensions_of_little_weight_still_count():
 
 @given(_rows, _vectors, st.integers(1, 12), st.data())
 def test_parts_do_not_matter(rows, query, topk, data):
-    """However rows are dealt to parts, written to files and joined, the ranking is the same bit for bit."""
+    """However rows are dealt to parts, written to files and joined, the ranking is the same bit for
+    bit.
+    """
     items = list(rows.items())
     cuts = sorted(data.draw(st.lists(st.integers(0, len(items)), max_size=4)))
-    pieces = [dict(items[start:end]) for start, end in zip([0, *cuts], [*cuts, len(items)], strict=True)]
+    pieces = [
+        dict(items[start:end]) for start, end in zip([0, *cuts], [*cuts, len(items)], strict=True)
+    ]
     parts = [SparsePart.of_rows(list(piece), list(piece.values())) for piece in pieces]
     expected = index_of(rows).state.search(query, topk)
     assert SparseState(parts, [None] * len(parts)).search(query, topk) == expected
     again = [SparsePart.from_arrays(part.arrays()) for part in parts]
-    assert SparseState([SparsePart.joined(again, [None] * len(again))], [None]).search(query, topk) == expected
+    assert (
+        SparseState([SparsePart.joined(again, [None] * len(again))], [None]).search(query, topk)
+        == expected
+    )
 
 
 @given(_rows, _vectors, st.integers(1, 12), st.sets(st.text("abc", min_size=1, max_size=3)))
@@ -126,7 +152,10 @@ def test_deleted_rows_are_as_if_they_had_never_been(rows, query, topk, gone):
     left = {key: vector for key, vector in rows.items() if key not in gone}
     part = SparsePart.of_rows(list(rows), list(rows.values()))
     mask = np.array([key not in gone for key in rows], np.bool_)
-    for state in (SparseState([part], [mask]), SparseState([SparsePart.joined([part], [mask])], [None])):
+    for state in (
+        SparseState([part], [mask]),
+        SparseState([SparsePart.joined([part], [mask])], [None]),
+    ):
         assert len(state) == len(left)
         assert state.search(query, topk) == plain(left, query, topk)
         assert {key: vector for key, vector, _ in state.get(list(rows))} == left
@@ -136,7 +165,11 @@ def test_deleted_rows_are_as_if_they_had_never_been(rows, query, topk, gone):
 def test_filters_come_before_the_best(rows, query, topk):
     """A filtered ranking is that of the rows which the filter lets through."""
     fields = [YEARS[number % 3] for number in range(len(rows))]
-    left = {key: vector for (key, vector), own in zip(rows.items(), fields, strict=True) if matches(FILTER, own)}
+    left = {
+        key: vector
+        for (key, vector), own in zip(rows.items(), fields, strict=True)
+        if matches(FILTER, own)
+    }
     index = index_of(rows, fields)
     assert index.state.search(query, topk, filter=FILTER) == plain(left, query, topk)
     assert set(index.state.matching(FILTER)) == {*left}
@@ -156,7 +189,10 @@ def test_a_filter_over_many_rows(negative):
         assert index.state.search(query, 10, filter=FILTER) == plain(left, query, 10)
 
 
-@given(st.lists(st.tuples(st.text("abcd", min_size=1, max_size=2), st.none() | _vectors), max_size=40), _vectors)
+@given(
+    st.lists(st.tuples(st.text("abcd", min_size=1, max_size=2), st.none() | _vectors), max_size=40),
+    _vectors,
+)
 def test_an_index_that_grows_and_shrinks_is_always_exact(changes, query):
     """After each addition, replacement and deletion it holds and ranks what is there."""
     index, rows = SparseIndex(), {}
@@ -184,17 +220,26 @@ def test_pages_come_in_the_order_of_keys():
         assert len(page) <= 7
         seen += page
         last = page[-1][0]
-    assert [(key, fields["year"]) for key, _, fields in seen] == [(name, int(name)) for name in sorted(names[10:])]
+    assert [(key, fields["year"]) for key, _, fields in seen] == [
+        (name, int(name)) for name in sorted(names[10:])
+    ]
 
 
 def test_vectors_come_back_as_they_were_written():
-    """Dimensions to the largest, weights as float32, without zeros; an empty vector stays, and is not found."""
+    """Dimensions to the largest, weights as float32, without zeros; an empty vector stays, and is
+    not found.
+    """
     index = SparseIndex()
     index.add(["a", "b", "c"], [{2**64 - 1: 0.1, 0: -2.0, 5: 0.0}, {}, {5: 1e-60}])
     read = {key: vector for key, vector, _ in index.state.get(["a", "b", "c"])}
     assert read == {"a": {0: -2.0, 2**64 - 1: float(np.float32(0.1))}, "b": {}, "c": {}}
     assert [key for key, _ in index.state.search({0: 1.0, 5: 1.0, 2**64 - 1: 1.0}, 10)] == ["a"]
-    assert index.state.search({}, 10) == index.state.search({77: 1.0}, 10) == index.state.search({0: 0.0}, 10) == []
+    assert (
+        index.state.search({}, 10)
+        == index.state.search({77: 1.0}, 10)
+        == index.state.search({0: 0.0}, 10)
+        == []
+    )
 
 
 def test_a_part_is_the_same_over_a_file():
@@ -209,7 +254,9 @@ def test_a_part_is_the_same_over_a_file():
         assert not array.flags.writeable
 
 
-@pytest.mark.parametrize("name", ["dimensions", "weights", "places", "row_starts", "highest", "starts"])
+@pytest.mark.parametrize(
+    "name", ["dimensions", "weights", "places", "row_starts", "highest", "starts"]
+)
 def test_arrays_that_do_not_go_together_are_refused(name):
     """A missing array, or one of another length, is a StoreError."""
     arrays = SparsePart.of_rows(["a", "b"], [{1: 1.0}, {2: 1.0}]).arrays()
@@ -220,7 +267,9 @@ def test_arrays_that_do_not_go_together_are_refused(name):
         SparsePart.from_arrays(arrays)
 
 
-@pytest.mark.parametrize("bad", [{-1: 1.0}, {1.5: 1.0}, {2**64: 1.0}, {1: math.nan}, {1: 1e39}, {1: "much"}])
+@pytest.mark.parametrize(
+    "bad", [{-1: 1.0}, {1.5: 1.0}, {2**64: 1.0}, {1: math.nan}, {1: 1e39}, {1: "much"}]
+)
 def test_what_is_no_sparse_vector_is_refused(bad):
     """A ConfigError, and nothing is added; in a query as well."""
     index = index_of({"a": {1: 1.0}})

@@ -31,7 +31,9 @@ QUESTIONS = ["Which water for green tea?", "采摘绿茶", "coffee", "nothing of
 
 
 def weights(text: str) -> dict[int, float]:
-    """A sparse vector for a text: a dimension for each of its terms, a weight by how often it has it."""
+    """A sparse vector for a text: a dimension for each of its terms, a weight by how often it has
+    it.
+    """
     terms = Counter(term for term in english_terms(text) + chinese_terms(text))
     return {zlib.crc32(term.encode()): 0.5 + count / 3 for term, count in terms.items()}
 
@@ -95,21 +97,29 @@ def told(nodes):
 @pytest.mark.parametrize("kept", [False, True], ids=["in memory", "in a file"])
 @pytest.mark.parametrize("similarity", [None, "ip"])
 def test_questions_are_answered_by_inner_product(folder, tmp_path, kept, similarity):
-    """In English and Chinese: exactly the nodes that share a dimension, in the order of plain Python."""
-    with in_lines(folder(FILES), embed=weights, store_conf=conf(tmp_path / "tea.db") if kept else None) as docs:
+    """In English and Chinese: exactly the nodes that share a dimension, in the order of plain
+    Python.
+    """
+    with in_lines(
+        folder(FILES), embed=weights, store_conf=conf(tmp_path / "tea.db") if kept else None
+    ) as docs:
         retriever = Retriever(docs, "line", similarity=similarity, topk=20)
         answers = [told(retriever(question)) for question in QUESTIONS]
         assert answers == [by_hand(docs.get_nodes("line"), question) for question in QUESTIONS]
         assert [len(answer) > 0 for answer in answers] == [True, True, True, False]
         assert told(retriever(QUESTIONS[0], topk=2)) == answers[0][:2]
-        of_the_store = Retriever(docs, "line", similarity=similarity, index="smart_embedding_index", topk=20)
+        of_the_store = Retriever(
+            docs, "line", similarity=similarity, index="smart_embedding_index", topk=20
+        )
         assert told(of_the_store(QUESTIONS[0])) == answers[0]
         [hit] = retriever("采摘绿茶", topk=1)
         assert hit.text == "绿茶在春天采摘"
 
 
 def test_a_nodes_embedding_is_the_dict(folder):
-    """As the model gave it, with float32 weights; of a hit and of any node of the group, each time another dict."""
+    """As the model gave it, with float32 weights; of a hit and of any node of the group, each time
+    another dict.
+    """
     docs = in_lines(folder(FILES), embed=weights)
     hits = Retriever(docs, "line")("green tea")
     for node in (*hits, *docs.get_nodes("line")):
@@ -131,7 +141,11 @@ def test_a_text_without_weights_is_no_failure_and_never_found(folder):
 @pytest.mark.parametrize(
     ("embed", "similarity", "message"),
     [
-        (weights, "cosine", r"similarity='cosine'.*'default'.*are sparse.*inner product.*'ip'.*embed_keys="),
+        (
+            weights,
+            "cosine",
+            r"similarity='cosine'.*'default'.*are sparse.*inner product.*'ip'.*embed_keys=",
+        ),
         (letters, "ip", r"similarity='ip'.*'default'.*are dense.*cosine.*'cosine'.*embed_keys="),
     ],
 )
@@ -146,11 +160,17 @@ def test_an_empty_document_is_asked_by_any_metric(tmp_path):
     """Where there are no vectors yet, there is no metric that another one could contradict."""
     (tmp_path / "empty").mkdir()
     docs = in_lines(tmp_path / "empty", embed=weights)
-    assert [Retriever(docs, "line", similarity=name)("tea") for name in (None, "ip", "cosine")] == [[], [], []]
+    assert [Retriever(docs, "line", similarity=name)("tea") for name in (None, "ip", "cosine")] == [
+        [],
+        [],
+        [],
+    ]
 
 
 def test_dense_and_sparse_keys_are_fused(folder):
-    """Each key is ranked by its own metric, and the rankings are fused by rank; alone each gives its own."""
+    """Each key is ranked by its own metric, and the rankings are fused by rank; alone each gives
+    its own.
+    """
     docs = in_lines(folder(FILES), embed={"dense": letters, "words": weights})
     dense = told(Retriever(docs, "line", "cosine", topk=50, embed_keys=["dense"])("green tea"))
     words = told(Retriever(docs, "line", "ip", topk=50, embed_keys=["words"])("green tea"))
@@ -158,14 +178,19 @@ def test_dense_and_sparse_keys_are_fused(folder):
     assert len(dense) == len(docs.get_nodes("line")) > len(words) > 0
     hits = Retriever(docs, "line", topk=50)("green tea")
     assert told(hits) == rrf([dense, words])
-    assert {key: type(one).__name__ for key, one in hits[0].embeddings.items()} == {"dense": "ndarray", "words": "dict"}
+    assert {key: type(one).__name__ for key, one in hits[0].embeddings.items()} == {
+        "dense": "ndarray",
+        "words": "dict",
+    }
     for similarity, wrong in (("cosine", "words"), ("ip", "dense")):
         with pytest.raises(ConfigError, match=f"'{wrong}'"):
             Retriever(docs, "line", similarity)("green tea")
 
 
 def test_cut_offs_filters_and_targets(folder):
-    """They work as for dense vectors: what is worse goes, equality stays, filters come before the best."""
+    """They work as for dense vectors: what is worse goes, equality stays, filters come before the
+    best.
+    """
     docs = in_lines(folder(FILES), embed=weights)
     every = Retriever(docs, "line", topk=20)("green tea")
     middle = every[1].score
@@ -178,7 +203,9 @@ def test_cut_offs_filters_and_targets(folder):
 
 
 def test_registered_functions_get_dicts(folder):
-    """The query, a dict of its own for each Document, and each node's embedding; the key is told to who asks for it."""
+    """The query, a dict of its own for each Document, and each node's embedding; the key is told to
+    who asks for it.
+    """
     seen = []
 
     @register_similarity(mode="embedding", batch=True)
@@ -202,7 +229,9 @@ def test_registered_functions_get_dicts(folder):
 
 
 def test_several_documents_are_ranked_together(tmp_path):
-    """As one Document with all files would rank them; one of them dense is an error that says so."""
+    """As one Document with all files would rank them; one of them dense is an error that says
+    so.
+    """
     for number, (name, text) in enumerate(FILES.items()):
         (tmp_path / f"{number % 2}").mkdir(exist_ok=True)
         (tmp_path / f"{number % 2}" / name).write_text(text, encoding="utf-8")
@@ -221,7 +250,9 @@ def test_several_documents_are_ranked_together(tmp_path):
 
 
 def test_a_query_of_the_other_kind_is_an_error(folder):
-    """A model that answers questions by dense vectors and texts by sparse ones: the error names both."""
+    """A model that answers questions by dense vectors and texts by sparse ones: the error names
+    both.
+    """
 
     def embed(text, input_type):
         return weights(text) if input_type == "document" else letters(text)
@@ -232,7 +263,9 @@ def test_a_query_of_the_other_kind_is_an_error(folder):
 
 @pytest.mark.slow
 def test_a_restart_answers_from_the_file(folder, tmp_path):
-    """The next program embeds the questions and nothing else, and gives the same answers; one that only reads, too."""
+    """The next program embeds the questions and nothing else, and gives the same answers; one that
+    only reads, too.
+    """
     root, path = folder(FILES), tmp_path / "tea.db"
     with in_lines(root, embed=Weights(), store_conf=conf(path)) as docs:
         expected = [told(Retriever(docs, "line")(question)) for question in QUESTIONS]
@@ -254,13 +287,17 @@ with in_lines({os.fspath(root)!r}, embed=Weights(), store_conf=conf({os.fspath(p
 
 
 def test_unchanged_texts_are_not_embedded_again(folder, tmp_path):
-    """Of an edited file only new lines are embedded; what is gone leaves the store, and a rollback brings it back."""
+    """Of an edited file only new lines are embedded; what is gone leaves the store, and a rollback
+    brings it back.
+    """
     root, embed = folder(FILES), Weights()
     with in_lines(root, embed=embed, store_conf=conf(tmp_path / "tea.db"), keep_versions=2) as docs:
         retriever = Retriever(docs, "line", topk=20)
         before = told(retriever("green tea"))
         embed.calls.clear()
-        (root / "tea.txt").write_text(FILES["tea.txt"].replace("later", "in autumn"), encoding="utf-8")
+        (root / "tea.txt").write_text(
+            FILES["tea.txt"].replace("later", "in autumn"), encoding="utf-8"
+        )
         docs.sync()
         assert embed.calls == ["black tea is picked in autumn"]
         assert told(retriever("green tea")) == by_hand(docs.get_nodes("line"), "green tea")
@@ -290,9 +327,13 @@ def test_the_cache_keeps_sparse_vectors(folder, tmp_path):
 
 @pytest.mark.slow
 def test_an_export_moves_sparse_vectors(folder, tmp_path):
-    """Into another Document, which embeds nothing, answers alike and has the same dump; an empty vector moves, too."""
+    """Into another Document, which embeds nothing, answers alike and has the same dump; an empty
+    vector moves, too.
+    """
     embed = {"dense": letters, "words": weights}
-    with in_lines(folder({**FILES, "odd.txt": "!!!"}), embed=embed, store_conf=conf(tmp_path / "a.db")) as docs:
+    with in_lines(
+        folder({**FILES, "odd.txt": "!!!"}), embed=embed, store_conf=conf(tmp_path / "a.db")
+    ) as docs:
         expected = [told(Retriever(docs, "line")(question)) for question in QUESTIONS]
         dump = list(docs.dump())
         docs.export(tmp_path / "out")
@@ -328,9 +369,13 @@ def test_the_dump_tells_vectors_apart(folder):
     assert len([1 for one, other in zip(dumps[0], dumps[2], strict=True) if one != other]) == 8
 
 
-@pytest.mark.parametrize(("kind", "problem"), [("dense", "dimension"), ("cut", "damaged"), ("gone", "missing")])
+@pytest.mark.parametrize(
+    ("kind", "problem"), [("dense", "dimension"), ("cut", "damaged"), ("gone", "missing")]
+)
 def test_verify_finds_what_is_wrong_and_repair_mends_it(folder, tmp_path, kind, problem):
-    """Vectors of the other kind, damaged ones and missing ones are named, and made anew from the cache or the model."""
+    """Vectors of the other kind, damaged ones and missing ones are named, and made anew from the
+    cache or the model.
+    """
     path = tmp_path / "tea.db"
     with in_lines(folder(FILES), embed=weights, store_conf=conf(path)) as docs:
         expected = told(Retriever(docs, "line")("green tea"))
@@ -338,7 +383,9 @@ def test_verify_finds_what_is_wrong_and_repair_mends_it(folder, tmp_path, kind, 
     with StoreFile(path) as file:
         store = MapFileVectorStore(file)
         with file.reading() as connection:
-            [(name, dimension)] = connection.execute("SELECT name, dimension FROM vector_collection").fetchall()
+            [(name, dimension)] = connection.execute(
+                "SELECT name, dimension FROM vector_collection"
+            ).fetchall()
         assert dimension == -1
         rows = store.scan(name)
         assert len(rows) == 8
@@ -347,7 +394,9 @@ def test_verify_finds_what_is_wrong_and_repair_mends_it(folder, tmp_path, kind, 
         elif kind == "dense":
             store.drop(name)
             store.create(name, VectorSchema(2, "cosine", make_schema(None)))
-            store.upsert(name, [VectorRow(row.key, np.ones(2, np.float32), row.fields) for row in rows])
+            store.upsert(
+                name, [VectorRow(row.key, np.ones(2, np.float32), row.fields) for row in rows]
+            )
         else:
             with file.writing() as connection:
                 connection.execute("UPDATE vector_part SET content = substr(content, 1, 300)")
@@ -357,22 +406,34 @@ def test_verify_finds_what_is_wrong_and_repair_mends_it(folder, tmp_path, kind, 
             "missing" if kind == "gone" else "dimension" if kind == "dense" else "damaged"
         }
         if kind == "dense":
-            assert "the vectors have 2 numbers, and in the ledger they are sparse" in str(problems[0])
+            assert "the vectors have 2 numbers, and in the ledger they are sparse" in str(
+                problems[0]
+            )
         assert docs.repair() == ()
         assert told(Retriever(docs, "line")("green tea")) == expected
         assert list(docs.dump()) == dump
 
 
 def test_the_functions_behind_the_names():
-    """`ip` takes two dense or two sparse vectors, `cosine` dense ones; `nearest` is one or the other."""
+    """`ip` takes two dense or two sparse vectors, `cosine` dense ones; `nearest` is one or the
+    other.
+    """
 
     def node(vector):
         return type("Node", (), {"embedding": vector})()
 
-    assert ip({1: 2.0, 5: 3.0}, node({5: 0.5, 9: 1.0})) == nearest({1: 2.0, 5: 3.0}, node({5: 0.5})) == 1.5
+    assert (
+        ip({1: 2.0, 5: 3.0}, node({5: 0.5, 9: 1.0}))
+        == nearest({1: 2.0, 5: 3.0}, node({5: 0.5}))
+        == 1.5
+    )
     assert ip([1.0, 2.0], node(np.array([3, 4], np.float32))) == 11.0
     assert nearest([1.0, 0.0], node(np.array([2, 0], np.float32))) == 1.0
-    for function, query, vector in ((ip, {1: 1.0}, np.ones(2)), (ip, [1.0], {1: 1.0}), (cosine, {1: 1.0}, {1: 1.0})):
+    for function, query, vector in (
+        (ip, {1: 1.0}, np.ones(2)),
+        (ip, [1.0], {1: 1.0}),
+        (cosine, {1: 1.0}, {1: 1.0}),
+    ):
         with pytest.raises(ConfigError, match="sparse"):
             function(query, node(vector))
 

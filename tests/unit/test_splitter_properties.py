@@ -1,4 +1,6 @@
-"""What every splitter promises of any text: places, nothing lost, sizes, overlaps, order, whole characters."""
+"""What every splitter promises of any text: places, nothing lost, sizes, overlaps, order, whole
+characters.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +53,21 @@ def _vector(text):
 
 
 def _semantic(size, overlap, counter):
-    return SemanticSplitter(_vector, size, threshold=0.1, window=0, min_size=size // 3, counter=counter)
+    return SemanticSplitter(
+        _vector, size, threshold=0.1, window=0, min_size=size // 3, counter=counter
+    )
 
 
 SPLITTERS = {
-    "character": lambda size, overlap, counter: CharacterSplitter("\n\n", size, overlap, counter=counter),
-    "code": lambda size, overlap, counter: CodeSplitter(size, overlap, language="python", counter=counter),
-    "code, C#": lambda size, overlap, counter: CodeSplitter(size, overlap, language="csharp", counter=counter),
+    "character": lambda size, overlap, counter: CharacterSplitter(
+        "\n\n", size, overlap, counter=counter
+    ),
+    "code": lambda size, overlap, counter: CodeSplitter(
+        size, overlap, language="python", counter=counter
+    ),
+    "code, C#": lambda size, overlap, counter: CodeSplitter(
+        size, overlap, language="csharp", counter=counter
+    ),
     "code by lines": lambda size, overlap, counter: CodeSplitter(size, overlap, counter=counter),
     "comma": lambda size, overlap, counter: CharacterSplitter("，", size, overlap, counter=counter),
     "html": lambda size, overlap, counter: HTMLSplitter(size, overlap, counter=counter),
@@ -78,7 +88,8 @@ SPLITTERS = {
 }
 WITHOUT_OVERLAP = {"semantic"}
 
-# A text is made of characters as people see them, so where it may be cut is known without the package's rules.
+# A text is made of characters as people see them, so where it may be cut is known without the
+# package's rules.
 WHOLES = [
     "\r\n",
     "e\u0301",  # a letter and a combining mark
@@ -137,9 +148,9 @@ def _characters(pieces):
 
 
 plain = st.lists(st.sampled_from(WHOLES) | st.sampled_from(RUNS), max_size=40).map(_characters)
-marked = st.lists(st.sampled_from(WHOLES) | st.sampled_from(RUNS) | st.sampled_from(MARKUP), max_size=40).map(
-    _characters
-)
+marked = st.lists(
+    st.sampled_from(WHOLES) | st.sampled_from(RUNS) | st.sampled_from(MARKUP), max_size=40
+).map(_characters)
 sizes = st.integers(1, 30).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size - 1)))
 counters = st.sampled_from([UTF8, Words()])
 each_splitter = pytest.mark.parametrize("name", SPLITTERS)
@@ -154,7 +165,9 @@ def _split(name, text, sizes, counter):
 @each_splitter
 @given(marked, sizes, counters)
 def test_chunks_stand_where_they_say_and_nothing_is_lost(name, characters, sizes, counter):
-    """The text at each span is the chunk's; spans go forward; what is in none of them is white space."""
+    """The text at each span is the chunk's; spans go forward; what is in none of them is white
+    space.
+    """
     text = "".join(characters)
     done = 0
     previous = -1
@@ -185,10 +198,16 @@ def test_chunks_keep_to_the_size_and_neighbours_to_the_overlap(name, characters,
 @each_splitter
 @given(marked, sizes, counters)
 def test_characters_as_people_see_them_are_not_cut(name, characters, sizes, counter):
-    """No combining mark, joined emoji, flag, syllable or line end is torn, unless that alone does not fit."""
+    """No combining mark, joined emoji, flag, syllable or line end is torn, unless that alone does
+    not fit.
+    """
     text = "".join(characters)
     positions = [0, *itertools.accumulate(map(len, characters))]
-    torn = {inside: text[at:upto] for at, upto in itertools.pairwise(positions) for inside in range(at + 1, upto)}
+    torn = {
+        inside: text[at:upto]
+        for at, upto in itertools.pairwise(positions)
+        for inside in range(at + 1, upto)
+    }
     for draft in _split(name, text, sizes, counter):
         for position in draft.span:
             assert position not in torn or counter.count(torn[position]) > sizes[0]
@@ -231,10 +250,15 @@ def test_windows_lose_nothing(characters, before, after):
 
 @given(marked, st.integers(1, 30), counters)
 def test_the_text_of_html_keeps_what_readers_see(characters, size, counter):
-    """Chunks of text only have all the characters that the whole page's text has, and keep to the size."""
+    """Chunks of text only have all the characters that the whole page's text has, and keep to the
+    size.
+    """
     text = "".join(characters)
     chunks = [
-        one.content for one in run_transform(HTMLSplitter(size, text_only=True, counter=counter), DocNode(text=text))
+        one.content
+        for one in run_transform(
+            HTMLSplitter(size, text_only=True, counter=counter), DocNode(text=text)
+        )
     ]
     assert _ink("".join(chunks)) == _ink(html_text(text))
     assert all(counter.count(one) <= size or len(one) == 1 for one in chunks)
@@ -244,7 +268,12 @@ def test_the_text_of_html_keeps_what_readers_see(characters, size, counter):
 def test_tags_that_fit_are_not_cut(characters, size):
     """No chunk of HTML begins or ends inside a tag, which are all shorter than a chunk."""
     text = "".join(characters)
-    inside = {at for tag in html_tags(text) for at in range(tag.start + 1, tag.end) if tag.end - tag.start < size}
+    inside = {
+        at
+        for tag in html_tags(text)
+        for at in range(tag.start + 1, tag.end)
+        if tag.end - tag.start < size
+    }
     for draft in run_transform(HTMLSplitter(size), DocNode(text=text)):
         assert not inside.intersection(draft.span)
 
@@ -253,7 +282,8 @@ json_texts = st.lists(st.sampled_from([*WHOLES, *RUNS, '"', "\\", "😀"]), max_
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-999, 999) | json_texts,
     lambda inner: (
-        st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from(["a", "茶", "a b", "'"]), inner, max_size=4)
+        st.lists(inner, max_size=6)
+        | st.dictionaries(st.sampled_from(["a", "茶", "a b", "'"]), inner, max_size=4)
     ),
     max_leaves=20,
 )
@@ -261,7 +291,9 @@ json_values = st.recursive(
 
 @given(json_values, st.integers(4, 40), st.sampled_from([None, 2]), st.booleans())
 def test_pieces_of_json_are_json(value, size, indent, ascii_only):
-    """Each chunk is JSON again, fits, and says where it stands; leaves come in order and all of them."""
+    """Each chunk is JSON again, fits, and says where it stands; leaves come in order and all of
+    them.
+    """
     source = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     drafts = run_transform(JSONSplitter(size), DocNode(text=source))
     found = []
@@ -270,7 +302,9 @@ def test_pieces_of_json_are_json(value, size, indent, ascii_only):
         assert draft.span is None or source[slice(*draft.span)] == draft.content
         assert draft.metadata["path"].startswith("$")
         found += _leaves(json.loads(draft.content))
-        again = [one.content for one in run_transform(JSONSplitter(size), DocNode(text=draft.content))]
+        again = [
+            one.content for one in run_transform(JSONSplitter(size), DocNode(text=draft.content))
+        ]
         assert again == [draft.content]
     assert _joined(found) == _joined(_leaves(value))
 
@@ -290,11 +324,18 @@ def test_lines_of_json_keep_every_leaf(value, size, counter):
 
 
 @given(
-    st.lists(st.sampled_from([*RUNS, *MARKUP, "<script>a < b</script>", "<STYLE>p {}</STYLE >"]), max_size=30), sizes
+    st.lists(
+        st.sampled_from([*RUNS, *MARKUP, "<script>a < b</script>", "<STYLE>p {}</STYLE >"]),
+        max_size=30,
+    ),
+    sizes,
 )
 def test_scripts_and_styles_are_in_no_chunk(pieces, sizes):
     """All else is, in order; a chunk has its span unless one was cut from its middle."""
-    text, rest = "".join(pieces), "".join(piece for piece in pieces if not piece.startswith(("<script", "<STYLE")))
+    text, rest = (
+        "".join(pieces),
+        "".join(piece for piece in pieces if not piece.startswith(("<script", "<STYLE"))),
+    )
     drafts = run_transform(HTMLSplitter(sizes[0], 0), DocNode(text=text))
     assert _ink("".join(draft.content for draft in drafts)) == _ink(rest)
     assert all(text[slice(*draft.span)] == draft.content for draft in drafts if draft.span)
@@ -319,10 +360,15 @@ structured = st.one_of(
     st.tuples(
         st.just(YAMLSplitter),
         st.tuples(json_values, st.sampled_from([None, False]), st.booleans()).map(
-            lambda one: yaml.safe_dump(one[0], default_flow_style=one[1], allow_unicode=one[2], width=30)
+            lambda one: yaml.safe_dump(
+                one[0], default_flow_style=one[1], allow_unicode=one[2], width=30
+            )
         ),
     ),
-    st.tuples(st.just(XMLSplitter), st.lists(elements, max_size=6).map(lambda inner: _xml(("root", inner)))),
+    st.tuples(
+        st.just(XMLSplitter),
+        st.lists(elements, max_size=6).map(lambda inner: _xml(("root", inner))),
+    ),
 )
 
 
@@ -343,7 +389,10 @@ def test_yaml_and_xml_are_covered_by_chunks_that_fit(given_text, sizes, counter)
     assert not text[done:].strip()
 
 
-@given(st.text(max_size=80), st.sampled_from([JSONSplitter, XMLSplitter, YAMLSplitter, HTMLSplitter, CodeSplitter]))
+@given(
+    st.text(max_size=80),
+    st.sampled_from([JSONSplitter, XMLSplitter, YAMLSplitter, HTMLSplitter, CodeSplitter]),
+)
 def test_any_text_is_split_or_refused(text, splitter):
     """A clear error for what is malformed; HTML and code take any text."""
     always = splitter in (HTMLSplitter, CodeSplitter)
@@ -395,9 +444,14 @@ class Counted:
         return UTF8.count(text)
 
 
-@pytest.mark.parametrize("kind", [SentenceSplitter, SectionSplitter, RecursiveSplitter, TokenSplitter])
+@pytest.mark.parametrize(
+    "kind", [SentenceSplitter, SectionSplitter, RecursiveSplitter, TokenSplitter]
+)
 @given(
-    st.lists(st.sampled_from([*"aé 茶。.!,\n👩", "Green tea. ", "绿茶。", "\n\n", " " * 40, "x" * 90]), max_size=60),
+    st.lists(
+        st.sampled_from([*"aé 茶。.!,\n👩", "Green tea. ", "绿茶。", "\n\n", " " * 40, "x" * 90]),
+        max_size=60,
+    ),
     st.integers(1, 40),
     st.integers(0, 39),
 )
@@ -408,7 +462,9 @@ def test_a_counter_that_only_counts_gives_the_same_chunks(kind, parts, size, ove
     assert kind(chunk_size=size, chunk_overlap=overlap, counter=Counted()).split(text) == expected
 
 
-@pytest.mark.parametrize("sentence", ["Green tea is steeped at 80 degrees. ", "绿茶用八十度的水冲泡。"])
+@pytest.mark.parametrize(
+    "sentence", ["Green tea is steeped at 80 degrees. ", "绿茶用八十度的水冲泡。"]
+)
 def test_a_text_is_counted_a_few_times(sentence):
     """Halving by characters counted it 25 times."""
     counter, text = Counted(), sentence * 500

@@ -30,7 +30,8 @@ class Words:
         return len(text.split())
 
 
-# A text is generated as a list of characters as people see them, so where it may be cut is known without our rules.
+# A text is generated as a list of characters as people see them, so where it may be cut is known
+# without our rules.
 WHOLES = [
     "\r\n",
     "e\u0301",
@@ -72,7 +73,18 @@ PLAIN = [
     "\t",
     "\u3000",
 ]
-SPELT = ["Dr. ", "3.14", "tea ", "leaves ", "他走了。", "She left. ", "。。。", "!!! ", "\n\n", "，然后"]
+SPELT = [
+    "Dr. ",
+    "3.14",
+    "tea ",
+    "leaves ",
+    "他走了。",
+    "She left. ",
+    "。。。",
+    "!!! ",
+    "\n\n",
+    "，然后",
+]
 
 
 def _characters(pieces: list[str]) -> list[str]:
@@ -82,7 +94,9 @@ def _characters(pieces: list[str]) -> list[str]:
 
 _piece = st.sampled_from(WHOLES) | st.sampled_from(PLAIN) | st.sampled_from(SPELT)
 _texts = st.lists(_piece, max_size=40).map(_characters)
-_sizes = st.integers(1, 30).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size // 2)))
+_sizes = st.integers(1, 30).flatmap(
+    lambda size: st.tuples(st.just(size), st.integers(0, size // 2))
+)
 _counters = st.sampled_from([UTF8, Words()])
 
 
@@ -103,7 +117,11 @@ def _check(text: str, characters: list[str], splitter: SentenceSplitter) -> list
         assert count(text[start:done]) <= overlap
 
     positions = [0, *itertools.accumulate(map(len, characters))]
-    cut = {inside: text[at:upto] for at, upto in itertools.pairwise(positions) for inside in range(at + 1, upto)}
+    cut = {
+        inside: text[at:upto]
+        for at, upto in itertools.pairwise(positions)
+        for inside in range(at + 1, upto)
+    }
     sentences = list(sentence_ends(text))
     done = 0
     for start, end in spans:
@@ -112,7 +130,8 @@ def _check(text: str, characters: list[str], splitter: SentenceSplitter) -> list
         # No character as people see it is cut, unless that alone does not fit.
         for position in (start, end):
             assert position not in cut or count(cut[position]) > size
-        # It ends with a sentence where one fits in, with the overlap or without it, and with the last one that fits.
+        # It ends with a sentence where one fits in, with the overlap or without it, and with the
+        # last one that fits.
         fits = [one for one in sentences if one > done and count(text[start:one]) <= size]
         alone = [one for one in sentences if one > done and count(text[done:one]) <= size]
         if fits or alone:
@@ -126,7 +145,9 @@ def _check(text: str, characters: list[str], splitter: SentenceSplitter) -> list
 @given(_texts, _sizes, _counters)
 @example(["，", "茶", "👩🏽‍🔬", "叶"], (5, 1), UTF8)
 def test_chunks_keep_every_promise_on_any_text(characters, sizes, counter):
-    """Coverage, order, size, overlap, whole characters and whole sentences, for any text, sizes and counter."""
+    """Coverage, order, size, overlap, whole characters and whole sentences, for any text, sizes and
+    counter.
+    """
     size, overlap = sizes
     text = "".join(characters)
     splitter = SentenceSplitter(size, overlap, counter=counter)
@@ -135,16 +156,24 @@ def test_chunks_keep_every_promise_on_any_text(characters, sizes, counter):
 
 
 def _long_text(seed: int) -> list[str]:
-    """About 6,000 characters of sentences, long and short, in both languages, with what else there is in texts."""
+    """About 6,000 characters of sentences, long and short, in both languages, with what else there
+    is in texts.
+    """
     rng = random.Random(seed)
     pieces: list[str] = []
     while len(pieces) < 3000:
         kind = rng.random()
         if kind < 0.4:
-            pieces += [*rng.choices("茶叶绿山水春天人们采摘", k=rng.randint(1, 60)), rng.choice("。！？；，")]
+            pieces += [
+                *rng.choices("茶叶绿山水春天人们采摘", k=rng.randint(1, 60)),
+                rng.choice("。！？；，"),
+            ]
         elif kind < 0.8:
             for _ in range(rng.randint(1, 30)):
-                pieces += [*rng.choices("abcdefghij", k=rng.randint(1, 9)), rng.choice([" ", " ", " ", ", "])]
+                pieces += [
+                    *rng.choices("abcdefghij", k=rng.randint(1, 9)),
+                    rng.choice([" ", " ", " ", ", "]),
+                ]
             pieces += [rng.choice([". ", "! ", "? ", " "])]
         elif kind < 0.9:
             pieces += rng.choices(WHOLES, k=rng.randint(1, 4))
@@ -155,7 +184,9 @@ def _long_text(seed: int) -> list[str]:
     return _characters(pieces)
 
 
-@pytest.mark.parametrize(("size", "overlap"), [(128, 12), (256, 25), (1024, 100), (64, 32), (20, 0)])
+@pytest.mark.parametrize(
+    ("size", "overlap"), [(128, 12), (256, 25), (1024, 100), (64, 32), (20, 0)]
+)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_chunks_keep_every_promise_on_a_long_text(seed, size, overlap):
     """The sizes of the built-in groups, and others, on a long mixed text."""
@@ -174,7 +205,9 @@ def test_chunks_keep_every_promise_with_a_counter_that_cannot_fit(seed):
 
 @given(st.text(max_size=60), _sizes)
 def test_any_unicode_is_split_without_loss(text, sizes):
-    """Control characters, lone marks and lone surrogates as well: spans cover the text and keep to the size."""
+    """Control characters, lone marks and lone surrogates as well: spans cover the text and keep to
+    the size.
+    """
     size, overlap = sizes
     spans = SentenceSplitter(size, overlap).split(text)
     position = 0
@@ -213,12 +246,18 @@ def test_chunks_by_hand(text, size, overlap, chunks):
 
 
 def test_the_overlap_is_given_up_for_a_whole_character():
-    """A joined emoji that fits alone is not cut because the overlap before it leaves too little room."""
+    """A joined emoji that fits alone is not cut because the overlap before it leaves too little
+    room.
+    """
     scientist = "👩🏽‍🔬"
     splitter = SentenceSplitter(5, 1)
     assert UTF8.count(scientist) == 5
     text = "茶茶茶茶茶" + scientist + "茶"
-    assert [text[start:end] for start, end in splitter.split(text)] == ["茶茶茶茶茶", scientist, "茶"]
+    assert [text[start:end] for start, end in splitter.split(text)] == [
+        "茶茶茶茶茶",
+        scientist,
+        "茶",
+    ]
 
 
 def test_words_bound_chunks_by_words():
@@ -271,7 +310,9 @@ def test_an_overlap_is_smaller_than_a_chunk(overlap):
 
 
 def test_a_large_overlap_leaves_room_for_the_next_part():
-    """Chunks share as many whole sentences as leave room for one more, and creep forward word by word at most."""
+    """Chunks share as many whole sentences as leave room for one more, and creep forward word by
+    word at most.
+    """
     text = "Aa bb. Cc dd ee. Ff. Gg hh ii jj. Kk. Ll mm."
     splitter = SentenceSplitter(8, 7, counter=Words())
     assert [text[start:end] for start, end in splitter.split(text)] == [
@@ -283,9 +324,13 @@ def test_a_large_overlap_leaves_room_for_the_next_part():
     assert [text[start:end] for start, end in words.split(text)][:2] == ["Aa bb. Cc ", "bb. Cc dd "]
 
 
-@pytest.mark.parametrize(("size", "overlap"), [(1, 0), (10, 2), (256, 51), (1024, 200), (4096, 200)])
+@pytest.mark.parametrize(
+    ("size", "overlap"), [(1, 0), (10, 2), (256, 51), (1024, 200), (4096, 200)]
+)
 def test_an_overlap_that_is_not_given_suits_the_size(size, overlap):
-    """A fifth of the chunk, at most 200 tokens: whoever says chunk_size alone gets chunks of that size."""
+    """A fifth of the chunk, at most 200 tokens: whoever says chunk_size alone gets chunks of that
+    size.
+    """
     assert SentenceSplitter(size).chunk_overlap == overlap
 
 
@@ -299,10 +344,14 @@ class _Numbered(_Nameless):
 
 
 @pytest.mark.parametrize(
-    "counter", [5, None, len, _Nameless(), _Numbered(), ["utf8"]], ids=lambda one: type(one).__name__
+    "counter",
+    [5, None, len, _Nameless(), _Numbered(), ["utf8"]],
+    ids=lambda one: type(one).__name__,
 )
 def test_a_counter_has_a_name_and_counts(counter):
-    """What is no counter is refused when the splitter is made; the name takes part in fingerprints."""
+    """What is no counter is refused when the splitter is made; the name takes part in
+    fingerprints.
+    """
     with pytest.raises(ConfigError, match="an object with name and count"):
         SentenceSplitter(10, 0, counter=counter)
 
@@ -313,7 +362,8 @@ def test_a_counter_may_be_named():
         token_counters.register("words", Words())
         assert SentenceSplitter(4, 0, counter="words").counter.name == "words"
     with pytest.raises(
-        NotRegisteredError, match=r"No token counter is registered as 'gpt'\. Known: average, estimate, utf8"
+        NotRegisteredError,
+        match=r"No token counter is registered as 'gpt'\. Known: average, estimate, utf8",
     ):
         SentenceSplitter(10, 0, counter="gpt")
 
@@ -332,7 +382,9 @@ def test_chunks_do_not_depend_on_the_texts_before():
     """What a splitter has learnt of a counter's tokens does not move the end of a chunk."""
     rng = random.Random(1)
     pieces = ["茶叶合作社", "茶", "叶合", "abcd", "ab", "c"]
-    texts = ["".join(rng.choices(pieces + ["abcdefgh"] * rng.randrange(9), k=100)) for _ in range(90)]
+    texts = [
+        "".join(rng.choices(pieces + ["abcdefgh"] * rng.randrange(9), k=100)) for _ in range(90)
+    ]
     used = TokenSplitter(chunk_size=5, chunk_overlap=1, counter=Merges())
     for text in texts:
         fresh = TokenSplitter(chunk_size=5, chunk_overlap=1, counter=Merges())

@@ -25,7 +25,9 @@ ADVICE = "Throw it away."
 
 def notebook(*migrations) -> FileFormat:
     """A kind of file, in its first format if nothing else is said."""
-    return FileFormat("notebook", 0x6E6F7465, migrations or ("CREATE TABLE note (text TEXT UNIQUE);",), ADVICE)
+    return FileFormat(
+        "notebook", 0x6E6F7465, migrations or ("CREATE TABLE note (text TEXT UNIQUE);",), ADVICE
+    )
 
 
 NOTES = notebook()
@@ -65,7 +67,9 @@ def value(database: Database, statement: str):
 
 def test_a_new_file_is_of_its_kind_and_format(path):
     """Tables made, kind and format noted where SQLite has places for them, WAL, foreign keys."""
-    with Database(path, notebook("CREATE TABLE note (text);", "CREATE TABLE tag (text);")) as database:
+    with Database(
+        path, notebook("CREATE TABLE note (text);", "CREATE TABLE tag (text);")
+    ) as database:
         assert value(database, "PRAGMA application_id") == 0x6E6F7465
         assert value(database, "PRAGMA user_version") == 2
         assert value(database, "PRAGMA journal_mode") == "wal"
@@ -156,7 +160,10 @@ def test_an_older_file_is_migrated(path):
         connection.execute("UPDATE note SET length = length(text)")
 
     for _ in range(2):
-        with Database(path, notebook(*steps, measure)) as database, database.reading() as connection:
+        with (
+            Database(path, notebook(*steps, measure)) as database,
+            database.reading() as connection,
+        ):
             assert sorted(connection.execute("SELECT * FROM note")) == [("coffee", 6), ("tea", 3)]
     assert seen == [True]
 
@@ -171,7 +178,10 @@ def test_a_migration_that_fails_changes_nothing(path):
         connection.execute("DELETE FROM note")
         raise LookupError("a mistake")
 
-    for steps, error in [((broken,), LookupError), (("DELETE FROM note; CREATE TABLE note (x);",), StoreError)]:
+    for steps, error in [
+        ((broken,), LookupError),
+        (("DELETE FROM note; CREATE TABLE note (x);",), StoreError),
+    ]:
         with pytest.raises(error, match=r"a mistake|already exists"):
             Database(path, notebook(*NOTES.migrations, more, *steps))
     with Database(path, notebook(*NOTES.migrations, more, "CREATE TABLE tag (text);")) as database:
@@ -180,7 +190,9 @@ def test_a_migration_that_fails_changes_nothing(path):
 
 
 def test_a_script_may_hold_anything(path):
-    """Semicolons in texts, comments and triggers, several statements in a line, no last semicolon."""
+    """Semicolons in texts, comments and triggers, several statements in a line, no last
+    semicolon.
+    """
     script = """
         CREATE TABLE note (text TEXT); CREATE TABLE log (text TEXT); -- two; in a line
         CREATE TRIGGER noted AFTER INSERT ON note BEGIN
@@ -205,12 +217,18 @@ def test_a_script_is_carried_out_to_its_end(path):
         assert read(database) == ["tea"]
 
 
-@given(st.lists(st.sampled_from(["a;", "';", "''", "-- x", "/*;*/", "\n", "END;", " ", "茶"]), max_size=6).map("".join))
+@given(
+    st.lists(
+        st.sampled_from(["a;", "';", "''", "-- x", "/*;*/", "\n", "END;", " ", "茶"]), max_size=6
+    ).map("".join)
+)
 def test_a_text_in_a_script_comes_through(tmp_path_factory, text):
     """Whatever it looks like, with statements before and behind it."""
     quoted = text.replace("'", "''")
     script = "CREATE TABLE note (text TEXT); INSERT INTO note VALUES ('?'); INSERT INTO note VALUES ('last');"
-    with Database(tmp_path_factory.mktemp("script") / "notes.db", notebook(script.replace("?", quoted))) as database:
+    with Database(
+        tmp_path_factory.mktemp("script") / "notes.db", notebook(script.replace("?", quoted))
+    ) as database:
         assert read(database) == sorted([text, "last"])
 
 
@@ -219,7 +237,9 @@ def test_a_newer_file_is_refused(path):
     with Database(path, notebook(*NOTES.migrations, "CREATE TABLE tag (text);")) as database:
         write(database, "tea")
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"format 2, .* reads up to format 1\. Install the newer release"):
+    with pytest.raises(
+        StoreError, match=r"format 2, .* reads up to format 1\. Install the newer release"
+    ):
         Database(path, NOTES)
     assert path.read_bytes() == before
 
@@ -243,11 +263,15 @@ def test_another_applications_file_is_refused(path, statements):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"\x50\x4b\x03\x04" * 300, "只是文字。\n".encode() * 100, b"x", b"tea" * 150])
+@pytest.mark.parametrize(
+    "content", [b"\x50\x4b\x03\x04" * 300, "只是文字。\n".encode() * 100, b"x", b"tea" * 150]
+)
 def test_a_file_that_is_no_database_is_refused(path, content):
     """With what to do about it; the file is left as it is."""
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=f"notes.db' is not a SQLite database, or is damaged. {ADVICE}"):
+    with pytest.raises(
+        StoreError, match=f"notes.db' is not a SQLite database, or is damaged. {ADVICE}"
+    ):
         Database(path, NOTES)
     assert path.read_bytes() == content
 
@@ -257,7 +281,8 @@ def test_a_damaged_file_is_an_error_when_it_is_read(path):
     with Database(path, NOTES) as database:
         write(database, *(f"{number:0300}" for number in range(100)))
     content = bytearray(path.read_bytes())
-    content[16384:] = b"\xaa" * (len(content) - 16384)  # all pages but the first, which has the tables' names
+    # all pages but the first, which has the tables' names
+    content[16384:] = b"\xaa" * (len(content) - 16384)
     path.write_bytes(content)
     with Database(path, NOTES) as database:
         with pytest.raises(StoreError, match=f"notes.db' is damaged. {ADVICE}"):
@@ -270,7 +295,9 @@ def test_a_damaged_file_is_an_error_when_it_is_read(path):
 
 
 def test_an_error_undoes_the_whole_transaction(path):
-    """Whatever it is; one of SQLite's becomes a StoreError with the cause, and the database can be used on."""
+    """Whatever it is; one of SQLite's becomes a StoreError with the cause, and the database can be
+    used on.
+    """
 
     def interrupted(database):
         with database.writing() as connection:
@@ -281,7 +308,9 @@ def test_an_error_undoes_the_whole_transaction(path):
         write(database, "tea")
         with pytest.raises(KeyboardInterrupt):
             interrupted(database)
-        with pytest.raises(StoreError, match=r"notes\.db' failed: UNIQUE constraint failed") as caught:
+        with pytest.raises(
+            StoreError, match=r"notes\.db' failed: UNIQUE constraint failed"
+        ) as caught:
             write(database, "coffee", "tea")
         assert isinstance(caught.value.__cause__, sqlite3.IntegrityError)
         assert read(database) == ["tea"]
@@ -306,7 +335,9 @@ def test_an_interrupted_query_keeps_no_state_of_the_file(path):
 
 
 def test_a_transaction_in_a_transaction_is_a_part_of_it(path):
-    """It sees what the outer one did, and is undone with it; nobody else sees either before the end."""
+    """It sees what the outer one did, and is undone with it; nobody else sees either before the
+    end.
+    """
 
     def nested(database):
         with database.writing() as connection:
@@ -327,7 +358,9 @@ def test_a_transaction_in_a_transaction_is_a_part_of_it(path):
 
 
 def test_a_reader_sees_one_state(path):
-    """Another connection may write meanwhile: it does not wait, and the reader does not notice until it is done."""
+    """Another connection may write meanwhile: it does not wait, and the reader does not notice
+    until it is done.
+    """
     with Database(path, NOTES) as database, Database(path, NOTES) as other:
         write(other, "tea")
         with database.reading() as connection:
@@ -338,13 +371,17 @@ def test_a_reader_sees_one_state(path):
 
 
 def test_a_writer_keeps_others_waiting(path):
-    """For as long as they were told, then they hear which file is locked; readers see the state before."""
+    """For as long as they were told, then they hear which file is locked; readers see the state
+    before.
+    """
     with Database(path, NOTES) as database, Database(path, NOTES, timeout_s=0.2) as other:
         with database.writing() as connection:
             connection.execute("INSERT INTO note VALUES ('tea')")
             assert read(other) == []
             started = time.monotonic()
-            with pytest.raises(StoreError, match=r"notes.db' is locked: .* more than 0.2 s") as caught:
+            with pytest.raises(
+                StoreError, match=r"notes.db' is locked: .* more than 0.2 s"
+            ) as caught:
                 write(other, "coffee")
             assert time.monotonic() - started > 0.15
             assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
@@ -364,7 +401,9 @@ def test_a_writer_that_waits_comes_next(path):
 
 
 def test_opening_waits_for_one_that_reads_an_empty_file(path):
-    """The change to WAL needs the file for a moment, and waits for it; in the end it is an error like others."""
+    """The change to WAL needs the file for a moment, and waits for it; in the end it is an error
+    like others.
+    """
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as holder:
         holder.execute("BEGIN")
         holder.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -398,7 +437,9 @@ def test_read_only_makes_nothing(path):
         Database(path, NOTES, read_only=True)
     assert not path.exists()
     path.touch()
-    with pytest.raises(StoreError, match=r"has format 0 and this release reads format 1\. Open it once without"):
+    with pytest.raises(
+        StoreError, match=r"has format 0 and this release reads format 1\. Open it once without"
+    ):
         Database(path, NOTES, read_only=True)
     assert path.read_bytes() == b""
     Database(path, NOTES).close()
@@ -422,8 +463,11 @@ def test_a_full_disk_loses_nothing(path):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_folder_that_may_not_be_written():
-    """No file can be made there, nor one that is there opened: the error speaks of rights, and names the file."""
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders lie where only their owner can look
+    """No file can be made there, nor one that is there opened: the error speaks of rights, and
+    names the file.
+    """
+    # pytest's own folders lie where only their owner can look
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         Database(folder / "notes.db", NOTES).close()
         folder.chmod(0o555)
@@ -431,7 +475,10 @@ def test_a_folder_that_may_not_be_written():
             for file in ("notes.db", "new.db"):
                 with (
                     without_privileges(),
-                    pytest.raises(StoreError, match=rf"{file}' cannot be (opened|written). Check the permissions"),
+                    pytest.raises(
+                        StoreError,
+                        match=rf"{file}' cannot be (opened|written). Check the permissions",
+                    ),
                 ):
                     Database(folder / file, NOTES)
         finally:
@@ -439,7 +486,9 @@ def test_a_folder_that_may_not_be_written():
 
 
 def test_a_durable_transaction_waits_for_the_disk(path):
-    """SQLite's FULL for that transaction alone, whether it is finished or not; NORMAL for others and in the end."""
+    """SQLite's FULL for that transaction alone, whether it is finished or not; NORMAL for others
+    and in the end.
+    """
 
     def interrupted(database):
         with database.writing(durable=True) as connection:
@@ -454,7 +503,9 @@ def test_a_durable_transaction_waits_for_the_disk(path):
         for durable, level in [(True, 2), (False, 1), (True, 2)]:
             with database.writing(durable=durable) as connection:
                 assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
-                connection.execute("INSERT INTO note VALUES (?)", (f"{level} {read_count(connection)}",))
+                connection.execute(
+                    "INSERT INTO note VALUES (?)", (f"{level} {read_count(connection)}",)
+                )
         with pytest.raises(KeyboardInterrupt):
             interrupted(database)
         with pytest.raises(StoreError, match="within a transaction"):
@@ -469,7 +520,9 @@ def read_count(connection: sqlite3.Connection) -> int:
 
 
 def test_the_version_moves_when_others_commit(path):
-    """Another object, one that only reads included, sees a new number after each commit, and after nothing else."""
+    """Another object, one that only reads included, sees a new number after each commit, and after
+    nothing else.
+    """
     with (
         Database(path, NOTES) as database,
         Database(path, NOTES) as other,
@@ -520,15 +573,21 @@ def test_a_database_in_memory_is_seen_by_its_object_alone(tmp_path, monkeypatch)
 
 def test_what_lies_in_memory_is_not_for_reading_only(path):
     """It would be empty for ever."""
-    with pytest.raises(ConfigError, match=r"notebook in memory begins empty.*Leave read_only=True out"):
+    with pytest.raises(
+        ConfigError, match=r"notebook in memory begins empty.*Leave read_only=True out"
+    ):
         Database(None, NOTES, read_only=True)
 
 
 @pytest.mark.parametrize("in_memory", [False, True], ids=["file", "memory"])
 def test_threads_take_turns(path, in_memory):
-    """No increment is lost among eight threads on one object, and no transaction sees half of another's."""
+    """No increment is lost among eight threads on one object, and no transaction sees half of
+    another's.
+    """
     path = None if in_memory else path
-    with Database(path, notebook("CREATE TABLE counter (a, b); INSERT INTO counter VALUES (0, 0);")) as database:
+    with Database(
+        path, notebook("CREATE TABLE counter (a, b); INSERT INTO counter VALUES (0, 0);")
+    ) as database:
         torn = []
 
         def count():
@@ -568,7 +627,9 @@ with Database(sys.argv[1], FileFormat("notebook", 0x6E6F7465, steps, ""), timeou
 def test_processes_may_open_a_new_file_at_the_same_time(path):
     """It is made once, and every one of them writes into it."""
     with ExitStack() as running:
-        processes = [running.enter_context(waiting(OPEN_AND_WRITE, path, number)) for number in range(5)]
+        processes = [
+            running.enter_context(waiting(OPEN_AND_WRITE, path, number)) for number in range(5)
+        ]
         assert let_go(*processes) == [0] * 5
     with Database(path, notebook(*["SELECT 1"] * 3)) as database:
         written = [f"{process} {number}" for process in range(5) for number in range(10)]
@@ -601,11 +662,15 @@ with Database(sys.argv[1], notes) as database:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_fork_opens_the_file_for_itself(path):
-    """Its copy of the parent's connection would damage the file, and is refused; closing it does the parent no harm."""
+    """Its copy of the parent's connection would damage the file, and is refused; closing it does
+    the parent no harm.
+    """
     run = python("-c", FORK, str(path))
     assert run.stderr == ""
     refused, rows = run.stdout.splitlines()
-    assert refused.endswith("was opened by another process, of which this one is a fork. Open it again in this one.")
+    assert refused.endswith(
+        "was opened by another process, of which this one is a fork. Open it again in this one."
+    )
     assert rows == "[('child',), ('parent',)]"
 
 
@@ -621,7 +686,9 @@ def test_a_closed_database_says_so(path):
 
 @pytest.mark.slow
 def test_a_forgotten_database_is_closed(path):
-    """Nobody has it any more: SQLite's files beside it go, and no ResourceWarning comes, which would fail this test."""
+    """Nobody has it any more: SQLite's files beside it go, and no ResourceWarning comes, which
+    would fail this test.
+    """
     database = Database(path, NOTES)
     write(database)
     beside = path.with_name(path.name + "-wal")
@@ -639,7 +706,9 @@ def test_closing_waits_for_a_transaction_of_another_thread(path):
     def work():
         with database.writing() as connection:
             inside.set()
-            connection.executemany("INSERT INTO note VALUES (?)", [(str(number),) for number in range(20_000)])
+            connection.executemany(
+                "INSERT INTO note VALUES (?)", [(str(number),) for number in range(20_000)]
+            )
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -664,10 +733,13 @@ def test_shrink_gives_room_back(path):
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks /proc which file is open")
 def test_a_flush_waits_for_the_log_and_opens_nothing_else(path, monkeypatch):
-    """Its transactions are there; closing another descriptor of the file would end SQLite's locks on it."""
+    """Its transactions are there; closing another descriptor of the file would end SQLite's locks
+    on it.
+    """
     flushed = []
     monkeypatch.setattr(
-        "lazyrag.storage.database._flush_data", lambda log: flushed.append(Path(f"/proc/self/fd/{log}").readlink())
+        "lazyrag.storage.database._flush_data",
+        lambda log: flushed.append(Path(f"/proc/self/fd/{log}").readlink()),
     )
     link = path.with_name("link.db")
     link.symlink_to(path)

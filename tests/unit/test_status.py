@@ -11,7 +11,11 @@ from lazyrag import Document, IngestionWarning, IngestReport, Retriever
 from lazyrag.document import DocumentStatus, GroupStatus
 from tests.shelf import Letters, Lines, ShelfOfWords, conf_of
 
-FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine\nrum"}
+FILES = {
+    "a.txt": "green tea\nblack tea",
+    "b.txt": "hot coffee\ncold milk",
+    "c.txt": "still water\nred wine\nrum",
+}
 
 
 @pytest.fixture(params=["in a file", "in memory"])
@@ -40,7 +44,9 @@ def test_before_the_first_use(shelf):
 
 
 def test_what_is_built(shelf):
-    """Groups appear as they are built, with the documents and nodes in them and what is indexed over them."""
+    """Groups appear as they are built, with the documents and nodes in them and what is indexed
+    over them.
+    """
     with shelf.open() as docs:
         docs.sync()
         assert groups(docs) == {"lazyllm_root": GroupStatus("lazyllm_root", True, True, 3, 3, ())}
@@ -53,7 +59,9 @@ def test_what_is_built(shelf):
         assert "default" in groups(docs)["line"].indexes
         assert "word" not in groups(docs)
         told = str(docs.status())
-        assert told.startswith("default: 3 documents, 0 failed steps\n  lazyllm_root: 3 nodes\n  line: 7 nodes (")
+        assert told.startswith(
+            "default: 3 documents, 0 failed steps\n  lazyllm_root: 3 nodes\n  line: 7 nodes ("
+        )
 
 
 def test_asking_changes_nothing(shelf):
@@ -70,7 +78,9 @@ def test_asking_changes_nothing(shelf):
 
 
 def test_what_failed(shelf):
-    """A file that failed stands there with its step, until it succeeds; the other documents count."""
+    """A file that failed stands there with its step, until it succeeds; the other documents
+    count.
+    """
     transform = Lines("coffee")
     with shelf.open(transform) as docs:
         with pytest.warns(IngestionWarning, match=r"b\.txt"):
@@ -103,13 +113,17 @@ def test_another_definition(shelf):
         docs.activate_group("line")
         docs.create_node_group("line", transform=lambda text: text.split("\n")[:1], replace=True)
         assert not groups(docs)["line"].is_current
-        assert "line: 7 nodes (definition changed: code of function <lambda> (was Lines))" in str(docs.status())
+        assert "line: 7 nodes (definition changed: code of function <lambda> (was Lines))" in str(
+            docs.status()
+        )
         docs.activate_group("line")
         assert groups(docs)["line"] == GroupStatus("line", True, True, 3, 3, ())
 
 
 def test_a_group_of_another_program(stored):
-    """Documents that a program without a group changes are missing in it: it is not whole, and not defined here."""
+    """Documents that a program without a group changes are missing in it: it is not whole, and not
+    defined here.
+    """
     with stored.open() as docs:
         docs.activate_group("word")
     (stored.dataset / "a.txt").write_text("white tea")
@@ -126,7 +140,9 @@ def test_a_group_of_another_program(stored):
 def test_a_document_without_nodes(shelf):
     """A group in which a file has no nodes counts the documents that have some."""
     with shelf.open() as docs:
-        docs.create_node_group("tea", transform=lambda text: [one for one in text.splitlines() if "tea" in one])
+        docs.create_node_group(
+            "tea", transform=lambda text: [one for one in text.splitlines() if "tea" in one]
+        )
         docs.activate_group("tea")
         assert groups(docs)["tea"] == GroupStatus("tea", True, True, 1, 2, ())
 

@@ -39,7 +39,8 @@ def add(file: StoreFile, *names: str, durable: bool = False) -> None:
     """Write rows in one transaction."""
     with file.writing(durable=durable) as connection:
         connection.executemany(
-            "INSERT INTO segment_collection (name, schema) VALUES (?, '{}')", [(name,) for name in names]
+            "INSERT INTO segment_collection (name, schema) VALUES (?, '{}')",
+            [(name,) for name in names],
         )
 
 
@@ -50,7 +51,9 @@ def names(file: StoreFile) -> list[str]:
 
 
 def test_a_new_file_is_a_store(path):
-    """It is of the store's kind and format, and the folder of array files comes with the first of them."""
+    """It is of the store's kind and format, and the folder of array files comes with the first of
+    them.
+    """
     with StoreFile(path) as file:
         assert (file.path, file.read_only, file.arrays.folder) == (path, False, Path(f"{path}.d"))
         assert repr(file) == f"StoreFile({str(path)!r})"
@@ -105,8 +108,14 @@ def test_what_was_committed_moves_the_number(file):
 
 
 def test_what_another_program_commits_moves_the_number(path):
-    """For one that may write and for one that only reads; and its rows are seen by the next transaction."""
-    with StoreFile(path) as file, StoreFile(path) as other, StoreFile(path, read_only=True) as reader:
+    """For one that may write and for one that only reads; and its rows are seen by the next
+    transaction.
+    """
+    with (
+        StoreFile(path) as file,
+        StoreFile(path) as other,
+        StoreFile(path, read_only=True) as reader,
+    ):
         before = [one.commit_counter() for one in (file, other, reader)]
         assert [one.commit_counter() for one in (file, other, reader)] == before
         add(other, "a")
@@ -135,7 +144,9 @@ def test_what_another_process_commits_is_seen(path):
 
 
 def test_reading_does_not_wait_for_writing(path):
-    """A thread reads the state before, as long as another's transaction goes on; the number has not moved either."""
+    """A thread reads the state before, as long as another's transaction goes on; the number has not
+    moved either.
+    """
     with StoreFile(path) as file:
         add(file, "a")
         read, done = threading.Event(), []
@@ -154,7 +165,9 @@ def test_reading_does_not_wait_for_writing(path):
 
 
 def test_nobody_reads_half_a_transaction(file):
-    """One thread writes pairs, another one reads: it finds both or neither, in a file and in memory."""
+    """One thread writes pairs, another one reads: it finds both or neither, in a file and in
+    memory.
+    """
     counts = []
 
     def write():
@@ -171,8 +184,12 @@ def test_nobody_reads_half_a_transaction(file):
 
 
 def test_read_only_makes_and_writes_nothing(path):
-    """A missing file is an error that says so; of a present one neither rows nor arrays can be changed."""
-    with pytest.raises(StoreError, match=r"store '.*store.db' does not exist, and read_only=True makes none"):
+    """A missing file is an error that says so; of a present one neither rows nor arrays can be
+    changed.
+    """
+    with pytest.raises(
+        StoreError, match=r"store '.*store.db' does not exist, and read_only=True makes none"
+    ):
         StoreFile(path, read_only=True)
     with pytest.raises(ConfigError, match="in memory begins empty"):
         StoreFile(None, read_only=True)
@@ -196,7 +213,10 @@ def test_a_newer_file_is_refused(path):
         plain.execute(f"PRAGMA user_version = {newer}")
     before = path.read_bytes()
     for read_only in (False, True):
-        with pytest.raises(StoreError, match=rf"format {newer}, .* reads up to format {newer - 1}\. Install the newer"):
+        with pytest.raises(
+            StoreError,
+            match=rf"format {newer}, .* reads up to format {newer - 1}\. Install the newer",
+        ):
             StoreFile(path, read_only=read_only)
     assert path.read_bytes() == before
 
@@ -222,13 +242,16 @@ def test_a_locked_file_says_so(path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_folder_that_may_not_be_written():
     """The error speaks of rights, and nothing is made."""
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders lie where only their owner can look
+    # pytest's own folders lie where only their owner can look
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o555)
         try:
             with (
                 without_privileges(),
-                pytest.raises(StoreError, match=r"cannot be (opened|written)\. Check the permissions"),
+                pytest.raises(
+                    StoreError, match=r"cannot be (opened|written)\. Check the permissions"
+                ),
             ):
                 StoreFile(folder / "store.db")
             assert list(folder.iterdir()) == []
@@ -258,7 +281,9 @@ with StoreFile(sys.argv[1]) as file:
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 def test_a_disk_that_is_full_loses_nothing(path):
-    """The transaction that does not fit is an error, and what was committed before is there, now and later."""
+    """The transaction that does not fit is an error, and what was committed before is there, now
+    and later.
+    """
     run = python("-c", FILL, str(path))
     assert run.stderr == ""
     told, rows = run.stdout.splitlines()
@@ -342,7 +367,9 @@ def test_a_closed_file_says_so(file):
 
 
 def test_opening_that_fails_leaves_nothing_open(path):
-    """A second connection that cannot be made closes the first: the file can be moved away and made anew."""
+    """A second connection that cannot be made closes the first: the file can be moved away and made
+    anew.
+    """
     with pytest.raises(ConfigError, match="from 0 to 86,400"):
         StoreFile(path, timeout_s=-1)
     with pytest.raises(ConfigError, match="give that of a file"):
@@ -351,10 +378,14 @@ def test_opening_that_fails_leaves_nothing_open(path):
 
 
 def test_files_of_one_document_are_flushed_in_the_order_of_their_transactions(path, monkeypatch):
-    """Before a transaction in one file, what was committed to the others is on the disk; a durable one asks again."""
+    """Before a transaction in one file, what was committed to the others is on the disk; a durable
+    one asks again.
+    """
     flushed = []
     flush = Database.flush
-    monkeypatch.setattr(Database, "flush", lambda self: (flushed.append(self.path.name), flush(self)))
+    monkeypatch.setattr(
+        Database, "flush", lambda self: (flushed.append(self.path.name), flush(self))
+    )
     with StoreFile(path) as one, StoreFile(path.with_name("other.db")) as other:
         StoreFile.keep_in_order([one, other])
         add(one, "a")  # another program may have written the other file

@@ -1,4 +1,6 @@
-"""Disks, rights, locks and damaged files: each trouble is a clear error, loses nothing, and can be mended."""
+"""Disks, rights, locks and damaged files: each trouble is a clear error, loses nothing, and can be
+mended.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,11 @@ class TroubledShelf(Shelf):
 
     def __init__(self, root, dimension=16):
         """Write the files."""
-        super().__init__(root, {"large.txt": numbered(1), "small.txt": "green tea\nblack tea"}, embed=Embed(dimension))
+        super().__init__(
+            root,
+            {"large.txt": numbered(1), "small.txt": "green tea\nblack tea"},
+            embed=Embed(dimension),
+        )
 
     @property
     def arrays(self):
@@ -136,10 +142,16 @@ print(json.dumps(told))
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
-@pytest.mark.parametrize(("dimension", "full"), [(16, "store.db'"), (8000, ".arr")], ids=["database", "array file"])
+@pytest.mark.parametrize(
+    ("dimension", "full"), [(16, "store.db'"), (8000, ".arr")], ids=["database", "array file"]
+)
 def test_a_disk_that_is_full(tmp_path, dimension, full):
-    """Wherever it is full, in a database or an array file, the old state stays live; with room the sync succeeds."""
-    limits = [size << 12 for size in (1, 4, 16, 64, 96, 128, 160, 192, 256, 384, 512, 1024, 4096, 16384)]
+    """Wherever it is full, in a database or an array file, the old state stays live; with room the
+    sync succeeds.
+    """
+    limits = [
+        size << 12 for size in (1, 4, 16, 64, 96, 128, 160, 192, 256, 384, 512, 1024, 4096, 16384)
+    ]
     run = python("-c", FULL_DISK, __file__, str(tmp_path), str(dimension), json.dumps(limits))
     assert run.stderr == ""
     *failed, (done, _), mended = json.loads(run.stdout)
@@ -157,7 +169,10 @@ def test_a_folder_that_may_not_be_written(common_shelf):
     before = sorted(path.name for path in common_shelf.root.iterdir())
     common_shelf.root.chmod(0o555)
     try:
-        with without_privileges(), pytest.raises(StoreError, match=r"store\.db.*Check the permissions"):
+        with (
+            without_privileges(),
+            pytest.raises(StoreError, match=r"store\.db.*Check the permissions"),
+        ):
             common_shelf.open()
     finally:
         common_shelf.root.chmod(0o755)
@@ -207,7 +222,9 @@ def test_reading_without_the_right_to_write(common_shelf):
     with unwritable(common_shelf):
         reader = common_shelf.open(read_only=True)
         assert list(reader.dump()) == dump
-        assert [hit.text for hit in Retriever(reader, "line", similarity="bm25")("green")] == ["green tea"]
+        assert [hit.text for hit in Retriever(reader, "line", similarity="bm25")("green")] == [
+            "green tea"
+        ]
         assert Retriever(reader, "line", similarity="cosine")("green")
         assert reader.verify() == ()
     assert sorted(path.name for path in common_shelf.root.iterdir()) == beside
@@ -226,7 +243,9 @@ def test_reading_without_the_right_to_write(common_shelf):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_writer_that_comes_during_a_read(common_shelf):
-    """What was read may be of two states, so the read fails, and the next one goes on with the new state."""
+    """What was read may be of two states, so the read fails, and the next one goes on with the new
+    state.
+    """
     common_shelf.build()
     with unwritable(common_shelf):
         reader = StoreFile(common_shelf.store, read_only=True)
@@ -248,7 +267,10 @@ def test_a_log_that_cannot_be_read(common_shelf):
     with common_shelf.open():
         log = Path(f"{common_shelf.store}-wal").read_bytes()
     Path(f"{common_shelf.store}-wal").write_bytes(log)
-    with unwritable(common_shelf), pytest.raises(StoreError, match="close it first in a program that may write"):
+    with (
+        unwritable(common_shelf),
+        pytest.raises(StoreError, match="close it first in a program that may write"),
+    ):
         common_shelf.open(read_only=True)
     with common_shelf.open():
         pass
@@ -259,7 +281,9 @@ def test_a_log_that_cannot_be_read(common_shelf):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_folder_of_arrays_that_may_not_be_written(common_shelf):
-    """A sync that cannot write its array files leaves the old state live, and goes through when it can."""
+    """A sync that cannot write its array files leaves the old state live, and goes through when it
+    can.
+    """
     with common_shelf.open() as docs:
         dump = common_shelf.built(docs)
         common_shelf.edit()
@@ -267,9 +291,13 @@ def test_a_folder_of_arrays_that_may_not_be_written(common_shelf):
         try:
             with without_privileges(), pytest.raises(StoreError, match=r"store\.db\.d"):
                 docs.sync()
-            assert [line for line in docs.dump() if "white tea" not in line and "new.txt" not in line][:3] == dump[:3]
+            assert [
+                line for line in docs.dump() if "white tea" not in line and "new.txt" not in line
+            ][:3] == dump[:3]
             assert "v2" not in "".join(docs.dump())
-            assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == ["green tea"]
+            assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == [
+                "green tea"
+            ]
         finally:
             common_shelf.arrays.chmod(0o755)
         docs.sync()
@@ -289,7 +317,9 @@ def test_a_file_in_place_of_the_folder_of_arrays(shelf):
 
 @pytest.mark.slow
 def test_a_locked_store(shelf, monkeypatch):
-    """While another connection writes for too long, a sync says so, questions are answered; the next one succeeds."""
+    """While another connection writes for too long, a sync says so, questions are answered; the
+    next one succeeds.
+    """
     monkeypatch.setattr(store_conf, "_TIMEOUT_S", 0.2)
     with shelf.open() as docs:
         dump = shelf.built(docs)
@@ -297,10 +327,13 @@ def test_a_locked_store(shelf, monkeypatch):
         with closing(sqlite3.connect(shelf.store, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(
-                StoreError, match=r"store\.db' is locked: another connection .* more than 0\.2 s\. Wait"
+                StoreError,
+                match=r"store\.db' is locked: another connection .* more than 0\.2 s\. Wait",
             ):
                 docs.sync()
-            assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == ["green tea"]
+            assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == [
+                "green tea"
+            ]
             assert list(docs.dump()) == dump
             other.execute("ROLLBACK")
         docs.sync()
@@ -366,7 +399,9 @@ def test_a_damaged_store(shelf, damage):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_any_page_of_a_store_may_be_damaged(shelf, seed):
-    """Whichever page is overwritten: the answer is what it was, or an error of ours and of no other kind."""
+    """Whichever page is overwritten: the answer is what it was, or an error of ours and of no other
+    kind.
+    """
     dump = shelf.build()
     chance = random.Random(seed)
     with sqlite3.connect(shelf.store) as connection:
@@ -405,7 +440,9 @@ def flip_the_header(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [remove, cut, flip_the_header])
 def test_a_damaged_array_file(shelf, damage):
-    """Who needs it hears its name; what does not need it goes on; when it is put back, everything is as it was."""
+    """Who needs it hears its name; what does not need it goes on; when it is put back, everything
+    is as it was.
+    """
     dump = shelf.build()
     for path in array_files(shelf):
         copy = path.read_bytes()
@@ -426,7 +463,10 @@ def test_a_store_of_a_newer_release(shelf):
         connection.execute("PRAGMA user_version = 99")
     before = shelf.store.read_bytes()
     for read_only in (False, True):
-        with pytest.raises(StoreError, match=r"has format 99, written by a newer release.*up to format \d+\. Install"):
+        with pytest.raises(
+            StoreError,
+            match=r"has format 99, written by a newer release.*up to format \d+\. Install",
+        ):
             shelf.open(read_only=read_only)
     assert shelf.store.read_bytes() == before
 
@@ -438,7 +478,8 @@ def test_a_database_of_another_kind(shelf, read_only):
         connection.execute("CREATE TABLE diary (day TEXT)")
     before = shelf.store.read_bytes()
     with pytest.raises(
-        StoreError, match=r"is a SQLite database of another kind\. It was left as it is; pass another path"
+        StoreError,
+        match=r"is a SQLite database of another kind\. It was left as it is; pass another path",
     ):
         shelf.open(read_only=read_only)
     assert shelf.store.read_bytes() == before
@@ -479,7 +520,9 @@ def test_a_damaged_embedding_cache(shelf):
 
 @pytest.mark.slow
 def test_a_store_that_was_copied(shelf):
-    """The file and its folder, copied while nothing is open, are the same store elsewhere: a backup."""
+    """The file and its folder, copied while nothing is open, are the same store elsewhere: a
+    backup.
+    """
     dump = shelf.build()
     shutil.copyfile(shelf.store, shelf.root / "copy.db")
     shutil.copytree(shelf.arrays, shelf.root / "copy.db.d")
@@ -487,7 +530,9 @@ def test_a_store_that_was_copied(shelf):
     shelf.build()
     with shelf.open(store=shelf.root / "copy.db", read_only=True) as docs:
         assert list(docs.dump()) == dump
-        assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == ["green tea"]
+        assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("green")] == [
+            "green tea"
+        ]
     with shelf.open(store=shelf.root / "copy.db") as docs:
         assert docs.sync().updated == ("large.txt",)
         assert list(docs.dump()) == shelf.fresh_dump()

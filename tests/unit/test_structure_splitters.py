@@ -1,4 +1,6 @@
-"""Splitters that know what they split: HTML by headings, JSON by members, code by definitions, text by meaning."""
+"""Splitters that know what they split: HTML by headings, JSON by members, code by definitions, text
+by meaning.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ def test_html_is_split_at_its_headings():
 
 
 def test_scripts_and_styles_never_become_chunks():
-    """A section with one in its middle stays one chunk, without span; the others have theirs, in the source."""
+    """A section with one in its middle stays one chunk, without span; the others have theirs, in
+    the source.
+    """
     source = "<style>p {}</style><h1>Tea</h1><p>Green.<script>boil()</script> Black.<h2>Water</h2><p>Soft.<script>x"
     chunks = _chunks(HTMLSplitter(), source)
     assert [(one.content, one.span) for one in chunks] == [
@@ -87,9 +91,13 @@ def test_scripts_and_styles_never_become_chunks():
 
 
 def test_tables_and_lists_of_html_stay_together_where_they_fit():
-    """A long section is cut before a table that does not fit beside the paragraph, not between its rows."""
+    """A long section is cut before a table that does not fit beside the paragraph, not between its
+    rows.
+    """
     table = "<table><tr><td>green<td>80<tr><td>black<td>95</table>"
-    [first, second] = _chunks(HTMLSplitter(26), f"<h1>Tea</h1><p>It keeps.</p><div>{table}<p>Sold out.</div>")
+    [first, second] = _chunks(
+        HTMLSplitter(26), f"<h1>Tea</h1><p>It keeps.</p><div>{table}<p>Sold out.</div>"
+    )
     assert first.content == "<h1>Tea</h1><p>It keeps.</p>"
     assert second.content == f"<div>{table}<p>Sold out.</div>"
 
@@ -113,7 +121,9 @@ def test_a_long_section_of_html_is_cut_between_blocks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["<" * 200_000, "<a '" * 50_000, "<!--" * 50_000, "<h1>" * 50_000, "<a b=" * 50_000])
+@pytest.mark.parametrize(
+    "text", ["<" * 200_000, "<a '" * 50_000, "<!--" * 50_000, "<h1>" * 50_000, "<a b=" * 50_000]
+)
 def test_broken_html_takes_no_quadratic_time(text):
     """A megabyte of what is never closed is split within seconds."""
     since = time.monotonic()
@@ -122,9 +132,14 @@ def test_broken_html_takes_no_quadratic_time(text):
 
 
 def test_json_is_split_by_its_structure():
-    """Members that fit together are one chunk; what does not fit is taken apart, and its path says where it stood."""
+    """Members that fit together are one chunk; what does not fit is taken apart, and its path says
+    where it stood.
+    """
     source = json.dumps(
-        {"shop": {"teas": [{"name": "绿茶", "g": 50}, {"name": "红茶", "g": 100}], "open": True}, "n": 1}
+        {
+            "shop": {"teas": [{"name": "绿茶", "g": 50}, {"name": "红茶", "g": 100}], "open": True},
+            "n": 1,
+        }
     )
     chunks = _chunks(JSONSplitter(14), source)
     assert [(one.metadata["path"], json.loads(one.content)) for one in chunks] == [
@@ -136,7 +151,9 @@ def test_json_is_split_by_its_structure():
 
 
 def test_json_as_lines():
-    """Each leaf is a line with its path; lines beneath one container are together, and say which."""
+    """Each leaf is a line with its path; lines beneath one container are together, and say
+    which.
+    """
     source = '{"teas": [{"name": "Longjing"}, {"name": "Keemun"}], "a b": {"c": null}}'
     chunks = _chunks(JSONSplitter(16, form="lines"), source)
     assert [(one.metadata["path"], one.content) for one in chunks] == [
@@ -146,14 +163,20 @@ def test_json_as_lines():
 
 
 def test_json_lines_and_long_texts():
-    """Several values in a text are split like an array; the pieces of a long text are texts again."""
+    """Several values in a text are split like an array; the pieces of a long text are texts
+    again.
+    """
     chunks = _chunks(JSONSplitter(9), '{"a": 1}\n{"a": 2}\n{"a": 3}\n')
     assert [(one.metadata["path"], one.content) for one in chunks] == [
         ("$[0:2]", '[{"a": 1}, {"a": 2}]'),
         ("$[2:3]", '[{"a": 3}]'),
     ]
     pieces = _chunks(JSONSplitter(8), json.dumps({"t": "First one.\nSecond “one”. Third."}))
-    assert [json.loads(one.content) for one in pieces] == ["First one.\n", "Second “one”. ", "Third."]
+    assert [json.loads(one.content) for one in pieces] == [
+        "First one.\n",
+        "Second “one”. ",
+        "Third.",
+    ]
     assert {one.metadata["path"] for one in pieces} == {"$.t"}
 
 
@@ -173,7 +196,11 @@ def test_what_is_no_json_is_told(text, told):
     """The error names the position, and what to do for files of other kinds."""
     with pytest.raises(TransformError, match=told) as caught:
         _chunks(JSONSplitter(2), text)
-    assert ("is no JSON" in str(caught.value)) == ("pattern='*.json'" in str(caught.value)) != ("nested" in told)
+    assert (
+        ("is no JSON" in str(caught.value))
+        == ("pattern='*.json'" in str(caught.value))
+        != ("nested" in told)
+    )
 
 
 YAML = """\
@@ -191,7 +218,9 @@ teas:
 
 
 def test_yaml_is_split_at_its_items():
-    """Items stay whole with the comments above them, and each chunk has the path of the value around it."""
+    """Items stay whole with the comments above them, and each chunk has the path of the value
+    around it.
+    """
     chunks = _chunks(YAMLSplitter(17), YAML)
     assert [(one.metadata["path"], one.content) for one in chunks] == [
         ("$.teas", "# Teas of the shop\nteas:\n- name: 绿茶\n  kg: 2\n\n"),
@@ -204,7 +233,12 @@ def test_documents_of_yaml_and_flow_lists_are_split():
     """Several documents are numbered; a list on one line is cut between its items."""
     chunks = _chunks(YAMLSplitter(5), "a: 1\n---\n- {b: 1, c: [2, 3]}\n- [4, 5]\n")
     assert "".join(one.content for one in chunks) == "a: 1\n---\n- {b: 1, c: [2, 3]}\n- [4, 5]\n"
-    assert [one.metadata.get("path") for one in chunks] == ["$[0].a", "$[1][0]", "$[1][0]", "$[1][1]"]
+    assert [one.metadata.get("path") for one in chunks] == [
+        "$[0].a",
+        "$[1][0]",
+        "$[1][0]",
+        "$[1][1]",
+    ]
 
 
 XML = """<?xml version="1.0"?>
@@ -217,7 +251,9 @@ XML = """<?xml version="1.0"?>
 
 
 def test_xml_is_split_between_its_elements():
-    """Elements stay whole where they fit, closing tags stay with the last one, and paths count siblings of a name."""
+    """Elements stay whole where they fit, closing tags stay with the last one, and paths count
+    siblings of a name.
+    """
     chunks = _chunks(XMLSplitter(18), XML)
     assert [(one.metadata.get("path"), one.content) for one in chunks] == [
         ("/teas", '<?xml version="1.0"?>\n<teas>\n'),
@@ -265,9 +301,13 @@ def test_many_small_parts_take_no_quadratic_time(splitter, text):
 
 
 def test_code_is_split_at_its_definitions():
-    """Whole definitions with their comments and decorators; a class by its methods; each chunk says what it is of."""
+    """Whole definitions with their comments and decorators; a class by its methods; each chunk says
+    what it is of.
+    """
     chunks = _chunks(CodeSplitter(45, language="python"), PYTHON)
-    assert [(one.metadata["definition"], one.content.strip().splitlines()[0]) for one in chunks] == [
+    assert [
+        (one.metadata["definition"], one.content.strip().splitlines()[0]) for one in chunks
+    ] == [
         ("boil", '"""Kettles."""'),
         ("Kettle", "class Kettle:"),
         ("Kettle.pour", "def pour(self, cup):"),
@@ -302,7 +342,9 @@ def test_every_language_is_read_by_its_grammar(language):
     assert "".join(one.content for one in chunks) == source
     assert len(chunks) > 1
     assert all(one.content.endswith("\n") for one in chunks)
-    assert {"boil", "Kettle", "Kettle.boil", "Kettle.Boil"} & {one.metadata.get("definition") for one in chunks}
+    assert {"boil", "Kettle", "Kettle.boil", "Kettle.Boil"} & {
+        one.metadata.get("definition") for one in chunks
+    }
 
 
 def test_the_language_is_told_by_the_suffix(folder):
@@ -314,7 +356,9 @@ def test_the_language_is_told_by_the_suffix(folder):
 
 
 def test_without_a_grammar_code_is_split_by_its_lines(monkeypatch):
-    """Functions and classes at the margin are chunks, as long as nobody asks for the language by name."""
+    """Functions and classes at the margin are chunks, as long as nobody asks for the language by
+    name.
+    """
     monkeypatch.setattr(code_module, "is_installed", lambda language: False)
     splitter = CodeSplitter(32)
     monkeypatch.setattr(splitter, "path_key", lambda path: "python")
@@ -326,7 +370,9 @@ def test_without_a_grammar_code_is_split_by_its_lines(monkeypatch):
 
 
 def test_a_language_asked_for_is_never_given_up_silently(monkeypatch):
-    """An unknown one is a ConfigError with the known ones; one whose grammar is missing says what to install."""
+    """An unknown one is a ConfigError with the known ones; one whose grammar is missing says what
+    to install.
+    """
     with pytest.raises(ConfigError, match=r"language 'pyton'.*Did you mean 'python'"):
         CodeSplitter(language="pyton")
     monkeypatch.setitem(grammars._GRAMMARS, "python", ("tree_sitter_of_nowhere", "language", ".py"))
@@ -339,11 +385,15 @@ def _about(text):
     return [text.count("tea"), text.count("rain") + text.count("雨"), 0.1]
 
 
-SUBJECTS = "Green tea keeps. Black tea too. Some tea is white. It may rain. 雨很大。More rain comes."
+SUBJECTS = (
+    "Green tea keeps. Black tea too. Some tea is white. It may rain. 雨很大。More rain comes."
+)
 
 
 def test_text_is_split_where_its_subject_changes():
-    """By an absolute threshold, and by a percentile of the text's own distances; windows of neighbours smooth both."""
+    """By an absolute threshold, and by a percentile of the text's own distances; windows of
+    neighbours smooth both.
+    """
     for splitter in (
         SemanticSplitter(_about, threshold=0.5, window=0),
         SemanticSplitter(_about, percentile=90, window=0),
@@ -415,7 +465,13 @@ def test_the_embedder_takes_part_in_the_fingerprint():
     """By its identity where it says one, else by its code."""
     values = [
         fingerprint(SemanticSplitter(one)).value
-        for one in (Model("a"), Model("b"), _about, lambda text: [1.0, len(text)], lambda text: [2.0, len(text)])
+        for one in (
+            Model("a"),
+            Model("b"),
+            _about,
+            lambda text: [1.0, len(text)],
+            lambda text: [2.0, len(text)],
+        )
     ]
     assert len(set(values)) == len(values)
     assert fingerprint(SemanticSplitter(Model("a"))).value == values[0]
@@ -432,7 +488,9 @@ def test_chunks_beyond_the_window_of_the_model_are_warned_of_once():
     docs.create_node_group("small", CodeSplitter, chunk_size=64)
     docs.create_node_group("list", [TransformArgs(str.split, pattern="*.md"), CodeSplitter(70)])
     for group, size in (("large", 65), ("list", 70)):
-        with pytest.warns(IngestionWarning, match=f"up to {size} tokens .* reads 64 at once.*chunk_size=64"):
+        with pytest.warns(
+            IngestionWarning, match=f"up to {size} tokens .* reads 64 at once.*chunk_size=64"
+        ):
             Retriever(docs, group, similarity="cosine")("tea")
         assert Retriever(docs, group, similarity="cosine")("tea")
     assert Retriever(docs, "small", similarity="cosine")("tea")
@@ -463,7 +521,9 @@ def test_whatever_decides_about_chunks_is_in_the_identity():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["x\n" + "\n" * 400_000, "x" + " " * 400_000, "x\n" + " \n" * 200_000 + " y"])
+@pytest.mark.parametrize(
+    "text", ["x\n" + "\n" * 400_000, "x" + " " * 400_000, "x\n" + " \n" * 200_000 + " y"]
+)
 def test_code_of_nothing_but_white_space_takes_no_time(text):
     """Time grows with the length of a run of blank lines, not with its square."""
     since = time.perf_counter()
@@ -489,12 +549,30 @@ def _sections(folder, text, **kwargs):
 
 
 def test_chunks_end_before_headings(tmp_path):
-    """Before the last one of the highest level that leaves a chunk full enough; short sections stay together."""
+    """Before the last one of the highest level that leaves a chunk full enough; short sections stay
+    together.
+    """
     text = "# Tea\nIt keeps. It sells.\n## Green\nFired.\n## Black\nDried.\n# Water\n## Heat\nEighty degrees.\n"
-    chunks = [(node.text.split(), node.location) for node in _sections(tmp_path, text, chunk_size=26, chunk_overlap=10)]
+    chunks = [
+        (node.text.split(), node.location)
+        for node in _sections(tmp_path, text, chunk_size=26, chunk_overlap=10)
+    ]
     assert chunks == [
         (
-            ["#", "Tea", "It", "keeps.", "It", "sells.", "##", "Green", "Fired.", "##", "Black", "Dried."],
+            [
+                "#",
+                "Tea",
+                "It",
+                "keeps.",
+                "It",
+                "sells.",
+                "##",
+                "Green",
+                "Fired.",
+                "##",
+                "Black",
+                "Dried.",
+            ],
             "Tea, lines 1-6",
         ),
         (["#", "Water", "##", "Heat", "Eighty", "degrees."], "Water, lines 7-9"),
@@ -503,7 +581,9 @@ def test_chunks_end_before_headings(tmp_path):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_overlap_reaches_across_a_heading(tmp_path, seed):
-    """Chunks cover the text, keep to the size, and are 60 % full where they end before a heading."""
+    """Chunks cover the text, keep to the size, and are 60 % full where they end before a
+    heading.
+    """
     draw = random.Random(seed)
     parts = [
         "# 茶\n",
@@ -541,8 +621,12 @@ def test_no_overlap_reaches_across_a_heading(tmp_path, seed):
 def test_chunks_of_stores_built_before_can_be_kept(name, size, overlap, fingerprint):
     """The definition that docs/upgrading.md shows has the fingerprint that these stores have."""
     docs = Document()
-    docs.create_node_group(name, transform="SentenceSplitter", chunk_size=size, chunk_overlap=overlap)
+    docs.create_node_group(
+        name, transform="SentenceSplitter", chunk_size=size, chunk_overlap=overlap
+    )
     docs.add_texts({"tea.txt": "Tea keeps."})
     docs.activate_group(name)
-    groups = [row for row in map(json.loads, docs.dump()) if row["is"] == "group" and row["name"] == name]
+    groups = [
+        row for row in map(json.loads, docs.dump()) if row["is"] == "group" and row["name"] == name
+    ]
     assert [row["fingerprint"] for row in groups] == [fingerprint]

@@ -1,4 +1,6 @@
-"""Keeping a store in step with its files: what a sync reports, what it withholds, and what it never loses."""
+"""Keeping a store in step with its files: what a sync reports, what it withholds, and what it never
+loses.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ from lazyrag.stores.sqlite import MapFileVectorStore
 from tests.privileges import without_privileges
 from tests.shelf import Letters, Lines, Shelf, asked
 
-FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine"}
+FILES = {
+    "a.txt": "green tea\nblack tea",
+    "b.txt": "hot coffee\ncold milk",
+    "c.txt": "still water\nred wine",
+}
 PLAIN = {"embed": None, "workers": None}  # as a Document is by default
 
 
@@ -62,13 +68,18 @@ def failures(report):
 
 
 def test_the_first_sync_adds_every_file(shelf):
-    """What is found is added, in order of path, and what is passed over is named with the reason."""
+    """What is found is added, in order of path, and what is passed over is named with the
+    reason.
+    """
     shelf.write({".hidden.txt": "no", "~$b.docx": "no"})
     with shelf.open() as docs:
         report = docs.sync()
         assert report == docs.last_report
         assert report.added == ("a.txt", "b.txt", "c.txt")
-        assert report.skipped == ((".hidden.txt", "hidden"), ("~$b.docx", "lock file of an office program"))
+        assert report.skipped == (
+            (".hidden.txt", "hidden"),
+            ("~$b.docx", "lock file of an office program"),
+        )
         assert str(report) == "3 added, 0 failed, 2 skipped"
 
 
@@ -84,7 +95,9 @@ def test_a_sync_without_changes(shelf):
 
 
 def test_all_that_can_become_of_a_file_in_one_sync(shelf):
-    """Added, updated, moved, deleted, unchanged and failed files each stand in their own place of the report."""
+    """Added, updated, moved, deleted, unchanged and failed files each stand in their own place of
+    the report.
+    """
     shelf.write({"d.txt": "lemon", "e.txt": "rose", "f.txt": "mint"})
     with shelf.open() as docs:
         asked(docs)
@@ -102,7 +115,15 @@ def test_all_that_can_become_of_a_file_in_one_sync(shelf):
         first, second = str(report).splitlines()
         assert first == "1 added, 1 updated, 1 moved, 1 deleted, 3 unchanged, 1 failed, 0 skipped"
         assert second.startswith("  failed: broken.json (load): The JSON breaks")
-        assert lines(docs) == ["white tea", "lemon", "rose", "mint", "thyme", "still water", "red wine"]
+        assert lines(docs) == [
+            "white tea",
+            "lemon",
+            "rose",
+            "mint",
+            "thyme",
+            "still water",
+            "red wine",
+        ]
 
 
 def test_a_dry_run(shelf):
@@ -117,7 +138,11 @@ def test_a_dry_run(shelf):
         embed.calls.clear()
         transform.calls.clear()
         report = docs.sync(dry_run=True)
-        assert (report.added, report.updated, report.deleted) == (("new.txt",), ("a.txt",), ("b.txt",))
+        assert (report.added, report.updated, report.deleted) == (
+            ("new.txt",),
+            ("a.txt",),
+            ("b.txt",),
+        )
         assert report.moved == (("c.txt", "z.txt"),)
         assert (embed.calls, transform.calls) == ([], [])
         assert list(docs.dump()) == before
@@ -138,7 +163,9 @@ def test_a_report_shows_what_is_withheld():
 
 @pytest.mark.parametrize("again", [False, True], ids=["same Document", "new Document"])
 def test_many_deletions_at_once_are_withheld(shelf, again):
-    """Where all files are gone, as of a folder that was not mounted, nothing is deleted until someone confirms it."""
+    """Where all files are gone, as of a folder that was not mounted, nothing is deleted until
+    someone confirms it.
+    """
     with shelf.open() as docs:
         asked(docs)
         if not again:
@@ -153,7 +180,8 @@ def withheld_until_confirmed(shelf, docs):
     before = list(docs.dump())
     shelf.remove(*FILES)
     with pytest.warns(
-        IngestionWarning, match=r"3 of 3 files are missing.*Their documents are kept; call sync\(max_deleted=1\)"
+        IngestionWarning,
+        match=r"3 of 3 files are missing.*Their documents are kept; call sync\(max_deleted=1\)",
     ):
         report = docs.sync()
     assert report == IngestReport(withheld=("a.txt", "b.txt", "c.txt"))
@@ -163,14 +191,18 @@ def withheld_until_confirmed(shelf, docs):
 
 
 def test_the_share_that_may_be_deleted(tmp_path):
-    """Of thirty files eleven may go by default; with max_deleted=0.2 they may not, and stay in every answer."""
+    """Of thirty files eleven may go by default; with max_deleted=0.2 they may not, and stay in
+    every answer.
+    """
     shelf = Shelf(tmp_path, {f"{number:02}.txt": f"word{number}" for number in range(30)}, **PLAIN)
     with shelf.open() as docs:
         asked(docs)
         shelf.remove(*(f"{number:02}.txt" for number in range(11)))
         with pytest.warns(IngestionWarning, match="11 of 30 files are missing"):
             assert len(docs.sync(max_deleted=0.2).withheld) == 11
-        assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("word3")] == ["word3"]
+        assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("word3")] == [
+            "word3"
+        ]
         assert len(docs.sync().deleted) == 11
         assert Retriever(docs, "line", similarity="bm25")("word3") == []
 
@@ -233,13 +265,18 @@ def test_a_folder_that_cannot_be_listed_deletes_nothing(common_shelf):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has other rights")
 def test_a_file_that_may_not_be_read_stays_as_it_was(common_shelf):
-    """Its last version is live, and the report says why there is no newer one, until it may be read."""
+    """Its last version is live, and the report says why there is no newer one, until it may be
+    read.
+    """
     shelf = common_shelf
     with shelf.open() as docs:
         asked(docs)
         shelf.write({"b.txt": "iced coffee"})
         (shelf.dataset / "b.txt").chmod(0o000)
-        with without_privileges(), pytest.warns(IngestionWarning, match=r"b\.txt.*Check its permissions"):
+        with (
+            without_privileges(),
+            pytest.warns(IngestionWarning, match=r"b\.txt.*Check its permissions"),
+        ):
             report = docs.sync()
         assert failures(report) == [("b.txt", "load", LoadError)]
         assert lines(docs, "b.txt") == ["hot coffee", "cold milk"]
@@ -251,12 +288,22 @@ def test_a_file_that_may_not_be_read_stays_as_it_was(common_shelf):
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("stage", "error"),
-    [("load", LoadError), ("transform line", TransformError), ("embed line with default", EmbeddingError)],
+    [
+        ("load", LoadError),
+        ("transform line", TransformError),
+        ("embed line with default", EmbeddingError),
+    ],
 )
 def test_a_new_version_that_fails(shelf, stage, error):
-    """Pains 7 and 9: a failing re-read leaves the old version live, and is told of at every sync until it is mended."""
+    """Pains 7 and 9: a failing re-read leaves the old version live, and is told of at every sync
+    until it is mended.
+    """
     transform, embed = Lines(), Letters()
-    bad = {"load": b"\0" * 99, "transform line": "bad coffee", "embed line with default": "bad coffee"}[stage]
+    bad = {
+        "load": b"\0" * 99,
+        "transform line": "bad coffee",
+        "embed line with default": "bad coffee",
+    }[stage]
     with shelf.open(transform, embed=embed) as docs:
         asked(docs)
         before = list(docs.dump())
@@ -268,7 +315,9 @@ def test_a_new_version_that_fails(shelf, stage, error):
             assert failures(report) == [("b.txt", stage, error)]
             assert "b.txt" not in {*report.updated, *report.unchanged}
             assert list(docs.dump()) == before
-            assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("milk")] == ["cold milk"]
+            assert [hit.text for hit in Retriever(docs, "line", similarity="bm25")("milk")] == [
+                "cold milk"
+            ]
     with shelf.open(transform, embed=embed) as docs:
         with pytest.warns(IngestionWarning, match=r"b\.txt"):
             assert failures(docs.sync()) == [("b.txt", stage, error)]
@@ -281,13 +330,17 @@ def test_a_new_version_that_fails(shelf, stage, error):
 
 
 def test_the_first_failure_can_be_raised(shelf):
-    """With on_error="raise" a sync stops with what failed; what came before it is kept, and so is what was live."""
+    """With on_error="raise" a sync stops with what failed; what came before it is kept, and so is
+    what was live.
+    """
     transform = Lines()
     with shelf.open(transform) as docs:
         asked(docs)
         transform.bad.append("bad")
         shelf.write({"a.txt": "white tea", "b.txt": "bad"})
-        with pytest.raises(IngestionError, match=r"failed to transform line.*cannot be split") as caught:
+        with pytest.raises(
+            IngestionError, match=r"failed to transform line.*cannot be split"
+        ) as caught:
             docs.sync(on_error="raise")
         assert isinstance(caught.value.__cause__, TransformError)
         assert lines(docs, "b.txt") == ["hot coffee", "cold milk"]
@@ -298,7 +351,10 @@ def test_the_first_failure_can_be_raised(shelf):
 
 def test_an_unknown_on_error(shelf):
     """A misspelt value is refused: it would be taken for the other one."""
-    with shelf.open() as docs, pytest.raises(ConfigError, match=r"Unknown on_error 'rise'.*collect"):
+    with (
+        shelf.open() as docs,
+        pytest.raises(ConfigError, match=r"Unknown on_error 'rise'.*collect"),
+    ):
         docs.sync(on_error="rise")
 
 
@@ -315,7 +371,9 @@ def test_every_file_fails(shelf):
 
 
 def test_what_failed_once_is_not_skipped_for_ever(shelf):
-    """Pain 1: a hash that was kept before the work succeeded does not hide the file from the next run."""
+    """Pain 1: a hash that was kept before the work succeeded does not hide the file from the next
+    run.
+    """
     with shelf.open(Lines("coffee"), embed=Letters("wine")) as docs:
         with pytest.warns(IngestionWarning):
             asked(docs)
@@ -330,12 +388,17 @@ def test_what_failed_once_is_not_skipped_for_ever(shelf):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("gone", ["a.txt", "copy.txt"])
 def test_two_files_of_one_content(shelf, gone):
-    """Pains 2, 10 and 12: each has nodes, parents and paths of its own, and deleting one leaves the other whole."""
+    """Pains 2, 10 and 12: each has nodes, parents and paths of its own, and deleting one leaves the
+    other whole.
+    """
     shelf.write({"copy.txt": FILES["a.txt"]})
     with shelf.open(embed=Letters()) as docs:
         asked(docs)
         hits = Retriever(docs, "line", similarity="bm25", topk=9)("green")
-        assert [(hit.path, hit.parent.path, hit.root.path) for hit in sorted(hits, key=lambda hit: hit.path)] == [
+        assert [
+            (hit.path, hit.parent.path, hit.root.path)
+            for hit in sorted(hits, key=lambda hit: hit.path)
+        ] == [
             ("a.txt",) * 3,
             ("copy.txt",) * 3,
         ]
@@ -369,7 +432,9 @@ def test_both_of_two_equal_files_are_deleted(shelf):
     ],
 )
 def test_an_impossible_combination_is_refused_at_once(shelf, conf, words):
-    """Pain 3: nothing is turned into another strategy in silence; it is an error before anything is read."""
+    """Pain 3: nothing is turned into another strategy in silence; it is an error before anything is
+    read.
+    """
     with pytest.raises(ConfigError, match=words):
         Document(shelf.dataset, store_conf=conf)
 
@@ -382,12 +447,18 @@ def test_syncing_is_the_same_with_and_without_vectors(shelf, embed):
         shelf.write({"a.txt": "white tea"})
         shelf.remove("b.txt")
         report = asked(docs)
-        assert (report.updated, report.deleted, report.unchanged) == (("a.txt",), ("b.txt",), ("c.txt",))
+        assert (report.updated, report.deleted, report.unchanged) == (
+            ("a.txt",),
+            ("b.txt",),
+            ("c.txt",),
+        )
         assert lines(docs) == ["white tea", "still water", "red wine"]
 
 
 def test_a_store_that_lost_what_the_ledger_lists(shelf):
-    """Pain 4: rows that are gone from a store do not pass for success; they are named, and made again."""
+    """Pain 4: rows that are gone from a store do not pass for success; they are named, and made
+    again.
+    """
     with shelf.open(embed=Letters()) as docs:
         asked(docs)
         dump = list(docs.dump())
@@ -395,7 +466,9 @@ def test_a_store_that_lost_what_the_ledger_lists(shelf):
     with closing(sqlite3.connect(shelf.store)) as connection, connection:
         connection.execute("DELETE FROM segment WHERE content LIKE '%milk%' AND parent IS NOT NULL")
     with shelf.open(embed=Letters()) as docs:
-        with pytest.raises(StoreError, match=r"1 of 2 nodes of group 'line'.*verify\(\).*repair\(\)"):
+        with pytest.raises(
+            StoreError, match=r"1 of 2 nodes of group 'line'.*verify\(\).*repair\(\)"
+        ):
             docs.get_nodes("line")
         assert docs.sync().unchanged == ("a.txt", "b.txt", "c.txt")
         assert any("b.txt" in str(problem) for problem in docs.verify())
@@ -406,9 +479,16 @@ def test_a_store_that_lost_what_the_ledger_lists(shelf):
 
 @pytest.mark.slow
 def test_documents_over_several_batches(shelf, monkeypatch):
-    """Pain 5: what spans batches is neither deleted nor embedded again, and all of it is there after each sync."""
+    """Pain 5: what spans batches is neither deleted nor embedded again, and all of it is there
+    after each sync.
+    """
     monkeypatch.setattr(bringing, "_BATCH", 2)
-    shelf.write({f"many/{number}.txt": "\n".join(f"n{number} l{line}" for line in range(40)) for number in range(7)})
+    shelf.write(
+        {
+            f"many/{number}.txt": "\n".join(f"n{number} l{line}" for line in range(40))
+            for number in range(7)
+        }
+    )
     embed = Letters()
     with shelf.open(embed=embed) as docs:
         asked(docs)
@@ -416,7 +496,12 @@ def test_documents_over_several_batches(shelf, monkeypatch):
         embed.calls.clear()
         asked(docs)
         assert [text for text in embed.calls if text != "tea"] == []
-        shelf.write({"many/3.txt": "\n".join(f"n3 l{line}" for line in range(41)), "a.txt": "green tea\nwhite tea"})
+        shelf.write(
+            {
+                "many/3.txt": "\n".join(f"n3 l{line}" for line in range(41)),
+                "a.txt": "green tea\nwhite tea",
+            }
+        )
         asked(docs)
         assert sorted(text for text in embed.calls if text != "tea") == ["n3 l40", "white tea"]
         assert len(lines(docs)) == 6 + 281
@@ -431,7 +516,10 @@ def test_deleting_reaches_every_store(shelf, monkeypatch):
         shelf.remove("b.txt", "c.txt")
         docs.sync()
         assert {
-            path for (path,) in shelf.rows("SELECT path FROM segment_origin JOIN segment ON origin = segment_origin.id")
+            path
+            for (path,) in shelf.rows(
+                "SELECT path FROM segment_origin JOIN segment ON origin = segment_origin.id"
+            )
         } == {"a.txt"}
         assert shelf.rows("SELECT count(*) FROM build") == [(2,)]
         keys = {row.key for row in live_vectors(docs)}
@@ -440,7 +528,9 @@ def test_deleting_reaches_every_store(shelf, monkeypatch):
 
 
 def live_vectors(docs):
-    """Every vector that the store gives out for the group's own keys, and for the first hundred builds of any."""
+    """Every vector that the store gives out for the group's own keys, and for the first hundred
+    builds of any.
+    """
     nodes, tree = docs._indexer.nodes, docs._indexer.ledger.tree
     [space] = [one for one in tree.groups["line"].indexes.values() if one.kind == "vectors"]
     keys = [f"{node.uid}-{build}" for node in docs.get_nodes("line") for build in range(100)]
@@ -449,7 +539,9 @@ def live_vectors(docs):
 
 @pytest.mark.slow
 def test_a_store_that_fails_to_delete(shelf, monkeypatch):
-    """Pain 6: a document is hidden at once whatever a store does, and the next sync deletes what was left there."""
+    """Pain 6: a document is hidden at once whatever a store does, and the next sync deletes what
+    was left there.
+    """
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
     delete = MapFileVectorStore.delete
     with shelf.open(embed=Letters()) as docs:
@@ -474,7 +566,9 @@ def test_a_store_that_fails_to_delete(shelf, monkeypatch):
 
 @pytest.mark.slow
 def test_a_rate_limit_loses_no_progress(shelf):
-    """Pain 8: what was embedded before a model refused is paid for once, also where the program ended with it."""
+    """Pain 8: what was embedded before a model refused is paid for once, also where the program
+    ended with it.
+    """
     embed = Letters("water", "wine", "milk")
     with shelf.open(embed=embed) as docs:
         with pytest.warns(IngestionWarning, match="2 of 3 files failed to embed"):
@@ -485,12 +579,18 @@ def test_a_rate_limit_loses_no_progress(shelf):
     again = Letters()
     with shelf.open(embed=again) as docs:
         asked(docs)
-        assert sorted(text for text in again.calls if text != "tea") == ["cold milk", "red wine", "still water"]
+        assert sorted(text for text in again.calls if text != "tea") == [
+            "cold milk",
+            "red wine",
+            "still water",
+        ]
         assert list(docs.dump()) == shelf.fresh_dump(embed=Letters())
 
 
 def test_one_bad_file_among_many(shelf):
-    """Pain 9: it is named with stage and error, the others are in, and it comes in when it is mended."""
+    """Pain 9: it is named with stage and error, the others are in, and it comes in when it is
+    mended.
+    """
     shelf.write({"bad.pdf": b"no pdf at all", "odd.xyz": b"what is \0this?"})
     with shelf.open() as docs:
         with pytest.warns(IngestionWarning, match="1 of 5 files failed to load"):
@@ -508,7 +608,9 @@ def test_one_bad_file_among_many(shelf):
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_lose_nothing(shelf, workers):
-    """Pain 11: however many threads work, every text is embedded once, every vector kept, and the dump is the same."""
+    """Pain 11: however many threads work, every text is embedded once, every vector kept, and the
+    dump is the same.
+    """
     shelf.write({f"{number:02}.txt": f"common line\nline {number}" for number in range(40)})
     embed = Letters()
     with shelf.open(embed=embed, workers=workers) as docs:
@@ -525,11 +627,15 @@ def test_workers_lose_nothing(shelf, workers):
 
 @pytest.mark.slow
 def test_a_vector_that_is_none_shifts_no_other(shelf):
-    """Pain 13: it fails its own file; every other text keeps its own vector, now and when it is mended."""
+    """Pain 13: it fails its own file; every other text keeps its own vector, now and when it is
+    mended.
+    """
 
     class Sometimes(Letters):
         def vector(self, text):
-            return [float("nan")] * 8 if text == "green tea" and self.bad_now else super().vector(text)
+            return (
+                [float("nan")] * 8 if text == "green tea" and self.bad_now else super().vector(text)
+            )
 
     embed = Sometimes()
     embed.bad_now = True
@@ -550,7 +656,9 @@ def test_a_vector_that_is_none_shifts_no_other(shelf):
 
 @pytest.mark.slow
 def test_vectors_of_two_lengths_are_never_mixed(shelf):
-    """Pain 14: a model that says it is the same and gives other vectors fails the file; nothing of it is written."""
+    """Pain 14: a model that says it is the same and gives other vectors fails the file; nothing of
+    it is written.
+    """
     with shelf.open(embed=Letters()) as docs:
         asked(docs)
         before = list(docs.dump())
@@ -579,8 +687,13 @@ def test_a_model_of_another_dimension_under_one_identity(shelf, on_disk):
         embed.dimension = 5
         shelf.write({"a.txt": "white tea"})
         [failure] = docs.sync().failed
-        assert "5 instead of 8 numbers. If the model was changed, give the embed another `identity`" in str(failure)
-        with pytest.raises(EmbeddingError, match=r"of 5 numbers and .* of 8 numbers.* another `identity`"):
+        assert (
+            "5 instead of 8 numbers. If the model was changed, give the embed another `identity`"
+            in str(failure)
+        )
+        with pytest.raises(
+            EmbeddingError, match=r"of 5 numbers and .* of 8 numbers.* another `identity`"
+        ):
             Retriever(docs, "line", similarity="cosine")("a query of its own")
     embed.identity = "five letters"
     with shelf.open(embed=embed) as docs:
@@ -590,7 +703,9 @@ def test_a_model_of_another_dimension_under_one_identity(shelf, on_disk):
 
 
 def test_retrying_what_failed(shelf):
-    """retry_failed() brings in what is mended, and its report says of every file what became of it in both runs."""
+    """retry_failed() brings in what is mended, and its report says of every file what became of it
+    in both runs.
+    """
     transform = Lines("coffee")
     with shelf.open(transform) as docs:
         with pytest.warns(IngestionWarning):
@@ -619,7 +734,9 @@ NAMES = ["a.txt", "b.txt", "sub/c.txt", "sub/d.txt"]
 STEPS = st.lists(
     st.one_of(
         st.tuples(
-            st.just("write"), st.sampled_from(NAMES), st.sampled_from(["tea", "tea\nmilk", "wine\ntea\nwine", "rose"])
+            st.just("write"),
+            st.sampled_from(NAMES),
+            st.sampled_from(["tea", "tea\nmilk", "wine\ntea\nwine", "rose"]),
         ),
         st.tuples(st.just("remove"), st.sampled_from(NAMES), st.none()),
         st.tuples(st.just("move"), st.sampled_from(NAMES), st.sampled_from(NAMES)),
@@ -634,7 +751,9 @@ STEPS = st.lists(
 @settings(max_examples=settings.default.max_examples // 2)
 @given(STEPS)
 def test_whatever_happens_to_the_files(steps):
-    """After any edits, deletions, moves and restarts the store is what a fresh one of the same files would be."""
+    """After any edits, deletions, moves and restarts the store is what a fresh one of the same
+    files would be.
+    """
     with tempfile.TemporaryDirectory() as folder:
         shelf = Shelf(Path(folder), {"a.txt": "tea\nmilk", "keep.txt": "always"}, **PLAIN)
         docs = shelf.open(embed=Letters(), workers=1)
@@ -660,7 +779,9 @@ def test_whatever_happens_to_the_files(steps):
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path):
-    """What is known of the file and its text are of one version, so that the next sync finds nothing new."""
+    """What is known of the file and its text are of one version, so that the next sync finds
+    nothing new.
+    """
     path = tmp_path / "a.note"
     path.write_text("", encoding="utf-8")
     reads = []
@@ -680,12 +801,16 @@ def test_a_file_that_changes_while_it_is_read(tmp_path):
 
 
 def test_a_file_that_becomes_empty_loses_its_document(shelf):
-    """What it said is found no more; it is skipped, without a word at later syncs, until it says something again."""
+    """What it said is found no more; it is skipped, without a word at later syncs, until it says
+    something again.
+    """
     with shelf.open() as docs:
         asked(docs)
         shelf.write({"b.txt": ""})
         assert docs.plan().files.skipped == (("b.txt", "empty"),)
-        with pytest.warns(IngestionWarning, match=r"Skipped 1 of 3 files; the first is b\.txt: empty"):
+        with pytest.warns(
+            IngestionWarning, match=r"Skipped 1 of 3 files; the first is b\.txt: empty"
+        ):
             report = docs.sync()
         assert (report.updated, report.failed, report.skipped) == ((), (), (("b.txt", "empty"),))
         assert lines(docs, "b.txt") == []

@@ -1,4 +1,6 @@
-"""Tables of all formats: merged cells keep their columns, headers and captions are found, SQL reads them alone."""
+"""Tables of all formats: merged cells keep their columns, headers and captions are found, SQL reads
+them alone.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def tables_of(loaded) -> list[FoundTable]:
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_random_spans(tmp_path, suffix):
-    """Each cell of the grid has the value of the merged cell that covers it, below the name of its column."""
+    """Each cell of the grid has the value of the merged cell that covers it, below the name of its
+    column.
+    """
     draw = random.Random(suffix)
     merged = 0
     for _ in range(6):
@@ -59,11 +63,18 @@ def test_random_spans(tmp_path, suffix):
 
 
 def test_word_spans_and_caption(tmp_path):
-    """vMerge, gridSpan and gridBefore keep columns; declared header rows are joined; the caption is found."""
+    """vMerge, gridSpan and gridBefore keep columns; declared header rows are joined; the caption is
+    found.
+    """
     document = docx.Document()
     document.add_paragraph("Table 1: Harvest", "Caption")
     table = document.add_table(4, 4)
-    texts = [["town", "kg", "", "note"], ["", "spring", "autumn", ""], ["Uji", "1", "2", "x"], ["", "3", "4", ""]]
+    texts = [
+        ["town", "kg", "", "note"],
+        ["", "spring", "autumn", ""],
+        ["Uji", "1", "2", "x"],
+        ["", "3", "4", ""],
+    ]
     for row, line in zip(table.rows, texts, strict=True):
         for cell, text in zip(row.cells, line, strict=True):
             cell.text = text
@@ -90,7 +101,10 @@ def test_word_spans_and_caption(tmp_path):
         " | 5",
     ]
     [found] = tables_of(loaded)
-    assert (found.caption, found.names) == ("Table 1: Harvest", ("town", "kg > spring", "kg > autumn", "note"))
+    assert (found.caption, found.names) == (
+        "Table 1: Harvest",
+        ("town", "kg > spring", "kg > autumn", "note"),
+    )
     assert found.rows == (("Uji", "1", "2", "x"), ("Uji", "3", "4", ""), ("", "5", "", ""))
     [place] = loaded.tables
     assert loaded.text[place.start : place.end].splitlines()[0] == "town | kg | kg | note"
@@ -98,7 +112,9 @@ def test_word_spans_and_caption(tmp_path):
 
 
 def test_html_spans_caption_and_nested_tables():
-    """rowspan and colspan keep columns, up to the end of their row group; a table around tables is no grid."""
+    """rowspan and colspan keep columns, up to the end of their row group; a table around tables is
+    no grid.
+    """
     markup = (
         "<table><tr><td><h2>Report</h2><table><caption>Sales</caption>"
         "<thead><tr><th rowspan=2>tea<th colspan=2>2024</tr><tr><th>kg<th>EUR</tr></thead>"
@@ -141,9 +157,13 @@ def test_slide_tables(tmp_path):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("markup", ["<td colspan=1000>" * 900, f"<td rowspan=65000>{'x' * 9_000}</td>" * 90])
+@pytest.mark.parametrize(
+    "markup", ["<td colspan=1000>" * 900, f"<td rowspan=65000>{'x' * 9_000}</td>" * 90]
+)
 def test_spans_are_no_bomb(markup):
-    """A small page with cells over millions of places becomes a text that is not much longer than it."""
+    """A small page with cells over millions of places becomes a text that is not much longer than
+    it.
+    """
     loaded = read_html(f"<table>{f'<tr>{markup}</tr>' + '<tr><td>a</tr>' * 900}</table>")
     assert len(loaded.text) < 2 * len(markup) + (1 << 21)
 
@@ -206,10 +226,16 @@ def test_islands_of_a_sheet(load):
 
 
 def test_groups_of_columns(load):
-    """A row of merged names above the names of columns is part of them; a merged line within is a line."""
+    """A row of merged names above the names of columns is part of them; a merged line within is a
+    line.
+    """
 
     def fill(sheet):
-        at(sheet, "A1", [["tea", "2024", None], [None, "kg", "EUR"], ["from Japan"], ["Sencha", 1, 2]])
+        at(
+            sheet,
+            "A1",
+            [["tea", "2024", None], [None, "kg", "EUR"], ["from Japan"], ["Sencha", 1, 2]],
+        )
         for cells in ("A1:A2", "B1:C1", "A3:C3"):
             sheet.merge_cells(cells)
 
@@ -224,7 +250,11 @@ def test_groups_of_columns(load):
 
 def test_a_space_between_columns_is_no_border(load):
     """An empty column within one table does not cut its rows apart."""
-    loaded = load(lambda sheet: at(sheet, "A1", [["tea", "EUR", None, "town", "km"], ["Sencha", 12, None, "Uji", 3]]))
+    loaded = load(
+        lambda sheet: at(
+            sheet, "A1", [["tea", "EUR", None, "town", "km"], ["Sencha", 12, None, "Uji", 3]]
+        )
+    )
     assert loaded.text.splitlines()[2:] == ["tea: Sencha; EUR: 12; town: Uji; km: 3"]
 
 
@@ -232,15 +262,29 @@ def test_values_as_a_person_sees_them(load):
     """Durations, percentages, dates and booleans, by the number format of their cell."""
 
     def fill(sheet):
-        values = [dt.timedelta(hours=26, minutes=5), dt.timedelta(minutes=90, seconds=7), 0.125, dt.date(2024, 4, 5)]
+        values = [
+            dt.timedelta(hours=26, minutes=5),
+            dt.timedelta(minutes=90, seconds=7),
+            0.125,
+            dt.date(2024, 4, 5),
+        ]
         at(sheet, "A1", [["h", "m", "share", "day", "ok"], [*values, True]])
-        sheet["A2"].number_format, sheet["B2"].number_format, sheet["C2"].number_format = "[h]:mm", "[mm]:ss", "0.0%"
+        sheet["A2"].number_format, sheet["B2"].number_format, sheet["C2"].number_format = (
+            "[h]:mm",
+            "[mm]:ss",
+            "0.0%",
+        )
 
-    assert load(fill).text.splitlines()[2] == "h: 26:05; m: 90:07; share: 12.5%; day: 2024-04-05; ok: TRUE"
+    assert (
+        load(fill).text.splitlines()[2]
+        == "h: 26:05; m: 90:07; share: 12.5%; day: 2024-04-05; ok: TRUE"
+    )
 
 
 def test_formulas_without_value_comments_and_hidden_sheets(load):
-    """A formula that was never computed is read as such and listed; comments and hidden sheets are marked."""
+    """A formula that was never computed is read as such and listed; comments and hidden sheets are
+    marked.
+    """
 
     def fill(sheet):
         at(sheet, "A1", [["tea", "kg"], ["Sencha", 12], ["total", "=SUM(B2:B2)"]])
@@ -300,7 +344,9 @@ def test_a_damaged_sheet_of_an_old_workbook_costs_itself(tmp_path, record, damag
     before, _, behind = zlib.decompress(base64.b85decode(OLD_WORKBOOK)).rpartition(record)
     path = tmp_path / "a.xls"
     path.write_bytes(before + damaged + behind)
-    with pytest.raises(LoadError, match=rf"Nothing of the file can be read: sheet 'S' left out: .*{problem}"):
+    with pytest.raises(
+        LoadError, match=rf"Nothing of the file can be read: sheet 'S' left out: .*{problem}"
+    ):
         load_file(path)
 
 
@@ -325,7 +371,9 @@ def docs(tmp_path):
     at(book.active, "B8", [["shelf", "boxes"], ["top", 12]])
     book.save(tmp_path / "stock.xlsx")
     page = canvas.Canvas(str(tmp_path / "report.pdf"), pagesize=A4)
-    for row, cells in enumerate([("garden", "slope", "tons"), ("Himeji", "north", "41"), ("Nara", "south", "17")]):
+    for row, cells in enumerate(
+        [("garden", "slope", "tons"), ("Himeji", "north", "41"), ("Nara", "south", "17")]
+    ):
         for column, text in enumerate(cells):
             page.drawString(80 + 150 * column, 700 - 20 * row, text)
     page.save()
@@ -342,7 +390,9 @@ def test_a_retriever_finds_a_table_by_any_cell(docs):
     ):
         [hit] = Retriever(docs, "table", similarity="bm25", topk=1)(query)
         assert (hit.path, hit.location) == (path, location)
-    assert Retriever(docs, "table", similarity="bm25", topk=1)("Assam Matcha")[0].text.splitlines() == [
+    assert Retriever(docs, "table", similarity="bm25", topk=1)("Assam Matcha")[
+        0
+    ].text.splitlines() == [
         "tea,kg,since",
         "Sencha,12,2024-04-05",
         "Assam,30,",
@@ -364,7 +414,9 @@ def test_tables_are_listed(docs):
 
 
 def test_a_join_cell_by_cell(docs):
-    """Values have the types of their columns; each row names the rows of both tables that it is made of."""
+    """Values have the types of their columns; each row names the rows of both tables that it is
+    made of.
+    """
     rows = docs.sql(
         "SELECT s.tea, kg, since, boxes, kg / boxes AS each "
         "FROM sales s JOIN stock_stock k ON s.tea = k.tea ORDER BY kg"
@@ -385,7 +437,9 @@ def test_a_join_cell_by_cell(docs):
 
 
 def test_an_aggregate_cell_by_cell(docs):
-    """A group names all of its rows, on the page of a PDF with boxes; what has no rows of its own names the tables."""
+    """A group names all of its rows, on the page of a PDF with boxes; what has no rows of its own
+    names the tables.
+    """
     [row] = docs.sql("SELECT sum(tons) AS tons, max(garden) AS last FROM report WHERE tons > 1")
     assert row == {"tons": 58, "last": "Nara"}
     boxes = [docs.marks(one.path, one.span).boxes for one in row.locations]
@@ -396,7 +450,9 @@ def test_an_aggregate_cell_by_cell(docs):
 
 
 def test_values_of_sql_are_those_of_the_cells(tmp_path):
-    """Long numbers are not rounded, days that no calendar has are no NULL, and a column may be called rowid."""
+    """Long numbers are not rounded, days that no calendar has are no NULL, and a column may be
+    called rowid.
+    """
     (tmp_path / "ids.csv").write_text(
         "RowID,account,day,kg\n7,12345678901234567890123,2023-02-29,1\n7,22345678901234567890123,2023-03-01,2.5\n"
     )
@@ -406,7 +462,10 @@ def test_values_of_sql_are_those_of_the_cells(tmp_path):
         [7, "12345678901234567890123", "2023-02-29", 1.0],
         [7, "22345678901234567890123", "2023-03-01", 2.5],
     ]
-    assert [str(*row.locations) for row in rows] == ["ids.csv, rows 2-3, row 1", "ids.csv, rows 2-3, row 2"]
+    assert [str(*row.locations) for row in rows] == [
+        "ids.csv, rows 2-3, row 1",
+        "ids.csv, rows 2-3, row 2",
+    ]
 
 
 def test_values_of_every_type_come_back():
@@ -442,7 +501,9 @@ def test_locations_of_groups_and_subqueries(docs):
 def test_an_empty_first_cell_on_a_page_keeps_its_column(tmp_path):
     """Values of a PDF stay under their columns where the first cell is empty."""
     page = canvas.Canvas(str(tmp_path / "a.pdf"), pagesize=A4)
-    for row, cells in enumerate([("garden", "slope", "tons"), ("Himeji", "north", "41"), ("", "south", "17")]):
+    for row, cells in enumerate(
+        [("garden", "slope", "tons"), ("Himeji", "north", "41"), ("", "south", "17")]
+    ):
         for column, text in enumerate(cells):
             page.drawString(80 + 150 * column, 700 - 20 * row, text)
     page.save()
@@ -510,17 +571,26 @@ def test_sql_is_limited(docs, monkeypatch):
     """A query without end is interrupted; a result has at most `limit` rows."""
     monkeypatch.setattr("lazyrag.document.tables._TIME_LIMIT_S", 0.2)
     with pytest.raises(ConfigError, match=r"(?i)interrupt"):
-        docs.sql("SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range = 7")
+        docs.sql(
+            "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range * b.range = 7"
+        )
     assert len(docs.sql("SELECT * FROM range(100)", limit=3)) == 3
     assert not [one for one in threading.enumerate() if isinstance(one, threading.Timer)]
     with pytest.raises(ConfigError, match="limit must be an integer >= 1"):
         docs.sql("SELECT 1", limit=0)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not limit the memory of a process")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems do not limit the memory of a process"
+)
 def test_memory_of_sql_is_limited(docs):
-    """A text that DuckDB does not count, and a result larger than is sent, end as an error; the next query works."""
-    for query in ("SELECT repeat('x', 2000000000) AS t", "SELECT repeat('x', 1000000) AS t FROM range(90)"):
+    """A text that DuckDB does not count, and a result larger than is sent, end as an error; the
+    next query works.
+    """
+    for query in (
+        "SELECT repeat('x', 2000000000) AS t",
+        "SELECT repeat('x', 1000000) AS t FROM range(90)",
+    ):
         with pytest.raises(ConfigError, match="needs more than 1024 MiB of memory"):
             docs.sql(query)
     assert docs.sql("SELECT length(repeat('x', 1000000)) AS n") == [{"n": 1_000_000}]
@@ -528,7 +598,9 @@ def test_memory_of_sql_is_limited(docs):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit is of Linux")
 def test_a_query_ends_without_its_program():
-    """The process that runs it may use the processor for a while only, should nobody be left to end it."""
+    """The process that runs it may use the processor for a while only, should nobody be left to end
+    it.
+    """
     import resource
 
     command = [sys.executable, "-P", sql_process.__file__]
@@ -546,15 +618,23 @@ def test_a_restricted_document_has_its_tables_only():
     texts = {"a.md": SALES.replace("Assam", "Secret"), "b/a.md": SALES, "c.md": SALES}
     label = {"label": DocField(DataType.VARCHAR)}
     docs, alone = Document(doc_fields=label), Document(doc_fields=label)
-    docs.add_texts(texts, metadata={name: {"label": "staff" if name == "a.md" else "guest"} for name in texts})
+    docs.add_texts(
+        texts, metadata={name: {"label": "staff" if name == "a.md" else "guest"} for name in texts}
+    )
     del texts["a.md"]
     alone.add_texts(texts, metadata={name: {"label": "guest"} for name in texts})
     assert [one.name for one in docs.tables()] == ["a", "a_2", "c"]
     view = docs.restricted({"label": "guest"})
     assert view.tables() == alone.tables()
-    for query in ("SELECT * FROM a", "SELECT x.kg FROM a x JOIN c USING (tea)", "SELECT * FROM a UNION FROM c"):
+    for query in (
+        "SELECT * FROM a",
+        "SELECT x.kg FROM a x JOIN c USING (tea)",
+        "SELECT * FROM a UNION FROM c",
+    ):
         ours, theirs = view.sql(query), alone.sql(query)
-        assert [(row, row.locations) for row in ours] == [(row, row.locations) for row in theirs] != []
+        assert (
+            [(row, row.locations) for row in ours] == [(row, row.locations) for row in theirs] != []
+        )
     for query in ("SELECT * FROM a_2", "SELECT nothing FROM a"):
         errors = []
         for one in (view, alone):

@@ -65,20 +65,49 @@ BOTH = pytest.mark.parametrize("terms", [english_terms, chinese_terms], ids=["en
     ],
 )
 def test_words_are_folded_stemmed_and_sifted(terms, text, expected):
-    """Case, width, accents' encoding and endings do not count; stop words and marks are left out, repetitions kept."""
+    """Case, width, accents' encoding and endings do not count; stop words and marks are left out,
+    repetitions kept.
+    """
     assert terms(text) == expected
 
 
 @BOTH
 def test_an_apostrophe_is_one_however_it_is_written(terms):
-    """The typewriter's and the printer's apostrophe give the same terms, at the end of a word and within it."""
+    """The typewriter's and the printer's apostrophe give the same terms, at the end of a word and
+    within it.
+    """
     assert terms("don't the dog's dogs'") == terms("don’t the dog’s dogs’")
     assert terms("dog's") == terms("dogs") == terms("dog") == ["dog"]
 
 
 IGNORABLE = [
-    *map(chr, (0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFEFF, 0xFFA0, 0x1D173, 0x1BCA3, 0xE0001)),
-    *map(chr, [*range(0x180B, 0x1810), *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070)]),
+    *map(
+        chr,
+        (
+            0xAD,
+            0x34F,
+            0x61C,
+            0x115F,
+            0x1160,
+            0x17B4,
+            0x17B5,
+            0x3164,
+            0xFEFF,
+            0xFFA0,
+            0x1D173,
+            0x1BCA3,
+            0xE0001,
+        ),
+    ),
+    *map(
+        chr,
+        [
+            *range(0x180B, 0x1810),
+            *range(0x200B, 0x2010),
+            *range(0x202A, 0x202F),
+            *range(0x2060, 0x2070),
+        ],
+    ),
     *map(chr, [*range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFF9), 0xE0100, 0xE01EF, 0xE0FFF]),
 ]
 PIECES = [
@@ -108,7 +137,9 @@ def terms_in_index(name, text):
 @pytest.mark.parametrize("name", ["en", "zh"])
 @given(st.data())
 def test_characters_that_nobody_sees_change_no_term(name, data):
-    """Soft hyphens, zero-width characters and marks of direction anywhere in a text; in indexes and in queries."""
+    """Soft hyphens, zero-width characters and marks of direction anywhere in a text; in indexes and
+    in queries.
+    """
     text = "".join(data.draw(st.lists(st.sampled_from(PIECES), max_size=6)))
     pieces = [data.draw(st.sampled_from(["", "", *IGNORABLE])) + character for character in text]
     inserted = "".join(pieces) + data.draw(st.sampled_from(["", *IGNORABLE]))
@@ -124,7 +155,11 @@ def test_every_character_that_unicode_ignores_is_ignored():
         for code in range(0x110000)
         if unicodedata.category(chr(code)) == "Cf" and english_terms(f"te{chr(code)}a") != ["tea"]
     ]
-    assert not [one for one in shown if unicodedata.name(one).startswith(("ZERO WIDTH", "LEFT-TO", "RIGHT-TO", "TAG"))]
+    assert not [
+        one
+        for one in shown
+        if unicodedata.name(one).startswith(("ZERO WIDTH", "LEFT-TO", "RIGHT-TO", "TAG"))
+    ]
     assert {unicodedata.name(one).split()[0] for one in shown} <= {
         "ARABIC",
         "SYRIAC",
@@ -198,7 +233,9 @@ def test_the_way_for_ascii_gives_what_the_general_way_gives(terms, text):
 @BOTH
 @given(st.text(max_size=30))
 def test_any_text_has_terms_that_are_found_again(terms, text):
-    """Any Unicode: terms are not empty and hold no white space, the same each time, for upper and lower case alike."""
+    """Any Unicode: terms are not empty and hold no white space, the same each time, for upper and
+    lower case alike.
+    """
     found = terms(text)
     assert terms(text) == found
     assert all(term and not any(character.isspace() for character in term) for term in found)
@@ -219,7 +256,9 @@ CHINESE_TEXTS = [
 @BOTH
 @pytest.mark.parametrize("text", CHINESE_TEXTS)
 def test_every_single_chinese_character_is_findable(terms, text):
-    """A query of one character finds the texts that hold it, under either analyser; only asking ones ask in vain."""
+    """A query of one character finds the texts that hold it, under either analyser; only asking
+    ones ask in vain.
+    """
     found = terms(text)
     for character in text:
         assert character in found
@@ -243,13 +282,17 @@ def test_every_pair_of_neighbours_is_findable(terms, text):
     ],
 )
 def test_long_words_are_terms_of_the_chinese_analyser(text, words):
-    """Jieba's search-mode words of three characters and more are terms; the English analyser knows none of them."""
+    """Jieba's search-mode words of three characters and more are terms; the English analyser knows
+    none of them.
+    """
     assert words <= set(chinese_terms(text))
     assert not words & set(english_terms(text))
 
 
 def test_a_word_counts_once():
-    """A text of one word has each character and each pair once, so that length normalisation stays honest."""
+    """A text of one word has each character and each pair once, so that length normalisation stays
+    honest.
+    """
     assert chinese_terms("绿茶") == ["绿", "茶", "绿茶"]
     assert chinese_terms("合作社") == ["合", "作", "社", "合作", "作社", "合作社"]
     assert english_terms("合作社") == ["合", "作", "社", "合作", "作社"]
@@ -257,10 +300,15 @@ def test_a_word_counts_once():
 
 @pytest.mark.parametrize(
     ("name", "identity", "expected"),
-    [("en", "en/2", "94246883056436eb03b965e67829d9bd"), ("zh", "zh/2", "377f6fc1752c2909d01b93a5a5aea1a4")],
+    [
+        ("en", "en/2", "94246883056436eb03b965e67829d9bd"),
+        ("zh", "zh/2", "377f6fc1752c2909d01b93a5a5aea1a4"),
+    ],
 )
 def test_other_terms_need_another_identity(name, identity, expected):
-    """Indexes on disk are taken for those of the identity: where this fails, raise its number with the digest."""
+    """Indexes on disk are taken for those of the identity: where this fails, raise its number with
+    the digest.
+    """
     letters = "".join(map(chr, [*range(0x20, 0x250), *range(0x370, 0x500), *range(0x3040, 0x3100)]))
     characters = "".join(map(chr, range(0x4E00, 0x9FA6)))
     words = "茶叶合作社 中国科学院计算技术研究所 绿茶怎么泡 什么是绿茶 谁写了茶经 南京市长江大桥 研究生命的起源"
@@ -284,14 +332,16 @@ def test_other_terms_need_another_identity(name, identity, expected):
 def test_asking_words_are_left_out_of_chinese_terms(question, kept):
     """Words that only ask are rare in answers; pairs do not reach across them."""
     assert sorted(chinese_terms(question)) == sorted(kept)
-    assert {"绿茶怎么泡": "怎", "什么是绿茶": "么", "谁写了茶经": "谁", "为什么": "为"}[question] in english_terms(
+    assert {"绿茶怎么泡": "怎", "什么是绿茶": "么", "谁写了茶经": "谁", "为什么": "为"}[
         question
-    )
+    ] in english_terms(question)
 
 
 @BOTH
 def test_traces_of_mixed_text_are_found(terms):
-    """Latin words inside Chinese text and Chinese inside English are terms of their own, without spaces too."""
+    """Latin words inside Chinese text and Chinese inside English are terms of their own, without
+    spaces too.
+    """
     assert {"用", "python3", "写", "茶", "写茶"} <= set(terms("用Python3写茶"))
     assert {"龙", "井", "龙井", "tea"} <= set(terms("Longjing (龙井) teas"))
 
@@ -321,19 +371,32 @@ def test_japanese_and_korean_are_taken_apart_like_chinese(terms, text):
 
 @BOTH
 @given(
-    st.lists(st.sampled_from(["绿茶", "合作社", "tea ", "Dr. ", "，", "。", " ", "２", "谁", "西湖"]), max_size=8).map(
-        "".join
-    )
+    st.lists(
+        st.sampled_from(["绿茶", "合作社", "tea ", "Dr. ", "，", "。", " ", "２", "谁", "西湖"]),
+        max_size=8,
+    ).map("".join)
 )
 def test_a_sentence_is_found_by_its_own_words(terms, text):
-    """Each piece between marks gives terms that are terms of the whole: a quotation finds its source."""
+    """Each piece between marks gives terms that are terms of the whole: a quotation finds its
+    source.
+    """
     whole = set(terms(text))
     for piece in text.replace("。", "，").split("，"):
         assert set(terms(piece)) <= whole
 
 
 _CODED = "茶叶合作社中国科学院是否什么哪吗谁多少カナ한글𠀀\u9fd6\u3400，。…～’' abTHE9_é\u0301\ud800ﬁ－Ａ々\n"
-_NUMBERS = ["1,234", "a1,234", "'1,234", "1,234's", "12,345,678km", "FY2018", "0,123", "1，234", ",567"]
+_NUMBERS = [
+    "1,234",
+    "a1,234",
+    "'1,234",
+    "1,234's",
+    "12,345,678km",
+    "FY2018",
+    "0,123",
+    "1，234",
+    ",567",
+]
 
 
 @pytest.mark.parametrize(("name", "terms"), [("en", english_terms), ("zh", chinese_terms)])
@@ -346,18 +409,24 @@ _NUMBERS = ["1,234", "a1,234", "'1,234", "1,234's", "12,345,678km", "FY2018", "0
     )
 )
 def test_the_numbers_of_an_index_stand_for_the_terms(name, terms, texts):
-    """Each text gets its own terms, as often as it has them, in any script; also of texts that come later."""
+    """Each text gets its own terms, as often as it has them, in any script; also of texts that come
+    later.
+    """
     codes = TermCodes(name)
     for some in (texts, texts[::-1]):
         numbers, rows = codes.encode(some)
         found = Counter(zip(rows.tolist(), codes.terms(numbers), strict=True))
         terms_of = term_function(name, stop_words=True)
-        assert found == Counter((at, term) for at, text in enumerate(some) for term in terms_of(text))
+        assert found == Counter(
+            (at, term) for at, text in enumerate(some) for term in terms_of(text)
+        )
         assert all({*terms(text)} <= {*terms_of(text)} for text in some)
 
 
 @pytest.mark.parametrize(
-    "text", ["a''b c", "'tis the dogs' rock'n'roll '' '", "DON'T_x\x1cy\x00z"], ids=["double", "around", "control"]
+    "text",
+    ["a''b c", "'tis the dogs' rock'n'roll '' '", "DON'T_x\x1cy\x00z"],
+    ids=["double", "around", "control"],
 )
 def test_numbers_of_ascii_words_with_apostrophes(text):
     """They are found by splitting at spaces, where the analyser uses a pattern."""
@@ -373,8 +442,11 @@ def test_jiebas_words_are_the_text():
 
 @pytest.mark.slow
 def test_words_an_application_adds_to_jieba_do_not_change_our_terms(jieba):
-    """Our tokenizers are our own: the terms of an index depend on our release, not on who else uses jieba."""
-    shared = importlib.import_module("jieba")  # which the fixture has loaded: its source warns on some Pythons
+    """Our tokenizers are our own: the terms of an index depend on our release, not on who else uses
+    jieba.
+    """
+    # which the fixture has loaded: its source warns on some Pythons
+    shared = importlib.import_module("jieba")
     before = chinese_terms("绿茶园丁科技"), jieba.words("绿茶园丁科技")
     try:
         shared.add_word("绿茶园丁科技", freq=10**9)
@@ -404,7 +476,9 @@ def same_words(jieba, rust, runs):
 @pytest.mark.slow
 @pytest.mark.shared
 def test_the_words_in_rust_are_jiebas_on_all_shared_texts(jieba, rust):
-    """An index made with rjieba is searched with jieba, and the other way round: their words are the same."""
+    """An index made with rjieba is searched with jieba, and the other way round: their words are
+    the same.
+    """
     texts = []
     for name in ("xquad/xquad.zh.json", "cmrc2018/cmrc2018_dev_half0.json"):
         paragraphs, questions = read_squad(shared("data", "retrieval", *name.split("/")))
@@ -419,9 +493,15 @@ def test_the_words_in_rust_are_jiebas_on_all_shared_texts(jieba, rust):
 
 @pytest.mark.slow
 def test_the_words_in_rust_are_jiebas_on_any_run(jieba, rust):
-    """Words of the dictionary one after the other, frequent characters, any characters: they are cut alike."""
+    """Words of the dictionary one after the other, frequent characters, any characters: they are
+    cut alike.
+    """
     chance = random.Random(11)
-    known = [word for word, times in jieba._tokenizer.FREQ.items() if times and re.fullmatch(f"[{CJK_LETTERS}]+", word)]
+    known = [
+        word
+        for word, times in jieba._tokenizer.FREQ.items()
+        if times and re.fullmatch(f"[{CJK_LETTERS}]+", word)
+    ]
     letters = sorted({letter for word in known for letter in word})
     frequent = sorted(letters, key=lambda one: -jieba._tokenizer.FREQ.get(one, 0))[:1500]
     rare = [*"䲟㐀𠮷々〇かなカナ한글ㄅ", *"可当的是"]
@@ -436,7 +516,9 @@ def test_the_words_in_rust_are_jiebas_on_any_run(jieba, rust):
 @pytest.mark.slow
 def test_the_dictionary_in_rust_is_jiebas(jieba, rust):
     """Every word that jieba knows is one, and no beginning of a word that it lists beside them."""
-    assert [text for text, times in jieba._tokenizer.FREQ.items() if bool(times) != rust.is_word(text)] == []
+    assert [
+        text for text, times in jieba._tokenizer.FREQ.items() if bool(times) != rust.is_word(text)
+    ] == []
 
 
 @pytest.mark.slow
@@ -445,7 +527,9 @@ def test_jieba_serves_where_there_is_no_rjieba(monkeypatch, jieba):
     monkeypatch.setitem(sys.modules, "rjieba", None)
     served = analyzers._loaded.__wrapped__()
     assert isinstance(served, analyzers.PythonSegmenter)
-    assert [served.words(text) for text in CHINESE_TEXTS] == [jieba.words(text) for text in CHINESE_TEXTS]
+    assert [served.words(text) for text in CHINESE_TEXTS] == [
+        jieba.words(text) for text in CHINESE_TEXTS
+    ]
 
 
 def test_analysers_are_found_by_the_name_that_an_index_stores():

@@ -16,7 +16,9 @@ from tests.model_server import PATIENCE_S
 
 
 def test_what_waits_for_a_thread_within_one_never_waits_for_ever():
-    """More questions at once than there are threads, whose retriever asks a callable chat model: all are answered."""
+    """More questions at once than there are threads, whose retriever asks a callable chat model:
+    all are answered.
+    """
     rewriter = CallableChatModel(str.upper)
 
     def finds(query, filters=None, topk=None):
@@ -33,7 +35,10 @@ def test_a_call_that_waits_for_a_thread_is_taken_back():
     let_go, called = threading.Event(), []
 
     async def main():
-        busy = [asyncio.ensure_future(in_thread(let_go.wait, PATIENCE_S)) for _ in range(threads._POOL_SIZE)]
+        busy = [
+            asyncio.ensure_future(in_thread(let_go.wait, PATIENCE_S))
+            for _ in range(threads._POOL_SIZE)
+        ]
         await asyncio.sleep(0)
         waiting = asyncio.ensure_future(in_thread(called.append, 1))
         await asyncio.sleep(0)

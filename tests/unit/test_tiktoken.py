@@ -47,7 +47,9 @@ def test_lone_surrogates_are_counted():
 
 def test_a_splitter_takes_it():
     """Any part that counts tokens takes the counter."""
-    chunks = list(SentenceSplitter(4, 0, counter=TiktokenCounter(ENCODING))(DocNode(text="Tea. Tea. Tea.")))
+    chunks = list(
+        SentenceSplitter(4, 0, counter=TiktokenCounter(ENCODING))(DocNode(text="Tea. Tea. Tea."))
+    )
     assert len(chunks) == 3
 
 
@@ -62,7 +64,9 @@ def test_a_missing_vocabulary_is_not_fetched(folder, asked):
 
 
 def test_a_broken_vocabulary_is_not_fetched_either(folder):
-    """tiktoken would remove and fetch a file with another digest: it counts as missing, and stays."""
+    """tiktoken would remove and fetch a file with another digest: it counts as missing, and
+    stays.
+    """
     name = _file_name("cl100k_base.tiktoken")
     (folder / name).write_bytes(b"torn")
     with pytest.raises(ConfigError, match=name):
@@ -81,7 +85,12 @@ def test_a_vocabulary_on_this_machine_is_used(folder, monkeypatch):
 
     def small():
         ranks = load_tiktoken_bpe(module._URL.format(file=file), expected_hash=digest)
-        return {"name": "cl100k_base", "pat_str": r"\s+|\S+", "mergeable_ranks": ranks, "special_tokens": {}}
+        return {
+            "name": "cl100k_base",
+            "pat_str": r"\s+|\S+",
+            "mergeable_ranks": ranks,
+            "special_tokens": {},
+        }
 
     tiktoken.registry.list_encoding_names()
     monkeypatch.setitem(tiktoken.registry.ENCODING_CONSTRUCTORS, "cl100k_base", small)
@@ -101,7 +110,9 @@ def _line(token, rank):
 
 
 def test_a_folder_that_is_switched_off_has_nothing(monkeypatch):
-    """An empty TIKTOKEN_CACHE_DIR tells tiktoken to fetch each time: so the vocabulary counts as missing."""
+    """An empty TIKTOKEN_CACHE_DIR tells tiktoken to fetch each time: so the vocabulary counts as
+    missing.
+    """
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
     assert counter_for_model("gpt-4") is None
     with pytest.raises(ConfigError, match="not on this machine"):
@@ -120,7 +131,9 @@ def test_unknown_names_are_refused(asked):
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("model", ["gpt-3.5-turbo", "gpt-4o", "qwen-max", "gpt2"])
 def test_a_builder_falls_back_and_says_so(model):
-    """Without vocabulary, or for a model that tiktoken does not know, "estimate" counts, and the metadata say it."""
+    """Without vocabulary, or for a model that tiktoken does not know, "estimate" counts, and the
+    metadata say it.
+    """
     builder = ContextBuilder(model)
     assert builder.counter.name == "estimate"
     assert builder.build("q", []).metadata["counter"] == "estimate"

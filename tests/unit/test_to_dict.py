@@ -14,7 +14,17 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
-from lazyrag import Answer, Citation, DocNode, Document, GenerationResult, Hit, RAGContext, RetrievalResult, Retriever
+from lazyrag import (
+    Answer,
+    Citation,
+    DocNode,
+    Document,
+    GenerationResult,
+    Hit,
+    RAGContext,
+    RetrievalResult,
+    Retriever,
+)
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import AnswerDelta, GenerationDelta
 from lazyrag.data.segment import Location
@@ -40,18 +50,42 @@ from lazyrag.evaluation import GoldenReport
 
 SCORE = 0.1 + 0.2
 HIT = Hit("1", "Tea.", SCORE, "tea.txt", "d", 1, {"location": "page 3"})
-HIT_DICT = {"id": "1", "text": "Tea.", "score": SCORE, "source": "tea.txt", "document_id": "d", "chunk_id": 1} | {
-    "metadata": {"location": "page 3"}
-}
+HIT_DICT = {
+    "id": "1",
+    "text": "Tea.",
+    "score": SCORE,
+    "source": "tea.txt",
+    "document_id": "d",
+    "chunk_id": 1,
+} | {"metadata": {"location": "page 3"}}
 RESULT = RetrievalResult.from_hits([HIT], {"seconds": np.float32(0.5)})
 RESULT_DICT = {"hits": [HIT_DICT], "metadata": {"seconds": 0.5}}
 CITATION = Citation(1, "tea.txt", "d", 1, "Tea.", "1", "page 3")
 CITATION_DICT = dataclasses.asdict(CITATION)
 CONTEXT = RAGContext("How?", "[1] Tea.", RESULT, 5)
-CONTEXT_DICT = {"query": "How?", "context": "[1] Tea.", "sources": RESULT_DICT, "total_tokens": 5, "metadata": {}}
+CONTEXT_DICT = {
+    "query": "How?",
+    "context": "[1] Tea.",
+    "sources": RESULT_DICT,
+    "total_tokens": 5,
+    "metadata": {},
+}
 GENERATION = GenerationResult("Tea [1].", confidence=0.5)
-GENERATION_DICT = {"response": "Tea [1].", "multi_responses": None, "confidence": 0.5, "metadata": None}
-ANSWER = Answer("How?", "Tea [1].", (CITATION,), CONTEXT, GENERATION, ("It is short.",), {"seconds": {"search": 0.25}})
+GENERATION_DICT = {
+    "response": "Tea [1].",
+    "multi_responses": None,
+    "confidence": 0.5,
+    "metadata": None,
+}
+ANSWER = Answer(
+    "How?",
+    "Tea [1].",
+    (CITATION,),
+    CONTEXT,
+    GENERATION,
+    ("It is short.",),
+    {"seconds": {"search": 0.25}},
+)
 ANSWER_DICT = {
     "query": "How?",
     "text": "Tea [1].",
@@ -62,9 +96,15 @@ ANSWER_DICT = {
     "metadata": {"seconds": {"search": 0.25}},
 }
 ERROR = ConfigError("topk must be an integer >= 1; got 0. Pass topk=5.")
-ERROR_DICT = {"type": "ConfigError", "detail": "topk must be an integer >= 1; got 0.", "remedy": "Pass topk=5."}
+ERROR_DICT = {
+    "type": "ConfigError",
+    "detail": "topk must be an integer >= 1; got 0.",
+    "remedy": "Pass topk=5.",
+}
 NOTES = {"a": ("encoding: guessed cp1251, confidence 0.48",)}
-REPORT = IngestReport(("a",), (Failure("b", "load", ERROR),), moved=(("c", "d"),), reasons={"a": "bytes"}, notes=NOTES)
+REPORT = IngestReport(
+    ("a",), (Failure("b", "load", ERROR),), moved=(("c", "d"),), reasons={"a": "bytes"}, notes=NOTES
+)
 REPORT_DICT = {field.name: [] for field in dataclasses.fields(IngestReport)} | {
     "added": ["a"],
     "failed": [{"path": "b", "stage": "load", "error": ERROR_DICT}],
@@ -73,7 +113,16 @@ REPORT_DICT = {field.name: [] for field in dataclasses.fields(IngestReport)} | {
     "rebuilt": {},
     "notes": {"a": ["encoding: guessed cp1251, confidence 0.48"]},
 }
-INFO = DocumentInfo("a", "a", "FAILED", "load", ErrorInfo("X", "y"), 3, None, {"g": {"status": "SUCCESS", "nodes": 2}})
+INFO = DocumentInfo(
+    "a",
+    "a",
+    "FAILED",
+    "load",
+    ErrorInfo("X", "y"),
+    3,
+    None,
+    {"g": {"status": "SUCCESS", "nodes": 2}},
+)
 
 
 class Color(enum.Enum):
@@ -96,14 +145,25 @@ VALUES = [
     (ErrorInfo.of(ERROR), ERROR_DICT),
     (REPORT.failed[0], REPORT_DICT["failed"][0]),
     (REPORT, REPORT_DICT),
-    (Problem("missing", "line", "a", "1 row"), {"kind": "missing", "where": "line", "document": "a", "what": "1 row"}),
+    (
+        Problem("missing", "line", "a", "1 row"),
+        {"kind": "missing", "where": "line", "document": "a", "what": "1 row"},
+    ),
     (Progress("sync", "load", 0.5, 2), {"what": "sync", "step": "load", "done": 0.5, "total": 2}),
     (Location(0, 4, "page", "1"), {"start": 0, "end": 4, "kind": "page", "label": "1"}),
-    (TextMatch("a", (0, 4), "Tea.", ""), {"path": "a", "span": [0, 4], "line": "Tea.", "location": ""}),
+    (
+        TextMatch("a", (0, 4), "Tea.", ""),
+        {"path": "a", "span": [0, 4], "line": "Tea.", "location": ""},
+    ),
     (ChangedText("Tea.", None, 1), {"text": "Tea.", "before": None, "after": 1}),
     (
         VersionDiff("a", 1, 2, {"line": (ChangedText("Tea.", 1, None),)}),
-        {"document": "a", "before": 1, "after": 2, "groups": {"line": [{"text": "Tea.", "before": 1, "after": None}]}},
+        {
+            "document": "a",
+            "before": 1,
+            "after": 2,
+            "groups": {"line": [{"text": "Tea.", "before": 1, "after": None}]},
+        },
     ),
     (
         DocumentVersion("a", 1, dt.datetime(2026, 1, 2, tzinfo=dt.UTC), is_live=True),
@@ -111,12 +171,20 @@ VALUES = [
     ),
     (INFO, dataclasses.asdict(INFO) | {"labels": []}),
     (
-        DocumentStatus("d", 1, (GroupStatus("line", True, False, 1, 2, ("en",)),), (("a", "load"),), 0, ""),
+        DocumentStatus(
+            "d", 1, (GroupStatus("line", True, False, 1, 2, ("en",)),), (("a", "load"),), 0, ""
+        ),
         {
             "name": "d",
             "documents": 1,
             "groups": [
-                {"name": "line", "is_current": True, "is_complete": False, "documents": 1, "nodes": 2}
+                {
+                    "name": "line",
+                    "is_current": True,
+                    "is_complete": False,
+                    "documents": 1,
+                    "nodes": 2,
+                }
                 | {"indexes": ["en"], "reason": ""}
             ],
             "failed": [["a", "load"]],
@@ -125,7 +193,10 @@ VALUES = [
             "errors": [],
         },
     ),
-    (GroupDiff("line", 1, 2, 3, {"dense": 2}), {"group": "line", "stay": 1, "come": 2, "go": 3, "embed": {"dense": 2}}),
+    (
+        GroupDiff("line", 1, 2, 3, {"dense": 2}),
+        {"group": "line", "stay": 1, "come": 2, "go": 3, "embed": {"dense": 2}},
+    ),
     (GoldenReport((), ()), {"passed": True, "measures": [], "questions": []}),
     (np.array([[0.1, 1e-30]], np.float32), [[float(np.float32(0.1)), float(np.float32(1e-30))]]),
     (np.int64(2**40), 2**40),
@@ -133,7 +204,10 @@ VALUES = [
     (np.bool_(True), True),
     (np.str_("tea"), "tea"),
     ({1: -math.inf, "b": {"z", "a"}}, {"1": None, "b": ["a", "z"]}),
-    ((Color.RED, PurePosixPath("a/b"), dt.date(2026, 1, 2), True, None), ["red", "a/b", "2026-01-02", True, None]),
+    (
+        (Color.RED, PurePosixPath("a/b"), dt.date(2026, 1, 2), True, None),
+        ["red", "a/b", "2026-01-02", True, None],
+    ),
 ]
 
 
@@ -146,7 +220,9 @@ def test_every_value_class_becomes_json(value, expected):
 
 
 def test_nodes_and_explanations_become_json():
-    """A node with text, location, metadata of the file and its own, and score; content that is no text as it is."""
+    """A node with text, location, metadata of the file and its own, and score; content that is no
+    text as it is.
+    """
     docs = Document()
     docs.create_node_group("word", transform=lambda text: [{"word": one} for one in text.split()])
     docs.add_texts({"tea": "green tea"}, metadata={"tea": {"author": "A"}})
@@ -174,10 +250,17 @@ def test_nodes_and_explanations_become_json():
 
 
 def test_no_public_value_class_is_forgotten():
-    """Each dataclass that these modules make public is in the table above, or made by the test after it."""
+    """Each dataclass that these modules make public is in the table above, or made by the test
+    after it.
+    """
     modules = ("data.result", "read.catalogue", "ingest.report", "ingest.sync", "ingest.verify")
     packages = [importlib.import_module(one) for one in ("lazyrag", "lazyrag.document")]
-    public = {getattr(one, name) for one in packages for name in one.__all__ if inspect.isclass(getattr(one, name))}
+    public = {
+        getattr(one, name)
+        for one in packages
+        for name in one.__all__
+        if inspect.isclass(getattr(one, name))
+    }
     results = {one for one in public if one.__module__.removeprefix("lazyrag.") in modules}
     assert {Hit, DocumentInfo, IngestReport} < results
     made = {type(value) for value, _ in VALUES} | {GroupStatus, PlannedStep, SyncPlan}

@@ -23,7 +23,9 @@ from lazyrag.text.tokens import (
 )
 from tests.interpreter import ROOT
 
-_text = st.text(st.sampled_from("abABC12-=. é茶𝕏👩\u200d\u0301\r\n\t\x1c") | st.characters(), max_size=30)
+_text = st.text(
+    st.sampled_from("abABC12-=. é茶𝕏👩\u200d\u0301\r\n\t\x1c") | st.characters(), max_size=30
+)
 
 
 class Words:
@@ -65,7 +67,9 @@ class Letters:
     ],
 )
 def test_the_default_counts_a_third_of_the_bytes(text, tokens):
-    """A third of the UTF-8 bytes, rounded up: one for a Chinese character, one for three Latin letters."""
+    """A third of the UTF-8 bytes, rounded up: one for a Chinese character, one for three Latin
+    letters.
+    """
     assert Utf8TokenCounter().count(text) == tokens
 
 
@@ -115,8 +119,22 @@ def test_fit_backward_finds_the_smallest_start(counter, text, at, limit):
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("limit", [1, 40, 9000])
 def test_an_estimate_fits_in_long_texts(limit):
-    """What is found fits and one character more does not, from one position after the other, also in long words."""
-    parts = ["Tea ", "HTTPServer", "x" * 40_000, "1234567", "\n\n", "绿茶。", "-" * 50, "  \t", "a.b==c, ", "É", "\x1f"]
+    """What is found fits and one character more does not, from one position after the other, also
+    in long words.
+    """
+    parts = [
+        "Tea ",
+        "HTTPServer",
+        "x" * 40_000,
+        "1234567",
+        "\n\n",
+        "绿茶。",
+        "-" * 50,
+        "  \t",
+        "a.b==c, ",
+        "É",
+        "\x1f",
+    ]
     text = "".join(random.Random(4).choices(parts, [9, 5, 0.01, 5, 2, 5, 1, 1, 5, 1, 1], k=20_000))
     counter = EstimatedTokenCounter()
     start = 0
@@ -167,10 +185,14 @@ RECORDED = json.loads((Path(__file__).parent / "cl100k_tokens.json").read_text(e
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_an_estimate_is_not_below_cl100k_base(name):
-    """And uses three quarters of a budget or more. The true numbers are tiktoken's: `benchmarks/tokens.py --record`."""
+    """And uses three quarters of a budget or more. The true numbers are tiktoken's:
+    `benchmarks/tokens.py --record`.
+    """
     text = (ROOT / name).read_text(encoding="gb18030" if "入住" in name else "utf-8")
     digest, tokens = RECORDED[name]
-    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest, "the text has changed: record it again"
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest, (
+        "the text has changed: record it again"
+    )
     assert tokens <= EstimatedTokenCounter().count(text) <= tokens / 0.75
 
 
@@ -189,7 +211,9 @@ def test_repeated_text_never_lowers_an_estimate(one):
 
 
 def test_a_context_of_chinese_stays_within_the_budget():
-    """A third of the bytes undercounts Chinese by a fifth: the default of contexts is the estimate."""
+    """A third of the bytes undercounts Chinese by a fifth: the default of contexts is the
+    estimate.
+    """
     hits = [Hit(str(number), "绿茶要低温存放，红茶需要完全发酵。" * 9, 1.0) for number in range(30)]
     builder = ContextBuilder(model="no vocabulary of this model")
     assert builder.counter.name == "estimate"

@@ -1,4 +1,6 @@
-"""Spans of OpenTelemetry, taken by the real SDK: names, kinds, attributes, parents, errors, and what is left out."""
+"""Spans of OpenTelemetry, taken by the real SDK: names, kinds, attributes, parents, errors, and
+what is left out.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +55,20 @@ def run_all(capture_content: bool) -> None:
         options = ChatOptions(n=2, temperature=0.2, max_tokens=99, seed=7)
         messages = [Message("system", PRIVATE), Message("user", PRIVATE)]
         with chat_span(
-            "qwen3", provider="openai", options=options, messages=messages, capture_content=capture_content
+            "qwen3",
+            provider="openai",
+            options=options,
+            messages=messages,
+            capture_content=capture_content,
         ) as said:
             said.generated(GenerationResult(PRIVATE, confidence=0.75, metadata=told))
         asked.answered(PRIVATE)
 
 
 def test_spans_have_the_conventions_names_and_kinds(finished):
-    """Each step is named after its operation and what it asks; what leaves the process is a client span."""
+    """Each step is named after its operation and what it asks; what leaves the process is a client
+    span.
+    """
     run_all(False)
     kinds = {name: one.kind for name, one in finished().items()}
     assert kinds == {
@@ -83,10 +91,15 @@ def test_steps_are_children_of_the_question(finished):
 
 
 def test_retrieval_says_which_source_and_what_was_found(finished):
-    """A retrieval span has operation, data source, how many were asked for, and ids with scores; no score for nan."""
+    """A retrieval span has operation, data source, how many were asked for, and ids with scores; no
+    score for nan.
+    """
     run_all(False)
     told = dict(finished()["retrieval handbook"].attributes)
-    assert json.loads(told.pop("gen_ai.retrieval.documents")) == [{"id": "7", "score": 0.5}, {"id": "8"}]
+    assert json.loads(told.pop("gen_ai.retrieval.documents")) == [
+        {"id": "7", "score": 0.5},
+        {"id": "8"},
+    ]
     assert told == {
         "gen_ai.operation.name": "retrieval",
         "gen_ai.data_source.id": "handbook",
@@ -95,7 +108,9 @@ def test_retrieval_says_which_source_and_what_was_found(finished):
 
 
 def test_chat_says_model_options_and_tokens(finished):
-    """A chat span has the request's and the response's model, the options that were set, tokens and reasons."""
+    """A chat span has the request's and the response's model, the options that were set, tokens and
+    reasons.
+    """
     run_all(False)
     assert dict(finished()["chat qwen3"].attributes) == {
         "gen_ai.operation.name": "chat",
@@ -121,14 +136,21 @@ def test_no_content_unless_it_is_asked_for(finished):
 
 
 def test_content_where_it_is_asked_for(finished):
-    """With capture_content the question, the documents, the prompt and the answer stand in the conventions' places."""
+    """With capture_content the question, the documents, the prompt and the answer stand in the
+    conventions' places.
+    """
     run_all(True)
     spans = finished()
     asked, found, said = (
-        spans[name].attributes for name in ("invoke_workflow tea", "retrieval handbook", "chat qwen3")
+        spans[name].attributes
+        for name in ("invoke_workflow tea", "retrieval handbook", "chat qwen3")
     )
     assert found["gen_ai.retrieval.query.text"] == PRIVATE
-    assert json.loads(found["gen_ai.retrieval.documents"])[0] == {"id": "7", "score": 0.5, "content": PRIVATE}
+    assert json.loads(found["gen_ai.retrieval.documents"])[0] == {
+        "id": "7",
+        "score": 0.5,
+        "content": PRIVATE,
+    }
     text = {"type": "text", "content": PRIVATE}
     assert json.loads(asked["gen_ai.input.messages"]) == [{"role": "user", "parts": [text]}]
     assert json.loads(asked["gen_ai.output.messages"]) == [{"role": "assistant", "parts": [text]}]
@@ -138,7 +160,9 @@ def test_content_where_it_is_asked_for(finished):
 
 @pytest.mark.parametrize("capture_content", [False, True])
 def test_errors_are_recorded_and_go_on(finished, capture_content):
-    """A step that raises has status and error type, and its place in the code; the message only with content."""
+    """A step that raises has status and error type, and its place in the code; the message only
+    with content.
+    """
     with pytest.raises(ValueError, match=PRIVATE), span("step", capture_content=capture_content):
         raise ValueError(PRIVATE)
     failed = finished()["step"]
@@ -151,7 +175,9 @@ def test_errors_are_recorded_and_go_on(finished, capture_content):
 
 
 def test_the_source_line_of_an_error_is_no_place_for_texts(finished):
-    """A trace without content names file, line and function, and quotes no line of code, which may hold a text."""
+    """A trace without content names file, line and function, and quotes no line of code, which may
+    hold a text.
+    """
     with pytest.raises(ValueError, match="x"), span("step"):
         raise ValueError("x my diagnosis")
     assert PRIVATE not in finished()["step"].to_json()
@@ -171,7 +197,9 @@ def test_a_cancelled_step_is_recorded(finished):
 
 
 def test_tasks_threads_and_the_private_loop_are_children(finished):
-    """What begins in a task, in to_thread, or on the loop of lazyrag.models.concurrency is a child of the caller's."""
+    """What begins in a task, in to_thread, or on the loop of lazyrag.models.concurrency is a child
+    of the caller's.
+    """
 
     async def step(name: str) -> None:
         with span(name):
@@ -265,7 +293,10 @@ def test_a_stream_that_is_left_has_not_failed(finished):
 
 def _in_fresh_interpreter(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -284,7 +315,9 @@ def test_without_a_provider_nothing_happens():
 
 
 def test_without_the_package_nothing_happens():
-    """Where OpenTelemetry is not installed, every span does nothing, errors go on, and nothing imports it."""
+    """Where OpenTelemetry is not installed, every span does nothing, errors go on, and nothing
+    imports it.
+    """
     code = """
         import sys
         sys.modules["opentelemetry"] = None
@@ -304,6 +337,8 @@ def test_without_the_package_nothing_happens():
 
 
 def test_importing_the_package_imports_no_opentelemetry():
-    """`import lazyrag`, and the module of spans itself, leave OpenTelemetry alone until a span begins."""
+    """`import lazyrag`, and the module of spans itself, leave OpenTelemetry alone until a span
+    begins.
+    """
     code = "import sys, lazyrag, lazyrag.pipeline.tracing; print('opentelemetry' in sys.modules)"
     assert _in_fresh_interpreter(code).strip() == "False"

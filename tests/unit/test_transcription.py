@@ -12,14 +12,22 @@ from tests.model_server import KEY, answered, everything_shown, failed
 
 pytestmark = pytest.mark.usefixtures("quick_endpoints")
 
-SPOKEN = [(0.0, 4.5, " Good morning."), (192.2, 196, " Tea is a shrub."), (196.0, 200.9, " It grows in Assam.")]
-SEGMENTS = [{"id": at, "start": one[0], "end": one[1], "text": one[2]} for at, one in enumerate(SPOKEN)]
+SPOKEN = [
+    (0.0, 4.5, " Good morning."),
+    (192.2, 196, " Tea is a shrub."),
+    (196.0, 200.9, " It grows in Assam."),
+]
+SEGMENTS = [
+    {"id": at, "start": one[0], "end": one[1], "text": one[2]} for at, one in enumerate(SPOKEN)
+]
 SOUND = b"RIFF\x00\xff\r\n--boundary\r\n"
 
 
 @pytest.fixture
 def speech(server):
-    """A speech server: its requests, and what it answers, one for each request, the last one for all that follow."""
+    """A speech server: its requests, and what it answers, one for each request, the last one for
+    all that follow.
+    """
     server.clear()
 
     class Speech:
@@ -38,8 +46,13 @@ def speech(server):
 
 
 def test_hits_have_the_times_of_what_was_said(folder, speech):
-    """The form holds the bytes of the file and its kind, and not its name; pieces become locations with times."""
-    with loaders.isolated(), HttpTranscriber(speech.url, "whisper", language="en", api_key=KEY) as transcribe:
+    """The form holds the bytes of the file and its kind, and not its name; pieces become locations
+    with times.
+    """
+    with (
+        loaders.isolated(),
+        HttpTranscriber(speech.url, "whisper", language="en", api_key=KEY) as transcribe,
+    ):
         for kind in ("audio", "video"):
             register_media_reader(kind, transcribe)
         docs = Document(folder({"secret meeting.wav": SOUND, "tea.mp4": b"\0\0\0\x18ftypmp42"}))
@@ -61,17 +74,26 @@ def test_hits_have_the_times_of_what_was_said(folder, speech):
         "timestamp_granularities[]": "segment",
     }
     assert file[0] == "file.mp4"
-    assert [one[1] for one in speech.forms if one[1] != file] == [("file.wav", "audio/x-wav", SOUND)]
+    assert [one[1] for one in speech.forms if one[1] != file] == [
+        ("file.wav", "audio/x-wav", SOUND)
+    ]
     assert key == f"Bearer {KEY}"
 
 
 def test_a_model_without_times(tmp_path, speech):
     """The request is sent again for the text alone, and from then on at once."""
     (tmp_path / "a.mp3").write_bytes(b"ID3")
-    speech.answers[:] = [failed(400, "response_format verbose_json is not supported"), answered({"text": "Tea."})]
+    speech.answers[:] = [
+        failed(400, "response_format verbose_json is not supported"),
+        answered({"text": "Tea."}),
+    ]
     with HttpTranscriber(speech.url, "gpt", api_key=KEY) as transcribe:
         assert [transcribe(tmp_path / "a.mp3") for _ in range(2)] == ["Tea.", "Tea."]
-    assert [form["response_format"] for form, _, _ in speech.forms] == ["verbose_json", "json", "json"]
+    assert [form["response_format"] for form, _, _ in speech.forms] == [
+        "verbose_json",
+        "json",
+        "json",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +124,10 @@ def test_failures_of_the_server(tmp_path, speech, answer, message):
 
 def test_a_file_that_is_too_large_is_not_sent(folder, speech):
     """It fails with the limit and the way out, and the rest is read."""
-    with loaders.isolated(), HttpTranscriber(speech.url, "whisper", api_key=KEY, max_bytes=10) as transcribe:
+    with (
+        loaders.isolated(),
+        HttpTranscriber(speech.url, "whisper", api_key=KEY, max_bytes=10) as transcribe,
+    ):
         register_media_reader("audio", transcribe)
         docs = Document(folder({"a.txt": "Water", "long.mp3": b"ID3" * 4}))
         with pytest.warns(IngestionWarning, match=r"12 bytes; max_bytes=10"):

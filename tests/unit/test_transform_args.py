@@ -1,4 +1,6 @@
-"""A group's transform given in every way, and lists of which each document takes the entry for its path."""
+"""A group's transform given in every way, and lists of which each document takes the entry for its
+path.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ import time
 import pytest
 
 from lazyrag import Document, LLMParser, NodeTransform, SentenceSplitter
-from lazyrag.errors import ConfigError, IngestionError, NotRegisteredError, TransformError, UnknownKeywordError
+from lazyrag.errors import (
+    ConfigError,
+    IngestionError,
+    NotRegisteredError,
+    TransformError,
+    UnknownKeywordError,
+)
 from lazyrag.groups.node_group import make_group
 from lazyrag.transforms import MarkdownSplitter, TransformArgs
 
@@ -74,15 +82,21 @@ def docs(folder):
     ],
 )
 def test_one_transform_in_every_form_is_one_definition(docs, transform, kwargs):
-    """Class, instance, TransformArgs, dict, list of one: the same nodes, and nothing is built anew for another form."""
+    """Class, instance, TransformArgs, dict, list of one: the same nodes, and nothing is built anew
+    for another form.
+    """
     docs.create_node_group("g", Suffixed, suffix="?")
     docs.create_node_group("g", transform, **kwargs)
     assert _texts(docs, "g")["d.txt"] == ["One.?", "Two.?"]
 
 
 def test_a_name_and_a_function_in_arguments(docs):
-    """A registered name with parameters; a function of text, and of nodes where trans_node says so."""
-    docs.create_node_group("sentence", TransformArgs("SentenceSplitter", kwargs={"chunk_size": 2, "chunk_overlap": 0}))
+    """A registered name with parameters; a function of text, and of nodes where trans_node says
+    so.
+    """
+    docs.create_node_group(
+        "sentence", TransformArgs("SentenceSplitter", kwargs={"chunk_size": 2, "chunk_overlap": 0})
+    )
     docs.create_node_group("line", {"f": lines})
     docs.create_node_group("node", TransformArgs(name_of, trans_node=True))
     docs.create_node_group("all nodes", [TransformArgs(name_of)], trans_node=True)
@@ -113,10 +127,13 @@ def test_each_document_takes_the_first_entry_for_its_path(docs):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "taken"), [("docs/*", ["docs/B.MD"]), ("*/docs/*.md", ["docs/B.MD"]), ("?.md", ["a.md"])]
+    ("pattern", "taken"),
+    [("docs/*", ["docs/B.MD"]), ("*/docs/*.md", ["docs/B.MD"]), ("?.md", ["a.md"])],
 )
 def test_patterns_are_of_the_whole_path(docs, pattern, taken):
-    """The path is relative to the dataset; a slash in front of it counts where the pattern has one."""
+    """The path is relative to the dataset; a slash in front of it counts where the pattern has
+    one.
+    """
     docs.create_node_group("chunk", [TransformArgs(lines, pattern=pattern)])
     assert sorted(_texts(docs, "chunk")) == taken
 
@@ -130,20 +147,30 @@ def test_documents_that_no_entry_fits_have_no_nodes(docs):
 
 def test_the_whole_list_is_in_the_fingerprint():
     """Entries, their order, parameters and patterns decide; names and numbers of workers do not."""
-    markdown, sentence = TransformArgs(MarkdownSplitter, pattern="*.md"), TransformArgs(SentenceSplitter)
+    markdown, sentence = (
+        TransformArgs(MarkdownSplitter, pattern="*.md"),
+        TransformArgs(SentenceSplitter),
+    )
     told = _mark([markdown, sentence])
     others = [
         _mark([sentence, markdown]),
         _mark([markdown]),
         _mark([TransformArgs(MarkdownSplitter, pattern="*.txt"), sentence]),
-        _mark([TransformArgs(MarkdownSplitter, pattern="*.md", kwargs={"chunk_size": 8}), sentence]),
+        _mark(
+            [TransformArgs(MarkdownSplitter, pattern="*.md", kwargs={"chunk_size": 8}), sentence]
+        ),
         _mark([TransformArgs(MarkdownSplitter, pattern=lambda path: path == "a"), sentence]),
         _mark([TransformArgs(MarkdownSplitter, pattern=lambda path: path == "b"), sentence]),
         _mark([markdown, TransformArgs(lines)]),
         _mark([markdown, TransformArgs(lines, trans_node=True)]),
     ]
     assert len({told, *others}) == 9
-    assert told == _mark([TransformArgs(MarkdownSplitter, pattern="*.md", num_workers=2, name="md"), SentenceSplitter])
+    assert told == _mark(
+        [
+            TransformArgs(MarkdownSplitter, pattern="*.md", num_workers=2, name="md"),
+            SentenceSplitter,
+        ]
+    )
 
 
 def test_what_cannot_be_seen_in_a_list_is_told(docs):
@@ -158,7 +185,9 @@ def test_what_cannot_be_seen_in_a_list_is_told(docs):
 
 
 def test_a_file_that_moves_takes_the_entry_for_its_new_path(folder):
-    """Its content is the same, and its nodes are another entry's; one that moves within a pattern costs no call."""
+    """Its content is the same, and its nodes are another entry's; one that moves within a pattern
+    costs no call.
+    """
     calls = []
 
     def counted(text):
@@ -167,7 +196,9 @@ def test_a_file_that_moves_takes_the_entry_for_its_new_path(folder):
 
     path = folder({"a.txt": "One. Two."})
     docs = Document(path)
-    docs.create_node_group("g", [TransformArgs("MarkdownSplitter", pattern="*.md"), Suffixed], version="1")
+    docs.create_node_group(
+        "g", [TransformArgs("MarkdownSplitter", pattern="*.md"), Suffixed], version="1"
+    )
     docs.create_node_group("h", [TransformArgs(counted, pattern="*.md"), counted], version="1")
     assert _texts(docs, "g") == {"a.txt": ["One.!", "Two.!"]}
     assert _texts(docs, "h") == {"a.txt": ["One. Two."]}
@@ -221,7 +252,12 @@ def test_num_workers_bounds_the_calls_at_a_time(folder):
 def test_arguments_are_read_by_key():
     """As in a mapping; an unknown key names the nearest."""
     args = TransformArgs.from_dict({"f": lines, "pattern": "*.md", "num_workers": 2})
-    assert (args["f"], args["pattern"], args["trans_node"], args["kwargs"]) == (lines, "*.md", None, {})
+    assert (args["f"], args["pattern"], args["trans_node"], args["kwargs"]) == (
+        lines,
+        "*.md",
+        None,
+        {},
+    )
     with pytest.raises(NotRegisteredError, match="Did you mean 'pattern'"):
         args["patern"]
 
@@ -229,14 +265,29 @@ def test_arguments_are_read_by_key():
 @pytest.mark.parametrize(
     ("transform", "kwargs", "error", "told"),
     [
-        ({"f": Suffixed, "kwargs": {"sufix": "?"}}, {}, ConfigError, "Suffixed cannot be made with.*mean 'suffix'"),
+        (
+            {"f": Suffixed, "kwargs": {"sufix": "?"}},
+            {},
+            ConfigError,
+            "Suffixed cannot be made with.*mean 'suffix'",
+        ),
         ([TransformArgs(Suffixed, kwargs={"time": 2})], {}, ConfigError, "Did you mean 'times'"),
-        (["SentenceSplitter", {"f": "SentenceSplitter", "kwargs": {"chunk_sise": 2}}], {}, ConfigError, "'chunk_size'"),
+        (
+            ["SentenceSplitter", {"f": "SentenceSplitter", "kwargs": {"chunk_sise": 2}}],
+            {},
+            ConfigError,
+            "'chunk_size'",
+        ),
         ({"f": lines, "patern": "*.md"}, {}, UnknownKeywordError, "Did you mean 'pattern'"),
         ({"pattern": "*.md"}, {}, ConfigError, "needs 'f'"),
         (TransformArgs(Suffixed), {"suffix": "?"}, ConfigError, r"give TransformArgs\(f, kwargs="),
         ([Suffixed], {"parnet": "x"}, ConfigError, "Did you mean 'parent'"),
-        ([TransformArgs(lines, kwargs={"a": 1})], {}, ConfigError, "which only a transform class takes"),
+        (
+            [TransformArgs(lines, kwargs={"a": 1})],
+            {},
+            ConfigError,
+            "which only a transform class takes",
+        ),
     ],
 )
 def test_wrong_arguments_are_told(docs, transform, kwargs, error, told):
@@ -289,7 +340,9 @@ def test_a_transform_may_say_what_of_the_path_decides(folder):
 
 
 def test_a_moved_file_is_asked_about_anew_where_another_model_is_for_it(tmp_path):
-    """What one entry's model made is not taken for what another one's would make of the same text."""
+    """What one entry's model made is not taken for what another one's would make of the same
+    text.
+    """
     (tmp_path / "a.md").write_text("It keeps.\nIt boils.", encoding="utf-8")
     docs = Document(tmp_path)
     docs.create_node_group("line", transform=lines)
@@ -305,7 +358,9 @@ def test_a_moved_file_is_asked_about_anew_where_another_model_is_for_it(tmp_path
 
 
 def test_a_model_in_a_list_is_asked_several_things_at_once():
-    """As many calls run together as outside of a list; with num_workers of the entry, no more than those."""
+    """As many calls run together as outside of a list; with num_workers of the entry, no more than
+    those.
+    """
     now, most, lock = 0, 0, threading.Lock()
 
     def model(_):
@@ -321,7 +376,9 @@ def test_a_model_in_a_list_is_asked_several_things_at_once():
     for workers, expected in ((0, 4), (1, 1)):
         most = 0
         docs = Document()
-        docs.add_texts({"a.txt": "\n".join(f"Tea {number}" for number in range(12)), "b.md": "Water"})
+        docs.add_texts(
+            {"a.txt": "\n".join(f"Tea {number}" for number in range(12)), "b.md": "Water"}
+        )
         docs.create_node_group("line", transform=lines)
         parser = LLMParser(model, "en", num_workers=4)
         entry = TransformArgs(parser, num_workers=workers, pattern="*.txt")
@@ -358,6 +415,10 @@ def test_a_pattern_that_raises_is_named(tmp_path):
     """Its file fails with what the pattern raised, not with what a transform did."""
     (tmp_path / "tea.txt").write_text("Sencha", encoding="utf-8")
     docs = Document(tmp_path)
-    docs.create_node_group("some", transform=[TransformArgs("SentenceSplitter", pattern=lambda path: 1 / 0)])
-    with pytest.raises(IngestionError, match="The pattern of SentenceSplitter raised ZeroDivisionError"):
+    docs.create_node_group(
+        "some", transform=[TransformArgs("SentenceSplitter", pattern=lambda path: 1 / 0)]
+    )
+    with pytest.raises(
+        IngestionError, match="The pattern of SentenceSplitter raised ZeroDivisionError"
+    ):
         docs.get_nodes("some")

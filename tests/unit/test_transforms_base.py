@@ -56,11 +56,15 @@ def _contents(returned):
     ids=lambda one: repr(one).partition(" at 0x")[0],
 )
 def test_what_a_transform_may_return(returned, contents):
-    """Texts, nodes, plain values and any iterable of them; None and blank texts make no node, 0 and False do."""
+    """Texts, nodes, plain values and any iterable of them; None and blank texts make no node, 0 and
+    False do.
+    """
     found = _contents(returned)
     assert found == contents
     assert [isinstance(one, bool) for one in found] == [isinstance(one, bool) for one in contents]
-    assert all(isinstance(one, type(expected)) for one, expected in zip(found, contents, strict=True))
+    assert all(
+        isinstance(one, type(expected)) for one, expected in zip(found, contents, strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,9 @@ def test_what_cannot_be_a_node_is_refused(returned, said):
 
 
 def test_an_asynchronous_transform_is_refused():
-    """A coroutine or an asynchronous generator is no node; no warning of one never awaited is left behind."""
+    """A coroutine or an asynchronous generator is no node; no warning of one never awaited is left
+    behind.
+    """
 
     async def later(node):
         await asyncio.sleep(0)
@@ -130,14 +136,17 @@ def test_what_a_transform_raises_is_a_transform_error_with_its_cause():
 def test_a_transform_gets_the_node():
     """Text, metadata and neighbours are there to be used."""
     drafts = run_transform(
-        lambda node: f"{node.text}/{node.metadata['kind']}", DocNode(text="a", metadata={"kind": "b"})
+        lambda node: f"{node.text}/{node.metadata['kind']}",
+        DocNode(text="a", metadata={"kind": "b"}),
     )
     assert [draft.content for draft in drafts] == ["a/b"]
 
 
 def test_a_returned_node_keeps_its_metadata_and_not_its_place():
     """Its metadata are the new node's own; its uid and score are not."""
-    [draft] = run_transform(lambda node: DocNode(text="x", metadata={"page": 3}, uid="mine", score=1.0), NODE)
+    [draft] = run_transform(
+        lambda node: DocNode(text="x", metadata={"page": 3}, uid="mine", score=1.0), NODE
+    )
     assert dict(draft.metadata) == {"page": 3}
     assert draft.span is None
 
@@ -161,12 +170,16 @@ def test_a_returned_node_keeps_its_metadata_and_not_its_place():
     ],
 )
 def test_pieces_that_follow_one_another_get_spans(text, pieces, spans):
-    """Splitting functions need not compute spans; where a letter or digit is lost or moved, no span is guessed."""
+    """Splitting functions need not compute spans; where a letter or digit is lost or moved, no span
+    is guessed.
+    """
     drafts = run_transform(lambda node: pieces, DocNode(text=text))
     assert [draft.span for draft in drafts] == (spans or [None] * len(pieces))
 
 
-@given(st.text("ab1茶。, \n", max_size=20), st.sampled_from(["\n", "。", " ", ", ", "a", "1", "茶"]))
+@given(
+    st.text("ab1茶。, \n", max_size=20), st.sampled_from(["\n", "。", " ", ", ", "a", "1", "茶"])
+)
 def test_the_text_stands_at_the_span(text, separator):
     """Whatever a text is split by: the parent's text at the span is the node's text."""
     for draft in run_transform(lambda node: node.text.split(separator), DocNode(text=text)):
@@ -194,7 +207,9 @@ def test_a_returned_span_is_checked():
 
 def test_a_node_from_elsewhere_in_the_tree_does_not_keep_its_span():
     """Its span counts in another node's text."""
-    stored = DocNode.from_segment(Segment("u", 1, "line", "d", "a.txt", "d", 1, "black", span=(0, 5)), None)
+    stored = DocNode.from_segment(
+        Segment("u", 1, "line", "d", "a.txt", "d", 1, "black", span=(0, 5)), None
+    )
     [draft] = run_transform(lambda node: [stored], NODE)
     assert draft.span is None
 
@@ -232,7 +247,9 @@ def test_a_generator_may_use_one_node_again():
             yield node
 
     drafts = run_transform(steps, DocNode(text="all"))
-    assert [(draft.content, draft.metadata) for draft in drafts] == [(f"step {n}", {"number": n}) for n in range(3)]
+    assert [(draft.content, draft.metadata) for draft in drafts] == [
+        (f"step {n}", {"number": n}) for n in range(3)
+    ]
 
 
 def test_a_transform_class_without_transform_is_refused():
@@ -275,8 +292,12 @@ def test_a_taken_transform_name_is_refused():
 
 
 def test_a_forgotten_trans_node_is_named():
-    """A function that asks a text for what a node has is told of trans_node=True; another slip is not."""
-    with pytest.raises(TransformError, match=r"create_node_group\(trans_node=True\) gives it the DocNode"):
+    """A function that asks a text for what a node has is told of trans_node=True; another slip is
+    not.
+    """
+    with pytest.raises(
+        TransformError, match=r"create_node_group\(trans_node=True\) gives it the DocNode"
+    ):
         run_transform(lambda node: "text".metadata, NODE)
     for slip in (lambda node: "text".no_such, lambda node: node.no_such, lambda node: (1).metadata):
         with pytest.raises(TransformError, match="raised AttributeError") as caught:

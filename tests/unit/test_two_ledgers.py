@@ -1,4 +1,6 @@
-"""Two ledgers with one Document name never write to the same collections of a store that both use."""
+"""Two ledgers with one Document name never write to the same collections of a store that both
+use.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,15 @@ def test_two_programs_with_their_own_ledgers(tmp_path):
     with segment_stores.isolated():
         segment_stores.register("server", lambda: server)
         found = []
-        for number, texts in enumerate((TEXTS, {name: text.upper() for name, text in TEXTS.items()})):
+        for number, texts in enumerate(
+            (TEXTS, {name: text.upper() for name, text in TEXTS.items()})
+        ):
             conf = {
                 "segment_store": {"type": "server"},
-                "vector_store": {"type": "map", "kwargs": {"uri": str(tmp_path / f"vectors-{number}.db")}},
+                "vector_store": {
+                    "type": "map",
+                    "kwargs": {"uri": str(tmp_path / f"vectors-{number}.db")},
+                },
                 "ledger": str(tmp_path / f"ledger-{number}.db"),
             }
             docs = Document(store_conf=conf, name="tea")

@@ -1,4 +1,6 @@
-"""Every planted fault is found, none is found where there is none, and repairing gives what was there before."""
+"""Every planted fault is found, none is found where there is none, and repairing gives what was
+there before.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ from lazyrag.stores.protocol import VectorRow, VectorSchema
 from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
 from tests.shelf import ShelfOfWords
 
-FILES = {"a.txt": "green tea\nblack tea", "b.txt": "hot coffee\ncold milk", "c.txt": "still water\nred wine"}
+FILES = {
+    "a.txt": "green tea\nblack tea",
+    "b.txt": "hot coffee\ncold milk",
+    "c.txt": "still water\nred wine",
+}
 GROUPS = (LAZY_ROOT_NAME, "line", "word")
 
 
@@ -54,7 +60,9 @@ def asked(docs):
 
 
 def answers(docs):
-    """What can be read, by kind of reading; StoreError where the store says that something is wrong."""
+    """What can be read, by kind of reading; StoreError where the store says that something is
+    wrong.
+    """
     found = {}
     for group in GROUPS[1:]:
         for name, chosen in {"terms": {"similarity": "bm25"}, "vectors": {}}.items():
@@ -64,8 +72,12 @@ def answers(docs):
                 ]
             )
     for group in GROUPS:
-        found[f"nodes of {group}"] = _read(lambda group=group: [node.text for node in docs.get_nodes(group)])
-    found["children"] = _read(lambda: [[one.text for one in node.children["word"]] for node in docs.get_nodes("line")])
+        found[f"nodes of {group}"] = _read(
+            lambda group=group: [node.text for node in docs.get_nodes(group)]
+        )
+    found["children"] = _read(
+        lambda: [[one.text for one in node.children["word"]] for node in docs.get_nodes("line")]
+    )
     return found
 
 
@@ -135,7 +147,8 @@ class Fault:
         kind: How `verify` calls it.
         where: The group or index that it names.
         document: The document that it names.
-        unnoticed: Readings that may give something else without an error: nothing but all of the store tells them.
+        unnoticed: Readings that may give something else without an error: nothing but all of the
+            store tells them.
     """
 
     name: str
@@ -177,7 +190,9 @@ _OF_SPACE = (
 
 
 def _of_group(statement, *values):
-    """A statement on the ledger's rows of b.txt in a group; the group comes last among the values."""
+    """A statement on the ledger's rows of b.txt in a group; the group comes last among the
+    values.
+    """
 
     def plant(file):
         with file.writing() as connection:
@@ -198,7 +213,9 @@ def _of_index(statement, kind, group):
 
 def _collection(file, group):
     with file.reading() as connection:
-        return connection.execute("SELECT collection FROM node_group WHERE name = ?", (group,)).fetchone()[0]
+        return connection.execute(
+            "SELECT collection FROM node_group WHERE name = ?", (group,)
+        ).fetchone()[0]
 
 
 def _vectors(file, group):
@@ -236,7 +253,9 @@ def _drop_vectors(group):
 
 
 def _delete_vectors(group, count):
-    return lambda file: MapFileVectorStore(file).delete(_vectors(file, group), keys=_own_keys(file, group)[:count])
+    return lambda file: MapFileVectorStore(file).delete(
+        _vectors(file, group), keys=_own_keys(file, group)[:count]
+    )
 
 
 def _copy_vector(group):
@@ -256,7 +275,9 @@ def _other_vectors(group, change, dimension):
         rows = store.scan(collection)
         store.drop(collection)
         store.create(collection, VectorSchema(dimension, "cosine", make_schema(None)))
-        store.upsert(collection, [VectorRow(row.key, change(row.vector), row.fields) for row in rows])
+        store.upsert(
+            collection, [VectorRow(row.key, change(row.vector), row.fields) for row in rows]
+        )
 
     return plant
 
@@ -266,7 +287,8 @@ def _no_vector_parts(group):
         name = _vectors(file, group)
         with file.writing() as connection:
             connection.execute(
-                "DELETE FROM vector_part WHERE collection = (SELECT id FROM vector_collection WHERE name = ?)", (name,)
+                "DELETE FROM vector_part WHERE collection = (SELECT id FROM vector_collection WHERE name = ?)",
+                (name,),
             )
 
     return plant
@@ -341,26 +363,56 @@ def _segment_faults():
         )
         yield Fault("collection gone", _drop_segments(group), "missing", group, unnoticed=read)
         yield Fault(
-            "build nobody knows", _copy_segment(group, lambda row: row._replace(build=99999)), "orphan", group, ""
+            "build nobody knows",
+            _copy_segment(group, lambda row: row._replace(build=99999)),
+            "orphan",
+            group,
+            "",
         )
-        yield Fault("made of something else", _of_group("UPDATE build SET input = 'another'", group), "stale", group)
+        yield Fault(
+            "made of something else",
+            _of_group("UPDATE build SET input = 'another'", group),
+            "stale",
+            group,
+        )
     for group in GROUPS[1:]:
         yield Fault(
-            "another parent", _segments("UPDATE segment SET parent = ?", group, "nobody", limit=1), "dangling", group
+            "another parent",
+            _segments("UPDATE segment SET parent = ?", group, "nobody", limit=1),
+            "dangling",
+            group,
         )
-        yield Fault("made of another build", _of_group("UPDATE build SET parent = 99999", group), "dangling", group)
+        yield Fault(
+            "made of another build",
+            _of_group("UPDATE build SET parent = 99999", group),
+            "dangling",
+            group,
+        )
 
 
 def _index_faults():
     for group in GROUPS[1:]:
         terms, vectors = f"{group} by en", f"{group} by default"
         own = (f"vectors of {group}",)
-        yield Fault("one vector deleted", _delete_vectors(group, 1), "missing", vectors, unnoticed=own)
-        yield Fault("all vectors of a file deleted", _delete_vectors(group, 9), "missing", vectors, unnoticed=own)
+        yield Fault(
+            "one vector deleted", _delete_vectors(group, 1), "missing", vectors, unnoticed=own
+        )
+        yield Fault(
+            "all vectors of a file deleted",
+            _delete_vectors(group, 9),
+            "missing",
+            vectors,
+            unnoticed=own,
+        )
         yield Fault("all vectors gone", _no_vector_parts(group), "missing", vectors, unnoticed=own)
         yield Fault("vectors' collection gone", _drop_vectors(group), "damaged", vectors, "")
         yield Fault("vector nobody knows", _copy_vector(group), "orphan", vectors, "")
-        yield Fault("shorter vectors", _other_vectors(group, lambda one: one[:5].copy(), 5), "dimension", vectors)
+        yield Fault(
+            "shorter vectors",
+            _other_vectors(group, lambda one: one[:5].copy(), 5),
+            "dimension",
+            vectors,
+        )
         yield Fault(
             "terms gone",
             _of_index("DELETE FROM term_part", "terms", group),
@@ -375,7 +427,9 @@ def _part_faults():
         for kind, name in (("terms", "en"), ("vectors", "default")):
             where = f"{group} by {name}"
             yield Fault(f"{kind}: first byte", _flip(kind, group, 0), "damaged", where, "")
-            yield Fault(f"{kind}: a byte of the header", _flip(kind, group, 20), "damaged", where, "")
+            yield Fault(
+                f"{kind}: a byte of the header", _flip(kind, group, 20), "damaged", where, ""
+            )
             for at in (-1, -40):
                 yield Fault(
                     f"{kind}: byte {at}",
@@ -391,12 +445,22 @@ def _file_faults():
     for group in GROUPS[1:]:
         for kind, name in (("terms", "en"), ("vectors", "default")):
             where = f"{group} by {name}"
-            yield Fault(f"{kind}: file gone", _array_file(kind, group, Path.unlink), "damaged", where, "")
             yield Fault(
-                f"{kind}: file cut", _array_file(kind, group, lambda path: os.truncate(path, 900)), "damaged", where, ""
+                f"{kind}: file gone", _array_file(kind, group, Path.unlink), "damaged", where, ""
             )
             yield Fault(
-                f"{kind}: empty file", _array_file(kind, group, lambda path: os.truncate(path, 0)), "damaged", where, ""
+                f"{kind}: file cut",
+                _array_file(kind, group, lambda path: os.truncate(path, 900)),
+                "damaged",
+                where,
+                "",
+            )
+            yield Fault(
+                f"{kind}: empty file",
+                _array_file(kind, group, lambda path: os.truncate(path, 0)),
+                "damaged",
+                where,
+                "",
             )
 
 
@@ -413,12 +477,17 @@ def told(problems):
 
 
 def found_and_mended(made, shelf, docs, fault):
-    """A fault is named, no reading gives what is wrong unless it cannot know, and repairing mends it for good."""
+    """A fault is named, no reading gives what is wrong unless it cannot know, and repairing mends
+    it for good.
+    """
     assert (fault.kind, fault.where, fault.document) in told(docs.verify())
     is_total = fault.name in {"collection gone", "all vectors gone", "vectors' collection gone"}
-    with pytest.warns(IngestionWarning, match="had lost") if is_total else nullcontext():  # the first query rebuilds it
+    # the first query rebuilds it
+    with pytest.warns(IngestionWarning, match="had lost") if is_total else nullcontext():
         read = answers(docs)
-    wrong = {name: value for name, value in read.items() if value not in (StoreError, made.answers[name])}
+    wrong = {
+        name: value for name, value in read.items() if value not in (StoreError, made.answers[name])
+    }
     assert set(wrong) <= set(fault.unnoticed)
     shelf.embed.calls.clear()
     assert docs.repair() == ()
@@ -433,7 +502,9 @@ def found_and_mended(made, shelf, docs, fault):
 @pytest.mark.sample(25)
 @pytest.mark.parametrize("fault", FAULTS, ids=_ids)
 def test_a_fault_in_a_store_file(made, tmp_path, fault):
-    """It is found, told with its place, and repaired: the dump is what it was, and nothing is embedded for it."""
+    """It is found, told with its place, and repaired: the dump is what it was, and nothing is
+    embedded for it.
+    """
     shelf = made.copied(tmp_path)
     shelf.plant(fault)
     with shelf.open() as docs:
@@ -443,7 +514,11 @@ def test_a_fault_in_a_store_file(made, tmp_path, fault):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "fault",
-    [one for one in (*_part_faults(), *_file_faults()) if one.where in {"line by en", "word by default"}],
+    [
+        one
+        for one in (*_part_faults(), *_file_faults())
+        if one.where in {"line by en", "word by default"}
+    ],
     ids=_ids,
 )
 def test_a_fault_in_an_array_file(made_in_files, tmp_path, fault, monkeypatch):
@@ -464,7 +539,9 @@ def _held(nodes, tree, group):
 
 def _held_vectors(nodes, tree, group):
     """Where its vectors lie, and the same keys."""
-    [collection] = [one.collection for one in tree.groups[group].indexes.values() if one.kind == "vectors"]
+    [collection] = [
+        one.collection for one in tree.groups[group].indexes.values() if one.kind == "vectors"
+    ]
     return nodes.vectors, collection, _held(nodes, tree, group)[2]
 
 
@@ -478,12 +555,32 @@ MEMORY_FAULTS = {
     "a node deleted": (_held, lambda store, at, keys: store.delete(at, keys=keys[:1]), "missing"),
     "all nodes deleted": (_held, lambda store, at, keys: store.delete(at, keys=keys), "missing"),
     "collection gone": (_held, lambda store, at, keys: store.drop(at), "missing"),
-    "build nobody knows": (_held, lambda store, at, keys: _rewrite(store, at, keys, build=99999), "orphan"),
-    "another parent": (_held, lambda store, at, keys: _rewrite(store, at, keys, parent="nobody"), "dangling"),
-    "a vector deleted": (_held_vectors, lambda store, at, keys: store.delete(at, keys=keys[:1]), "missing"),
-    "all vectors deleted": (_held_vectors, lambda store, at, keys: store.delete(at, keys=keys), "missing"),
+    "build nobody knows": (
+        _held,
+        lambda store, at, keys: _rewrite(store, at, keys, build=99999),
+        "orphan",
+    ),
+    "another parent": (
+        _held,
+        lambda store, at, keys: _rewrite(store, at, keys, parent="nobody"),
+        "dangling",
+    ),
+    "a vector deleted": (
+        _held_vectors,
+        lambda store, at, keys: store.delete(at, keys=keys[:1]),
+        "missing",
+    ),
+    "all vectors deleted": (
+        _held_vectors,
+        lambda store, at, keys: store.delete(at, keys=keys),
+        "missing",
+    ),
     "vectors' collection gone": (_held_vectors, lambda store, at, keys: store.drop(at), "damaged"),
-    "vector nobody knows": (_held_vectors, lambda store, at, keys: _rewrite(store, at, keys, key="no-99999"), "orphan"),
+    "vector nobody knows": (
+        _held_vectors,
+        lambda store, at, keys: _rewrite(store, at, keys, key="no-99999"),
+        "orphan",
+    ),
 }
 
 
@@ -491,7 +588,9 @@ MEMORY_FAULTS = {
 @pytest.mark.parametrize("group", GROUPS[1:])
 @pytest.mark.parametrize("name", MEMORY_FAULTS)
 def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
-    """In memory as well; without a cache the texts of what is damaged may be embedded again, and no others."""
+    """In memory as well; without a cache the texts of what is damaged may be embedded again, and no
+    others.
+    """
     held, plant, kind = MEMORY_FAULTS[name]
     shelf = FaultyShelf(tmp_path, dataset, in_memory=True)
     with shelf.open() as docs:
@@ -504,16 +603,22 @@ def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
         assert docs.repair() == ()
         assert list(docs.dump()) == made.dump
         damaged = FILES.values() if name.endswith("gone") else [FILES["b.txt"]]
-        assert set(shelf.embed.calls) <= {one for text in damaged for one in (*text.splitlines(), *text.split())}
+        assert set(shelf.embed.calls) <= {
+            one for text in damaged for one in (*text.splitlines(), *text.split())
+        }
         assert answers(docs) == made.answers
 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_changed_text(made, tmp_path, group):
-    """A node whose text is not what was written is found in whatever group it is, and gets its text back."""
+    """A node whose text is not what was written is found in whatever group it is, and gets its text
+    back.
+    """
     shelf = made.copied(tmp_path)
-    shelf.plant(Fault("", _segments("UPDATE segment SET content = ?", group, "hot cocoa", limit=1), "", ""))
+    shelf.plant(
+        Fault("", _segments("UPDATE segment SET content = ?", group, "hot cocoa", limit=1), "", "")
+    )
     with shelf.open() as docs:
         assert {(one.where, one.document) for one in docs.verify()} >= {(group, "b.txt")}
         assert docs.repair() == ()
@@ -522,9 +627,13 @@ def test_a_changed_text(made, tmp_path, group):
 
 @pytest.mark.parametrize("group", GROUPS[1:])
 def test_a_node_more_than_was_made(made, tmp_path, group):
-    """A node that carries the number of a live build, and was never made by it, is an orphan and goes."""
+    """A node that carries the number of a live build, and was never made by it, is an orphan and
+    goes.
+    """
     shelf = made.copied(tmp_path)
-    extra = _copy_segment(group, lambda row: row._replace(uid=child_uids(row.parent, group, [3])[0], number=9))
+    extra = _copy_segment(
+        group, lambda row: row._replace(uid=child_uids(row.parent, group, [3])[0], number=9)
+    )
     shelf.plant(Fault("", extra, "", ""))
     with shelf.open() as docs:
         assert ("orphan", group) in {(one.kind, one.where) for one in docs.verify()}
@@ -535,7 +644,9 @@ def test_a_node_more_than_was_made(made, tmp_path, group):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_document_that_is_live_nowhere(made, tmp_path, group):
-    """Where the ledger itself lost the row that makes nodes live, they are missing, and made live again."""
+    """Where the ledger itself lost the row that makes nodes live, they are missing, and made live
+    again.
+    """
     shelf = made.copied(tmp_path)
     shelf.plant(Fault("", _of_group("DELETE FROM live", group), "", ""))
     with shelf.open() as docs:
@@ -547,7 +658,9 @@ def test_a_document_that_is_live_nowhere(made, tmp_path, group):
 
 
 def test_a_touched_file_without_a_root(made, tmp_path, dataset):
-    """A file that is only looked at, whose root node the ledger lost, is read again: there is nothing to go on with."""
+    """A file that is only looked at, whose root node the ledger lost, is read again: there is
+    nothing to go on with.
+    """
     own = tmp_path / "dataset"
     shutil.copytree(dataset, own)
     shelf = made.copied(tmp_path)
@@ -564,7 +677,9 @@ def test_a_touched_file_without_a_root(made, tmp_path, dataset):
 @pytest.mark.parametrize("counts", ["[1]", "[3]", "[1, 1, 1]"])
 @pytest.mark.parametrize("group", GROUPS[1:])
 def test_a_wrong_number_of_nodes(made, tmp_path, group, counts):
-    """A build of which the ledger tells another number of nodes than there are is found, and made anew."""
+    """A build of which the ledger tells another number of nodes than there are is found, and made
+    anew.
+    """
     shelf = made.copied(tmp_path)
     shelf.plant(Fault("", _of_group("UPDATE build SET counts = ?", counts, group), "", ""))
     with shelf.open() as docs:
@@ -575,7 +690,9 @@ def test_a_wrong_number_of_nodes(made, tmp_path, group, counts):
 
 @pytest.mark.parametrize("group", GROUPS[1:])
 def test_nothing_is_indexed_twice(made, tmp_path, group):
-    """Where the ledger forgot that an index holds documents, they do not stand in it twice after a sync."""
+    """Where the ledger forgot that an index holds documents, they do not stand in it twice after a
+    sync.
+    """
     shelf = made.copied(tmp_path)
     shelf.plant(Fault("", _of_index("DELETE FROM covered", "terms", group), "", ""))
     with shelf.open() as docs:
@@ -586,7 +703,9 @@ def test_nothing_is_indexed_twice(made, tmp_path, group):
 
 
 def test_vectors_that_are_no_numbers(made_in_files, tmp_path, monkeypatch):
-    """A vector with nan in it, which no store takes but a broken disk may give, is told as one, and made anew."""
+    """A vector with nan in it, which no store takes but a broken disk may give, is told as one, and
+    made anew.
+    """
     monkeypatch.setattr(map_vectors, "_SMALL_BYTES", 0)
     shelf = made_in_files.copied(tmp_path)
 
@@ -610,7 +729,10 @@ def test_vectors_that_are_no_numbers(made_in_files, tmp_path, monkeypatch):
 
 def test_a_store_refuses_what_is_no_vector(made, tmp_path):
     """Nan cannot be planted through a store at all."""
-    with closing(StoreFile(made.copied(tmp_path).store)) as file, pytest.raises(ConfigError, match="finite"):
+    with (
+        closing(StoreFile(made.copied(tmp_path).store)) as file,
+        pytest.raises(ConfigError, match="finite"),
+    ):
         _other_vectors("line", lambda one: one * np.float32("nan"), 8)(file)
 
 
@@ -618,7 +740,9 @@ def test_a_damaged_store_file(made, tmp_path):
     """What SQLite itself finds wrong with the file is told."""
     shelf = made.copied(tmp_path)
     with closing(StoreFile(shelf.store)) as file, file.reading() as connection:
-        [page] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'failure'").fetchone()
+        [page] = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'failure'"
+        ).fetchone()
         [size] = connection.execute("PRAGMA page_size").fetchone()
     with shelf.store.open("r+b") as file:
         file.seek((page - 1) * size)
@@ -628,14 +752,18 @@ def test_a_damaged_store_file(made, tmp_path):
 
 
 def test_a_touched_file_takes_no_wrong_text_over(made, tmp_path, dataset):
-    """A root node is made anew of the one before only if that is what was written: a damage is never made official."""
+    """A root node is made anew of the one before only if that is what was written: a damage is
+    never made official.
+    """
     own = tmp_path / "dataset"
     shutil.copytree(dataset, own)
     shelf = made.copied(tmp_path)
     shelf.dataset = own
     with shelf.open() as docs:
         docs.sync()
-    shelf.plant(Fault("", _segments("UPDATE segment SET content = ?", LAZY_ROOT_NAME, "hot cocoa"), "", ""))
+    shelf.plant(
+        Fault("", _segments("UPDATE segment SET content = ?", LAZY_ROOT_NAME, "hot cocoa"), "", "")
+    )
     os.utime(own / "b.txt", (1.5e9, 1.5e9))
     with shelf.open() as docs:
         try:
@@ -659,7 +787,9 @@ def test_a_healthy_store(made, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["in a file", "in memory"])
 def test_nothing_is_found_after_any_work(tmp_path, monkeypatch, where):
-    """Edits, moves, deletions, texts, metadata, rollbacks and other definitions leave a store without a problem."""
+    """Edits, moves, deletions, texts, metadata, rollbacks and other definitions leave a store
+    without a problem.
+    """
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
     shelf = ShelfOfWords(tmp_path, FILES, in_memory=where == "in memory")
 
@@ -672,7 +802,9 @@ def test_nothing_is_found_after_any_work(tmp_path, monkeypatch, where):
         docs.sync()
 
     def redefine():
-        docs.create_node_group("line", transform=lambda text: text.upper().splitlines(), replace=True)
+        docs.create_node_group(
+            "line", transform=lambda text: text.upper().splitlines(), replace=True
+        )
         docs.activate_group("line", "word")
         Retriever(docs, "line")("tea")
 
@@ -707,7 +839,8 @@ def test_a_failing_document_is_no_fault(tmp_path):
         return text.splitlines()
 
     docs = Document(
-        tmp_path / "dataset", store_conf={"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "s.db")}}}
+        tmp_path / "dataset",
+        store_conf={"segment_store": {"type": "map", "kwargs": {"uri": str(tmp_path / "s.db")}}},
     )
     with docs:
         docs.create_node_group("line", transform=lines)
@@ -715,7 +848,12 @@ def test_a_failing_document_is_no_fault(tmp_path):
             docs.activate_group("line")
         assert docs.verify() == ()
         assert docs.repair() == ()
-        assert [node.path for node in docs.get_nodes("line")] == ["a.txt", "a.txt", "c.txt", "c.txt"]
+        assert [node.path for node in docs.get_nodes("line")] == [
+            "a.txt",
+            "a.txt",
+            "c.txt",
+            "c.txt",
+        ]
 
 
 def _lose_root(document):
@@ -732,7 +870,9 @@ def _lose_root(document):
 
 @pytest.mark.slow
 def test_a_text_that_is_lost_stays_a_problem(made, tmp_path):
-    """What was added as text has no source: it is told by every repair, until it is added again or deleted."""
+    """What was added as text has no source: it is told by every repair, until it is added again or
+    deleted.
+    """
     shelf = made.copied(tmp_path)
     with shelf.open() as docs:
         docs.add_texts({"note": "rose hip", "other": "mint"})
@@ -765,7 +905,9 @@ def test_a_lost_text_can_be_deleted(made, tmp_path):
 
 
 def test_a_lost_file_that_is_gone_is_deleted(made, tmp_path, dataset):
-    """A document whose root node and whose file are both gone is deleted like any other whose file is gone."""
+    """A document whose root node and whose file are both gone is deleted like any other whose file
+    is gone.
+    """
     own = tmp_path / "dataset"
     shutil.copytree(dataset, own)
     shelf = made.copied(tmp_path)
@@ -794,7 +936,9 @@ def test_other_programs_see_what_was_repaired(made, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [{}, {"read_only": True}], ids=["a writer", "a reader"])
 def test_nothing_is_found_beside_a_writer(tmp_path, arguments):
-    """While another program edits and syncs again and again, what it is at is never taken for a fault."""
+    """While another program edits and syncs again and again, what it is at is never taken for a
+    fault.
+    """
     shelf = ShelfOfWords(tmp_path, FILES)
     ended, synced, errors = threading.Event(), threading.Event(), []
 
@@ -845,13 +989,17 @@ def test_a_restricted_view_looks_after_nothing(made, tmp_path, work):
 def test_a_problem_as_a_sentence():
     """Kind, place, document where it is known, and what."""
     assert str(Problem("orphan", "line", "", "2 nodes")) == "orphan: line: 2 nodes"
-    assert str(Problem("missing", "line by en", "a.txt", "all")) == "missing: line by en, a.txt: all"
+    assert (
+        str(Problem("missing", "line by en", "a.txt", "all")) == "missing: line by en, a.txt: all"
+    )
 
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(st.lists(st.sampled_from(FAULTS), min_size=2, max_size=4, unique_by=id))
 def test_several_faults_at_once(made, tmp_path_factory, faults):
-    """Whatever is wrong together: something is found, and one repair makes the store what it was."""
+    """Whatever is wrong together: something is found, and one repair makes the store what it
+    was.
+    """
     shelf = made.copied(tmp_path_factory.mktemp("several"))
     with closing(StoreFile(shelf.store)) as file:
         for fault in faults:

@@ -66,7 +66,9 @@ def numbers(docs, name="a.txt"):
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize(("keep", "kept"), [(0, [4]), (1, [3, 4]), (2, [2, 3, 4]), (9, [1, 2, 3, 4])])
+@pytest.mark.parametrize(
+    ("keep", "kept"), [(0, [4]), (1, [3, 4]), (2, [2, 3, 4]), (9, [1, 2, 3, 4])]
+)
 def test_so_many_versions_are_kept(in_memory, keep, kept):
     """With keep_versions=n there are the live one and n before it, in order, each with its time."""
     before = dt.datetime.now(dt.UTC)
@@ -95,7 +97,9 @@ def test_no_change_makes_no_version(shelf):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_back_to_any_version_that_is_kept(shelf, number):
-    """It is live again as the newest version, in nodes, terms and vectors; nothing is embedded, and others stay."""
+    """It is live again as the newest version, in nodes, terms and vectors; nothing is embedded, and
+    others stay.
+    """
     with shelf.open() as docs:
         texts = ["one tea", "two tea\nmilk", "three tea", "four tea"]
         written(docs, shelf, *texts)
@@ -122,7 +126,9 @@ def test_back_without_a_number(shelf):
 
 
 def test_back_is_the_dump_of_then(shelf):
-    """What is live after a rollback is what was live when that version was new: nodes, terms, vectors, dates."""
+    """What is live after a rollback is what was live when that version was new: nodes, terms,
+    vectors, dates.
+    """
     with shelf.open() as docs:
         written(docs, shelf, "one tea\nmilk")
         then = list(docs.dump())
@@ -132,7 +138,9 @@ def test_back_is_the_dump_of_then(shelf):
 
 
 def test_it_stays_until_the_file_changes(shelf):
-    """Syncs leave it, and so does touching the file; an edit brings the new content, with a number of its own."""
+    """Syncs leave it, and so does touching the file; an edit brings the new content, with a number
+    of its own.
+    """
     with shelf.open() as docs:
         written(docs, shelf, "one", "two")
         docs.rollback("a.txt")
@@ -171,7 +179,9 @@ def test_the_old_content_written_again(shelf):
 
 
 def test_back_from_going_back(shelf):
-    """The version that was live before a rollback is kept like any other: going back once more returns to it."""
+    """The version that was live before a rollback is kept like any other: going back once more
+    returns to it.
+    """
     with shelf.open() as docs:
         written(docs, shelf, "one", "two", "three")
         docs.rollback("a.txt", 1)
@@ -186,10 +196,14 @@ def test_back_from_going_back(shelf):
 
 @pytest.mark.sample(2)
 def test_after_a_transform_was_edited(shelf):
-    """The old text goes through the present transform: versions are of documents, not of definitions."""
+    """The old text goes through the present transform: versions are of documents, not of
+    definitions.
+    """
     with shelf.open() as docs:
         written(docs, shelf, "one tea", "two tea")
-        docs.create_node_group("line", transform=lambda text: text.upper().splitlines(), replace=True)
+        docs.create_node_group(
+            "line", transform=lambda text: text.upper().splitlines(), replace=True
+        )
         asked(docs)
         docs.rollback("a.txt")
         assert lines(docs) == ["ONE TEA"]
@@ -205,14 +219,19 @@ def test_with_a_group_that_came_later(shelf):
         docs.create_node_group("word", transform=lambda text: text.split(), parent="line")
         Retriever(docs, "word", similarity="bm25")("tea")
         docs.rollback("a.txt")
-        assert [node.text for node in docs.get_nodes("word") if node.path == "a.txt"] == ["one", "tea"]
+        assert [node.text for node in docs.get_nodes("word") if node.path == "a.txt"] == [
+            "one",
+            "tea",
+        ]
         [hit] = Retriever(docs, "word", similarity="bm25")("one")
         assert hit.parent.text == "one tea"
 
 
 @pytest.mark.slow
 def test_with_other_fields(stored):
-    """Where other fields were declared since, all root nodes were made anew: versions before that are not kept."""
+    """Where other fields were declared since, all root nodes were made anew: versions before that
+    are not kept.
+    """
     with stored.open() as docs:
         written(docs, stored, "one", "two")
     with stored.open(doc_fields={"year": DocField(DataType.INT32)}) as docs:
@@ -226,7 +245,9 @@ def test_with_other_fields(stored):
 
 
 def test_metadata_go_back_too(shelf):
-    """A version has the metadata that it had: those of update_metadata came with a version of their own."""
+    """A version has the metadata that it had: those of update_metadata came with a version of their
+    own.
+    """
     with shelf.open(doc_fields={"year": DocField(DataType.INT32)}) as docs:
         written(docs, shelf, "one")
         docs.update_metadata({"a.txt": {"year": 2001}})
@@ -255,7 +276,9 @@ def test_of_a_text(shelf):
 
 
 def test_of_a_file_that_was_moved(shelf):
-    """A moved file is another document, whose versions begin with the move; the old name has none any more."""
+    """A moved file is another document, whose versions begin with the move; the old name has none
+    any more.
+    """
     with shelf.open() as docs:
         written(docs, shelf, "one", "two")
         (shelf.dataset / "a.txt").rename(shelf.dataset / "z.txt")
@@ -263,7 +286,10 @@ def test_of_a_file_that_was_moved(shelf):
         assert numbers(docs, "z.txt") == ([1], [1])
         with pytest.raises(ConfigError, match=r"There is no document 'a\.txt'.*z\.txt"):
             docs.versions("a.txt")
-        with pytest.raises(ConfigError, match=r"'z\.txt' cannot be rolled back to an earlier version.*before it: none"):
+        with pytest.raises(
+            ConfigError,
+            match=r"'z\.txt' cannot be rolled back to an earlier version.*before it: none",
+        ):
             docs.rollback("z.txt")
         shelf.write({"z.txt": "three"})
         docs.sync()
@@ -272,7 +298,9 @@ def test_of_a_file_that_was_moved(shelf):
 
 
 def test_moved_while_it_is_pinned(shelf):
-    """A file that is moved after a rollback keeps the text that is live: its content did not change."""
+    """A file that is moved after a rollback keeps the text that is live: its content did not
+    change.
+    """
     with shelf.open() as docs:
         written(docs, shelf, "one", "two")
         docs.rollback("a.txt")
@@ -296,11 +324,14 @@ def test_a_document_that_comes_back(shelf):
 
 @pytest.mark.parametrize("number", [3, 4, 99])
 def test_a_version_that_is_not_there(in_memory, number):
-    """The live one, and one that never was, are refused with those that are kept; nothing is changed."""
+    """The live one, and one that never was, are refused with those that are kept; nothing is
+    changed.
+    """
     with in_memory.open() as docs:
         written(docs, in_memory, "one", "two", "three")
         with pytest.raises(
-            ConfigError, match=rf"to version {number}: it is not stored. Live: 3; stored before it: 1, 2\."
+            ConfigError,
+            match=rf"to version {number}: it is not stored. Live: 3; stored before it: 1, 2\.",
         ):
             docs.rollback("a.txt", number)
         assert lines(docs) == ["three"]
@@ -321,7 +352,9 @@ def test_without_keeping_versions(in_memory):
     """By default there is none to go back to, and the message says what keeps them."""
     with in_memory.open(keep_versions=0) as docs:
         written(docs, in_memory, "one", "two")
-        with pytest.raises(ConfigError, match=r"stored before it: none\. Document\(keep_versions=n\) stores n"):
+        with pytest.raises(
+            ConfigError, match=r"stored before it: none\. Document\(keep_versions=n\) stores n"
+        ):
             docs.rollback("a.txt")
 
 
@@ -331,12 +364,16 @@ def test_a_document_that_is_not_there(in_memory, name):
     with in_memory.open() as docs:
         written(docs, in_memory, "one")
         for work in (docs.versions, docs.rollback):
-            with pytest.raises(ConfigError, match=rf"There is no document '{name}'.*a\.txt, b\.txt"):
+            with pytest.raises(
+                ConfigError, match=rf"There is no document '{name}'.*a\.txt, b\.txt"
+            ):
                 work(name)
 
 
 def test_a_view_rolls_nothing_back(in_memory):
-    """A restricted view lists the versions that it shows, of visible documents only; it changes none."""
+    """A restricted view lists the versions that it shows, of visible documents only; it changes
+    none.
+    """
     with in_memory.open() as docs:
         written(docs, in_memory, "one", "two")
         view = docs.restricted({"file_name": "b.txt"})
@@ -362,7 +399,9 @@ def test_a_transform_that_fails_on_the_old_text(shelf):
         docs.create_node_group("line", transform=picky, replace=True)
         asked(docs)
         before = list(docs.dump())
-        with pytest.raises(IngestionError, match=r"Rolling back 'a\.txt' to version 1 failed.*no ones"):
+        with pytest.raises(
+            IngestionError, match=r"Rolling back 'a\.txt' to version 1 failed.*no ones"
+        ):
             docs.rollback("a.txt")
         assert list(docs.dump()) == before
         assert numbers(docs)[1] == [2]
@@ -382,7 +421,9 @@ def test_a_new_version_that_fails_is_none(shelf):
 
 @pytest.mark.slow
 def test_purging_takes_nothing_that_is_needed(stored, monkeypatch):
-    """However often what is dead is removed at once, each version that is kept can be gone back to, after restarts."""
+    """However often what is dead is removed at once, each version that is kept can be gone back to,
+    after restarts.
+    """
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
     texts = [f"text {number}\ncommon line" for number in range(1, 8)]
     with stored.open(keep_versions=3) as docs:
@@ -402,7 +443,9 @@ def test_purging_takes_nothing_that_is_needed(stored, monkeypatch):
 
 @pytest.mark.slow
 def test_fewer_versions_are_kept_from_now_on(stored, monkeypatch):
-    """A Document that keeps fewer lets go of the others with the next change, also in the stores."""
+    """A Document that keeps fewer lets go of the others with the next change, also in the
+    stores.
+    """
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
     with stored.open(keep_versions=5) as docs:
         written(docs, stored, "one", "two", "three")
@@ -415,7 +458,9 @@ def test_fewer_versions_are_kept_from_now_on(stored, monkeypatch):
 
 
 def test_a_reader_sees_a_rollback(stored):
-    """Another program that reads the store has the old version at its next question; it may not roll back itself."""
+    """Another program that reads the store has the old version at its next question; it may not
+    roll back itself.
+    """
     with stored.open() as docs:
         written(docs, stored, "one", "two")
         with stored.open(read_only=True) as reader:
@@ -429,7 +474,9 @@ def test_a_reader_sees_a_rollback(stored):
 
 @pytest.mark.slow
 def test_a_kept_version_that_is_damaged(stored):
-    """Where the old text is gone from the store, going back to it is refused, and what is live stays."""
+    """Where the old text is gone from the store, going back to it is refused, and what is live
+    stays.
+    """
     with stored.open() as docs:
         written(docs, stored, "one", "two")
     with closing(sqlite3.connect(stored.store)) as connection, connection:
@@ -446,9 +493,20 @@ def test_a_kept_version_that_is_damaged(stored):
 
 @pytest.mark.slow
 def test_fifty_edits_leave_no_more_than_three(stored, monkeypatch):
-    """The number of rows in the store stays that of the versions that are kept, however often a file is edited."""
+    """The number of rows in the store stays that of the versions that are kept, however often a
+    file is edited.
+    """
     monkeypatch.setattr(opening, "_GRACE_S", 0.0)
-    tables = ("segment", "segment_origin", "build", "live", "version", "covered", "vector_part", "term_part")
+    tables = (
+        "segment",
+        "segment_origin",
+        "build",
+        "live",
+        "version",
+        "covered",
+        "vector_part",
+        "term_part",
+    )
 
     def sizes():
         return [stored.rows(f"SELECT count(*) FROM {table}")[0][0] for table in tables]  # noqa: S608  names of our own

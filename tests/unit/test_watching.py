@@ -1,4 +1,6 @@
-"""Documents that follow their files: real files, real events, and nothing that depends on how fast they come."""
+"""Documents that follow their files: real files, real events, and nothing that depends on how fast
+they come.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ BY_SYSTEM, BY_LOOKING = {**QUICK}, {**QUICK, "poll_s": 0.05}
 @pytest.fixture
 def shelf(tmp_path):
     """Two files of a line each, and no store yet."""
-    return Shelf(tmp_path, {"a.txt": "green tea", "b.txt": "hot coffee"}, in_memory=True, embed=None)
+    return Shelf(
+        tmp_path, {"a.txt": "green tea", "b.txt": "hot coffee"}, in_memory=True, embed=None
+    )
 
 
 @pytest.fixture
@@ -81,7 +85,9 @@ def test_files_that_come_change_move_and_go(shelf, how):
         until(lambda: lines(docs).keys() == {"a.txt", "b.txt", "c.txt", "sub/d.txt"})
         shelf.write({"sub/d.txt": "white wine"})
         save(shelf.dataset / "a.txt", "black tea")
-        until(lambda: (lines(docs)["sub/d.txt"], lines(docs)["a.txt"]) == ("white wine", "black tea"))
+        until(
+            lambda: (lines(docs)["sub/d.txt"], lines(docs)["a.txt"]) == ("white wine", "black tea")
+        )
         (shelf.dataset / "c.txt").rename(shelf.dataset / "e.txt")
         until(lambda: "e.txt" in lines(docs) and "c.txt" not in lines(docs))
         shelf.remove("b.txt")
@@ -90,7 +96,9 @@ def test_files_that_come_change_move_and_go(shelf, how):
 
 @pytest.mark.parametrize("how", [BY_SYSTEM, BY_LOOKING], ids=["events", "looking"])
 def test_no_gap_between_the_first_sync_and_the_first_event(shelf, how):
-    """What was written before watching began, and right after it did, is both live, by the events alone."""
+    """What was written before watching began, and right after it did, is both live, by the events
+    alone.
+    """
     with shelf.open() as docs:
         docs.sync()
         shelf.write({"before.txt": "still water"})
@@ -133,7 +141,9 @@ def test_steady_writing_does_not_put_it_off_for_ever(shelf):
 
 
 class Hand:
-    """Events that a test gives by hand, and a sync whose outcome it says: nothing depends on the clock."""
+    """Events that a test gives by hand, and a sync whose outcome it says: nothing depends on the
+    clock.
+    """
 
     def __init__(self):
         """No events, and syncs that succeed."""
@@ -162,7 +172,9 @@ class Hand:
 
     def watcher(self, debounce_s, max_wait_s, **arguments):
         """Started, with the first sync done."""
-        made = Watcher("the test", self.sync, self.events, debounce_s, max_wait_s, **arguments).start()
+        made = Watcher(
+            "the test", self.sync, self.events, debounce_s, max_wait_s, **arguments
+        ).start()
         self.synced.get(timeout=PATIENCE_S)
         return made
 
@@ -186,7 +198,9 @@ def test_a_change_waits_for_quiet():
 
 
 def test_a_lone_change_is_synced_at_once(monkeypatch):
-    """After quiet a change waits until it has settled; further changes, and those during a sync, wait for quiet."""
+    """After quiet a change waits until it has settled; further changes, and those during a sync,
+    wait for quiet.
+    """
     now = [0.0]
     monkeypatch.setattr(watching.time, "monotonic", lambda: now[0])
     hand = Hand()
@@ -306,14 +320,19 @@ def test_a_system_that_refuses_to_watch(shelf, monkeypatch):
         yield
 
     monkeypatch.setattr("watchfiles.watch", refuse)  # the limit is the machine's, not a test's
-    with shelf.open() as docs, pytest.raises(DatasetPathError, match=r"limit reached.*or pass poll_s="):
+    with (
+        shelf.open() as docs,
+        pytest.raises(DatasetPathError, match=r"limit reached.*or pass poll_s="),
+    ):
         docs.watch()
     assert not [one for one in threading.enumerate() if one.name.startswith("lazyrag-watcher")]
 
 
 @pytest.mark.usefixtures("_quick_pauses")
 def test_watching_that_fails_later_begins_again():
-    """If watching itself breaks off, the error is kept, it begins anew, and what went unseen is synced."""
+    """If watching itself breaks off, the error is kept, it begins anew, and what went unseen is
+    synced.
+    """
     hand, broken = Hand(), threading.Event()
 
     def events(stop):
@@ -342,7 +361,9 @@ def test_who_waits_is_heard_while_watching_is_broken():
             raise DatasetPathError("no more watches")
         yield from hand.events(stop)
 
-    with Watcher("the test", hand.sync, events, 0.0, 0.0, on_error=lambda _: None).start() as watcher:
+    with Watcher(
+        "the test", hand.sync, events, 0.0, 0.0, on_error=lambda _: None
+    ).start() as watcher:
         until(lambda: len(watcher.errors) == 1)
         assert watcher.wait_for_sync(timeout_s=watching._MAX_PAUSE_S / 2) is not None
 
@@ -358,12 +379,16 @@ def test_one_warning_for_a_row_of_errors():
             watcher.notify()
             until(lambda: len(watcher.errors) >= 3)
     assert [one.category for one in caught] == [IngestionWarning]
-    assert "The watcher of the test continues after an error. IngestionError: no server." in str(caught[0].message)
+    assert "The watcher of the test continues after an error. IngestionError: no server." in str(
+        caught[0].message
+    )
 
 
 @pytest.mark.usefixtures("_quick_pauses")
 def test_warnings_made_errors_stop_nothing():
-    """In a program that makes warnings errors the warning is kept beside the error, and the watcher goes on."""
+    """In a program that makes warnings errors the warning is kept beside the error, and the watcher
+    goes on.
+    """
     hand = Hand()
     with hand.watcher(0.0, 0.0) as watcher:
         hand.error = IngestionError("no server")
@@ -371,7 +396,11 @@ def test_warnings_made_errors_stop_nothing():
         until(lambda: len(watcher.errors) >= 3)
         hand.error = None
         assert watcher.wait_for_sync(PATIENCE_S) == IngestReport()
-    assert [type(one) for one in watcher.errors[:3]] == [IngestionError, IngestionWarning, IngestionError]
+    assert [type(one) for one in watcher.errors[:3]] == [
+        IngestionError,
+        IngestionWarning,
+        IngestionError,
+    ]
 
 
 def test_callbacks_that_raise_stop_nothing():
@@ -466,7 +495,9 @@ def test_the_first_report_may_close_the_document(shelf, monkeypatch):
 @pytest.mark.usefixtures("_quick_pauses")
 @pytest.mark.parametrize("how", [BY_SYSTEM, BY_LOOKING], ids=["events", "looking"])
 def test_a_folder_that_goes_away_and_comes_back(shelf, how):
-    """While the folder is gone its documents are served, and errors are kept; back again, it is followed as before."""
+    """While the folder is gone its documents are served, and errors are kept; back again, it is
+    followed as before.
+    """
     with watched(shelf, **how, on_error=lambda _: None) as (docs, watcher):
         away = shelf.root / "away"
         shelf.dataset.rename(away)
@@ -493,7 +524,9 @@ def test_all_files_gone_at_once_are_withheld(shelf):
 
 
 def test_a_half_written_file_is_mended_by_the_next_event(shelf):
-    """A file that cannot be read yet stands in the report as failed; when it is whole it is live."""
+    """A file that cannot be read yet stands in the report as failed; when it is whole it is
+    live.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IngestionWarning)
         with watched(shelf) as (docs, watcher):
@@ -505,7 +538,9 @@ def test_a_half_written_file_is_mended_by_the_next_event(shelf):
 
 
 def test_single_files_are_followed(tmp_path):
-    """doc_files are watched through their folders, so that saving by rename is seen; other files do not count."""
+    """doc_files are watched through their folders, so that saving by rename is seen; other files do
+    not count.
+    """
     one, other = tmp_path / "x" / "one.txt", tmp_path / "y" / "two.txt"
     for path in (one, other):
         path.parent.mkdir()
@@ -537,10 +572,14 @@ def changes_in(events, count=6) -> list[bool]:
 
 
 def test_the_stores_own_files_are_no_change(tmp_path):
-    """With the store inside the dataset's folder a sync leads to no other one; a file beside it does."""
+    """With the store inside the dataset's folder a sync leads to no other one; a file beside it
+    does.
+    """
     shelf = Shelf(tmp_path, {"a.txt": "green tea"}, embed=None)
     store, stop = shelf.dataset / "store.db", threading.Event()
-    events = file_events(WatchedFiles.of(make_dataset(shelf.dataset, None, None), store), stop, 0.05)
+    events = file_events(
+        WatchedFiles.of(make_dataset(shelf.dataset, None, None), store), stop, 0.05
+    )
     assert next(events) is False
     with shelf.open(store=store) as docs:
         lines(docs)
@@ -563,7 +602,9 @@ def test_a_store_inside_the_folder_is_followed_to_its_end(tmp_path):
 
 
 def test_hidden_files_are_no_change(tmp_path):
-    """What a sync passes over wakes nobody: hidden files and folders, and lock files of office programs."""
+    """What a sync passes over wakes nobody: hidden files and folders, and lock files of office
+    programs.
+    """
     shelf, stop = Shelf(tmp_path, {"sub/a.txt": "green tea"}), threading.Event()
     events = file_events(WatchedFiles.of(make_dataset(shelf.dataset, None, None), None), stop, 0.05)
     assert next(events) is False
@@ -575,7 +616,9 @@ def test_hidden_files_are_no_change(tmp_path):
 
 
 def test_looking_sees_an_edit_of_the_same_second_and_length(tmp_path, monkeypatch):
-    """Looking compares nanoseconds, and looks at new files once more: a system's own polling counts seconds."""
+    """Looking compares nanoseconds, and looks at new files once more: a system's own polling counts
+    seconds.
+    """
     shelf, stop = Shelf(tmp_path, {"a.txt": "green tea"}), threading.Event()
     path = shelf.dataset / "a.txt"
     os.utime(path, ns=(1_700_000_000_000_000_000,) * 2)
@@ -591,7 +634,8 @@ def test_looking_sees_an_edit_of_the_same_second_and_length(tmp_path, monkeypatc
     until(lambda: next(events))  # now it counts as written just before
     assert not any(changes_in(events))
     monkeypatch.undo()
-    until(lambda: next(events))  # and now as settled: what was written within the same tick of the clock is seen, too
+    # and now as settled: what was written within the same tick of the clock is seen, too
+    until(lambda: next(events))
     assert not any(changes_in(events))
     stop.set()
     assert list(events) == []
@@ -610,7 +654,9 @@ def test_looking_leaves_the_store_alone(tmp_path):
 
 
 def test_questions_see_one_version_while_it_syncs(shelf):
-    """Whoever reads while files are renewed sees the old lines of a document, or the new ones, never some of both."""
+    """Whoever reads while files are renewed sees the old lines of a document, or the new ones,
+    never some of both.
+    """
     versions = [" ".join(f"v{number}-{line}" for line in range(20)) for number in range(6)]
     shelf.write({"a.txt": versions[0].replace(" ", "\n")})
     seen, ended = set(), threading.Event()
@@ -643,7 +689,9 @@ def test_waiting_raises_what_the_sync_raised(shelf):
 
 
 def test_waiting_ends(shelf):
-    """It ends with None when the time is over, and with an error on a closed watcher or in its own thread."""
+    """It ends with None when the time is over, and with an error on a closed watcher or in its own
+    thread.
+    """
     inside: list[Exception] = []
 
     def wait_inside(_report) -> None:
@@ -655,7 +703,12 @@ def test_waiting_ends(shelf):
     release = threading.Event()
     hand = Hand()
     watcher = Watcher(
-        "the test", lambda: (release.wait(PATIENCE_S), IngestReport())[1], hand.events, 0.0, 0.0, wait_inside
+        "the test",
+        lambda: (release.wait(PATIENCE_S), IngestReport())[1],
+        hand.events,
+        0.0,
+        0.0,
+        wait_inside,
     )
     watcher.start()
     assert watcher.wait_for_sync(0.01) is None
@@ -742,7 +795,10 @@ def test_without_watchfiles():
                 print(type(watcher.wait_for_sync(60)).__name__, docs.status())
         """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert 'pip install "lazyrag[watch]"' in done.stdout
@@ -760,7 +816,11 @@ def test_a_program_may_end_without_closing():
         print(watcher)
         """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     assert "running" in done.stdout

@@ -23,7 +23,9 @@ _OPEN = "8.8.8.8 93.184.215.14 172.32.0.1 2606:4700::1111 ::ffff:8.8.8.8 64:ff9b
 
 @pytest.mark.parametrize("address", _CLOSED)
 def test_what_is_not_public_is_closed(address):
-    """Loopback, private, link-local, multicast, reserved and metadata addresses, in every disguise of version 6."""
+    """Loopback, private, link-local, multicast, reserved and metadata addresses, in every disguise
+    of version 6.
+    """
     assert blocked_kind(address)
 
 
@@ -33,13 +35,17 @@ def test_what_is_public_is_open(address):
     assert not blocked_kind(address)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "10.1.1.1", "192.168.0.1", "::1", "fc00::1", "100.64.0.1"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "10.1.1.1", "192.168.0.1", "::1", "fc00::1", "100.64.0.1"]
+)
 def test_private_networks_can_be_opened(address):
     """allow_private opens loopback and private networks."""
     assert not blocked_kind(address, allow_private=True)
 
 
-@pytest.mark.parametrize("address", "169.254.169.254 fe80::1 224.0.0.1 100.100.100.200 fd00:ec2::254 0.0.0.0".split())
+@pytest.mark.parametrize(
+    "address", "169.254.169.254 fe80::1 224.0.0.1 100.100.100.200 fd00:ec2::254 0.0.0.0".split()
+)
 def test_secrets_of_clouds_stay_closed(address):
     """Link-local addresses, multicast and metadata stay closed with allow_private."""
     assert blocked_kind(address, allow_private=True)
@@ -122,7 +128,9 @@ def test_addresses_have_one_form(url):
     ],
 )
 def test_other_urls_are_refused(url):
-    """Other schemes, users, odd characters and hosts that are none; what may be secret is not told."""
+    """Other schemes, users, odd characters and hosts that are none; what may be secret is not
+    told.
+    """
     with pytest.raises(ConfigError) as caught:
         web_url(url)
     assert "secret" not in str(caught.value)
@@ -154,12 +162,22 @@ def test_the_canonical_form(url, canonical):
     assert str(web_url(url)) == canonical
 
 
-_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\\", exclude_categories=["Cc", "Zs", "Zl", "Zp"]))
+_TEXT = st.text(
+    st.characters(
+        codec="utf-8", exclude_characters="\\", exclude_categories=["Cc", "Zs", "Zl", "Zp"]
+    )
+)
 
 
-@given(st.sampled_from(["http", "https"]), st.sampled_from(["example.com", "[::1]", "1.2.3.4", "例子.测试"]), _TEXT)
+@given(
+    st.sampled_from(["http", "https"]),
+    st.sampled_from(["example.com", "[::1]", "1.2.3.4", "例子.测试"]),
+    _TEXT,
+)
 def test_the_canonical_form_is_stable(scheme, host, rest):
-    """A canonical URL is its own canonical form, in ASCII, without fragment, and of the same host."""
+    """A canonical URL is its own canonical form, in ASCII, without fragment, and of the same
+    host.
+    """
     url = web_url(f"{scheme}://{host}/{rest}")
     assert web_url(str(url)) == url
     assert str(url).isascii()
@@ -169,7 +187,9 @@ def test_the_canonical_form_is_stable(scheme, host, rest):
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_url_of_the_web_or_refused(text):
-    """Whatever is accepted has the host that Python's parser and the canonical text both see, and no user."""
+    """Whatever is accepted has the host that Python's parser and the canonical text both see, and
+    no user.
+    """
     try:
         url = web_url("http://" + text)
     except ConfigError:
@@ -193,11 +213,17 @@ def test_a_relative_url_stays_on_the_web():
 
 def test_all_addresses_of_a_host_are_checked(monkeypatch):
     """A host with a public and a private address is refused."""
-    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in ("8.8.8.8", "10.0.0.1")]
+    found = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80))
+        for address in ("8.8.8.8", "10.0.0.1")
+    ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     with pytest.raises(FetchError, match=r"resolves to 10\.0\.0\.1, which is a private address"):
         AddressRule().resolved(web_url("http://example.com/"))
-    assert AddressRule(allow_private=True).resolved(web_url("http://example.com/")) == ["8.8.8.8", "10.0.0.1"]
+    assert AddressRule(allow_private=True).resolved(web_url("http://example.com/")) == [
+        "8.8.8.8",
+        "10.0.0.1",
+    ]
 
 
 def test_the_allow_list_names_hosts_with_or_without_port():

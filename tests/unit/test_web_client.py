@@ -36,7 +36,9 @@ def web():
 
 def client_of(web, **options):
     """A client that may ask the server."""
-    return WebClient(web_url(web.url), **{"allow_private": True, "retries": 0, "backoff_s": 0.01, **options})
+    return WebClient(
+        web_url(web.url), **{"allow_private": True, "retries": 0, "backoff_s": 0.01, **options}
+    )
 
 
 def got(web, path, **options):
@@ -53,10 +55,21 @@ def failed(web, path, **options):
 
 
 def test_an_answer(web):
-    """Status, headers, body, type and encoding; the request says who asks, and that nothing is kept open."""
-    web.routes["/tea"] = (200, {"Content-Type": 'Text/HTML; Charset="GBK"', "X-Two": "1"}, b"<p>tea")
+    """Status, headers, body, type and encoding; the request says who asks, and that nothing is kept
+    open.
+    """
+    web.routes["/tea"] = (
+        200,
+        {"Content-Type": 'Text/HTML; Charset="GBK"', "X-Two": "1"},
+        b"<p>tea",
+    )
     answer = got(web, "/tea?q=1")
-    assert (answer.status, answer.body, answer.content_type, answer.charset) == (200, b"<p>tea", "text/html", "gbk")
+    assert (answer.status, answer.body, answer.content_type, answer.charset) == (
+        200,
+        b"<p>tea",
+        "text/html",
+        "gbk",
+    )
     [request] = web.requests
     assert request.target == "/tea?q=1"
     assert request.headers["host"] == f"127.0.0.1:{web.port}"
@@ -73,7 +86,9 @@ def test_this_machine_is_not_asked_unless_allowed(web):
 
 
 def test_the_checked_address_is_the_one_that_is_asked(web, monkeypatch):
-    """A host that has a public address first and this machine's at the next look is never asked here: DNS rebinding."""
+    """A host that has a public address first and this machine's at the next look is never asked
+    here: DNS rebinding.
+    """
     web.routes["/"] = "inside"
     real, looks, asked = socket.getaddrinfo, [], []
 
@@ -102,7 +117,9 @@ def test_the_checked_address_is_the_one_that_is_asked(web, monkeypatch):
 
 def test_redirects_are_followed(web):
     """Relative ones, several in a row; the answer tells where it came from."""
-    web.routes.update({"/a": (302, {"Location": "b?x"}, b""), "/b": (308, {"Location": "/c"}, b""), "/c": "tea"})
+    web.routes.update(
+        {"/a": (302, {"Location": "b?x"}, b""), "/b": (308, {"Location": "/c"}, b""), "/c": "tea"}
+    )
     answer = got(web, "/a")
     assert (answer.body, str(answer.url)) == (b"tea", f"{web.url}/c")
 
@@ -118,7 +135,8 @@ def test_redirects_end(web):
 
 
 @pytest.mark.parametrize(
-    "target", ["file:///etc/passwd", "ftp://example.com/", "http://u:p@example.com/", "http://0x7f.1/"]
+    "target",
+    ["file:///etc/passwd", "ftp://example.com/", "http://u:p@example.com/", "http://0x7f.1/"],
 )
 def test_redirects_stay_on_the_web(web, target):
     """Another scheme, a user, a disguised address: not followed."""
@@ -126,7 +144,9 @@ def test_redirects_stay_on_the_web(web, target):
     assert "invalid URL" in str(failed(web, "/"))
 
 
-@pytest.mark.parametrize("target", ["http://169.254.169.254/latest/meta-data/", "http://[::ffff:169.254.169.254]/"])
+@pytest.mark.parametrize(
+    "target", ["http://169.254.169.254/latest/meta-data/", "http://[::ffff:169.254.169.254]/"]
+)
 def test_a_redirect_is_checked_as_the_first_url_is(web, target):
     """A public server cannot lead to a closed address."""
     web.routes["/"] = (302, {"Location": target}, b"")
@@ -150,7 +170,9 @@ def test_credentials_stay_with_their_origin(web):
 
 
 def test_secrets_are_in_no_message(web):
-    """Not in errors, though the server repeats them, nor in the repr, nor in a refused header's message."""
+    """Not in errors, though the server repeats them, nor in the repr, nor in a refused header's
+    message.
+    """
     said = f'{{"error": "bad key {SECRET}"}}'.encode()
     web.routes["/"] = (401, {"Content-Type": "application/json"}, said)
     error = failed(web, "/?token=abc", headers={"Authorization": f"Bearer {SECRET}"})
@@ -184,8 +206,12 @@ def test_what_stays_is_not_repeated(web, status):
 
 
 def test_a_server_says_how_long_to_wait(web):
-    """Retry-After comes before the client's own pause; one that is longer than the deadline ends it."""
-    web.routes["/"] = lambda _: "tea" if len(web.requests) == 2 else (429, {"Retry-After": "0"}, b"")
+    """Retry-After comes before the client's own pause; one that is longer than the deadline ends
+    it.
+    """
+    web.routes["/"] = lambda _: (
+        "tea" if len(web.requests) == 2 else (429, {"Retry-After": "0"}, b"")
+    )
     began = time.monotonic()
     assert got(web, "/", retries=1, backoff_s=30.0).body == b"tea"
     assert time.monotonic() - began < 20
@@ -270,13 +296,17 @@ def test_a_body_that_is_cut(web):
     """Fewer bytes than declared, or a chunk that breaks off: an error, not half a page."""
     web.routes["/"] = (200, {"Content-Length": "100"}, b"half")
     assert "ends its response early" in str(failed(web, "/"))
-    web.routes["/"] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nff\r\nhalf"
+    web.routes["/"] = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nff\r\nhalf"
+    )
     assert failed(web, "/").transient
 
 
 def test_chunks(web):
     """A body in chunks is put together."""
-    web.routes["/"] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n"
+    web.routes["/"] = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n"
+    )
     assert got(web, "/").body == b"hello!"
 
 
@@ -288,7 +318,11 @@ def test_more_than_declared_is_left(web):
 
 def test_packed_bodies(web):
     """gzip is requested and unpacked, also in several members; other packings are not requested."""
-    web.routes["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"tea" * 1000) + gzip.compress(b"pot"))
+    web.routes["/"] = (
+        200,
+        {"Content-Encoding": "gzip"},
+        gzip.compress(b"tea" * 1000) + gzip.compress(b"pot"),
+    )
     assert got(web, "/").body == b"tea" * 1000 + b"pot"
     assert web.requests[0].headers["accept-encoding"] == "gzip"
 
@@ -324,7 +358,15 @@ def test_broken_and_unknown_packings(web):
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"\x16\x03\x01\x02\x00",
     ],
-    ids=["nothing", "no status", "huge header", "many headers", "odd status", "odd chunk", "binary"],
+    ids=[
+        "nothing",
+        "no status",
+        "huge header",
+        "many headers",
+        "odd status",
+        "odd chunk",
+        "binary",
+    ],
 )
 def test_answers_that_are_none(web, answer):
     """Whatever comes is an error of ours that names the URL."""
@@ -334,7 +376,9 @@ def test_answers_that_are_none(web, answer):
 
 def test_post_is_repeated_and_never_redirected(web):
     """A query by POST is sent again as it was; a redirect of one is an error."""
-    web.routes["/q"] = lambda request: {"echo": request.json} if len(web.requests) == 2 else (503, {}, b"")
+    web.routes["/q"] = lambda request: (
+        {"echo": request.json} if len(web.requests) == 2 else (503, {}, b"")
+    )
     answer = client_of(web, retries=1).post(web_url(f"{web.url}/q"), {"size": 100})
     assert answer.body == b'{"echo": {"size": 100}}'
     assert web.requests[0].body == web.requests[1].body
@@ -376,11 +420,14 @@ def test_unknown_keywords_are_named():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "meant"), [("depth", "max_depth"), ("max_page", "max_pages"), ("timeout", "timeout_s")]
+    ("wrong", "meant"),
+    [("depth", "max_depth"), ("max_page", "max_pages"), ("timeout", "timeout_s")],
 )
 def test_unknown_keywords_are_near_those_of_the_source_as_well(wrong, meant):
     """A source's own keywords are among the known ones, beside those of its client."""
-    with pytest.raises(UnknownKeywordError, match=f"WebsiteSource takes no keyword .* Did you mean '{meant}'"):
+    with pytest.raises(
+        UnknownKeywordError, match=f"WebsiteSource takes no keyword .* Did you mean '{meant}'"
+    ):
         WebsiteSource("http://example.com/", **{wrong: 3})
 
 
@@ -390,8 +437,12 @@ def certificate(tmp_path):
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = dt.datetime.now(dt.UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + dt.timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), 1, now, now + dt.timedelta(days=1)
+    )
+    builder = builder.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+    )
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     pem = serialization.Encoding.PEM
     path = tmp_path / "certificate.pem"
@@ -417,7 +468,8 @@ def test_certificates_are_checked(certificate, monkeypatch):
         exchange._tls.cache_clear()
         assert client_of(server).get(web_url(named)).body == b"tea"
         with pytest.raises(FetchError, match="certificate is refused"):
-            client_of(server).get(web_url(server.url))  # by its address, which the certificate does not name
+            # by its address, which the certificate does not name
+            client_of(server).get(web_url(server.url))
     finally:
         exchange._tls.cache_clear()
         server.close()

@@ -27,12 +27,16 @@ def web():
 
 def page(text, *links):
     """A page with links."""
-    return f"<html><title>{text}</title><body><p>{text}</p>" + "".join(f'<a href="{link}">x</a>' for link in links)
+    return f"<html><title>{text}</title><body><p>{text}</p>" + "".join(
+        f'<a href="{link}">x</a>' for link in links
+    )
 
 
 def source_of(web, path="/", **options):
     """A source that may ask the server."""
-    return WebsiteSource(web.url + path, **{"allow_private": True, "retries": 0, "backoff_s": 0.01, **options})
+    return WebsiteSource(
+        web.url + path, **{"allow_private": True, "retries": 0, "backoff_s": 0.01, **options}
+    )
 
 
 def paths(source):
@@ -44,8 +48,12 @@ def paths(source):
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_pages_come_in_the_order_of_the_links(web, concurrency):
-    """Level by level, each once, whatever answers first; fragments and other forms of a URL are the same page."""
-    web.routes["/"] = page("home", "/slow", "b#part", "./b", f"HTTP://127.0.0.1:{web.port}/c", "mailto:x@y.z", "/")
+    """Level by level, each once, whatever answers first; fragments and other forms of a URL are the
+    same page.
+    """
+    web.routes["/"] = page(
+        "home", "/slow", "b#part", "./b", f"HTTP://127.0.0.1:{web.port}/c", "mailto:x@y.z", "/"
+    )
     web.routes["/slow"] = lambda _: time.sleep(0.1) or page("slow", "/d", "/b")
     web.routes["/b"] = page("b", "/e")
     web.routes["/c"] = page("c")
@@ -57,7 +65,9 @@ def test_pages_come_in_the_order_of_the_links(web, concurrency):
 
 def test_scope(web):
     """Depth, host, include and exclude; what is out of scope is not asked for."""
-    web.routes["/"] = page("home", "/docs/a", "/blog/x", "/docs/old/y", "http://other.example/", "/docs/a?print=1")
+    web.routes["/"] = page(
+        "home", "/docs/a", "/blog/x", "/docs/old/y", "http://other.example/", "/docs/a?print=1"
+    )
     web.routes["/docs/a"] = page("a", "/docs/b")
     web.routes["/docs/b"] = page("b", "/docs/c")
     web.routes["/docs/c"] = page("c")
@@ -69,7 +79,9 @@ def test_scope(web):
 
 
 def test_robots_txt_is_respected(web):
-    """What it forbids to us is not asked for, on redirects neither; rules for others do not count."""
+    """What it forbids to us is not asked for, on redirects neither; rules for others do not
+    count.
+    """
     web.routes["/robots.txt"] = (
         200,
         {},
@@ -91,7 +103,9 @@ def test_robots_txt_is_respected(web):
     ("answer", "allowed"), [((404, {}, b""), True), ((403, {}, b""), True), ((503, {}, b""), False)]
 )
 def test_robots_txt_that_is_not_there(web, answer, allowed):
-    """No file allows everything; one that cannot be had for the moment allows nothing (RFC 9309)."""
+    """No file allows everything; one that cannot be had for the moment allows nothing (RFC
+    9309).
+    """
     web.routes["/robots.txt"] = answer
     web.routes["/"] = page("home")
     if allowed:
@@ -122,11 +136,16 @@ def test_a_host_may_ask_for_pauses(web):
 def test_noindex_and_nofollow(web):
     """As meta element, as header, and as a link's rel."""
     web.routes["/"] = (
-        page("home", "/noindex", "/nofollow", "/header") + '<a rel="external nofollow" href="/never">x</a>'
+        page("home", "/noindex", "/nofollow", "/header")
+        + '<a rel="external nofollow" href="/never">x</a>'
     )
     web.routes["/noindex"] = '<meta name="Robots" content="NoIndex">' + page("hidden", "/found")
     web.routes["/nofollow"] = '<meta name="robots" content="nofollow">' + page("kept", "/never")
-    web.routes["/header"] = (200, {"Content-Type": "text/html", "X-Robots-Tag": "none"}, page("x", "/never").encode())
+    web.routes["/header"] = (
+        200,
+        {"Content-Type": "text/html", "X-Robots-Tag": "none"},
+        page("x", "/never").encode(),
+    )
     web.routes["/found"] = page("found")
     assert paths(source_of(web)) == ["/", "/nofollow", "/found"]
     assert "/never" not in web.paths
@@ -156,7 +175,9 @@ def test_types(web):
 
 
 def test_encodings(web):
-    """The encoding that the answer declares is kept by writing UTF-8; a page that is no text fails alone."""
+    """The encoding that the answer declares is kept by writing UTF-8; a page that is no text fails
+    alone.
+    """
     web.routes["/"] = (
         200,
         {"Content-Type": "text/html; charset=gbk"},
@@ -173,7 +194,9 @@ def test_encodings(web):
 
 
 def test_redirects(web):
-    """A page is known by where it lies in the end, once; where the first page leads is the host that is kept to."""
+    """A page is known by where it lies in the end, once; where the first page leads is the host
+    that is kept to.
+    """
     web.routes["/start"] = (301, {"Location": "/home/"}, b"")
     web.routes["/home/"] = page("home", "/old", "/new", "/away", "/start", "/circle")
     web.routes["/old"] = (302, {"Location": "/new"}, b"")
@@ -189,7 +212,9 @@ def test_redirects(web):
 
 
 def test_failures(web):
-    """A page that fails is one failure; gone, refused and passing ones are told apart; the first's goes up."""
+    """A page that fails is one failure; gone, refused and passing ones are told apart; the first's
+    goes up.
+    """
     web.routes["/"] = page("home", "/gone", "/secret", "/down", "/cut")
     web.routes["/gone"] = (410, {}, b"")
     web.routes["/secret"] = (403, {}, b"")
@@ -207,9 +232,13 @@ def test_failures(web):
 
 
 def test_limits(web):
-    """max_pages is the number of pages that come, the first ones; max_seconds ends the run; both say so."""
+    """max_pages is the number of pages that come, the first ones; max_seconds ends the run; both
+    say so.
+    """
     for number in range(30):
-        web.routes[f"/{number or ''}"] = page(str(number), f"/{2 * number + 1}", f"/{2 * number + 2}")
+        web.routes[f"/{number or ''}"] = page(
+            str(number), f"/{2 * number + 1}", f"/{2 * number + 2}"
+        )
     *items, last = paths(source_of(web, max_pages=5, concurrency=3))
     assert items == ["/", "/1", "/2", "/3", "/4"]
     assert last == CutShort("there are more than max_pages=5")
@@ -250,15 +279,23 @@ def test_links_that_lead_nowhere_end(web):
 def test_a_page_may_not_lead_inside(web):
     """Without allow_private a website cannot name this machine, in whatever form."""
     web.routes["/"] = page(
-        "home", f"http://localhost:{web.port}/a", "http://169.254.169.254/", "http://[::1]/", "http://0x7f.1/"
+        "home",
+        f"http://localhost:{web.port}/a",
+        "http://169.254.169.254/",
+        "http://[::1]/",
+        "http://0x7f.1/",
     )
-    events = list(source_of(web, same_host=False, allow_private=False, allow_hosts=["127.0.0.1"]).items())
+    events = list(
+        source_of(web, same_host=False, allow_private=False, allow_hosts=["127.0.0.1"]).items()
+    )
     assert [type(event) for event in events] == [SourceItem, FailedItem, FailedItem, FailedItem]
     assert web.paths == ["/"]
 
 
 def test_a_folder_follows_a_website(web, tmp_path):
-    """Changed pages are updated, pages that are gone removed, pages that fail for now kept; a Document answers."""
+    """Changed pages are updated, pages that are gone removed, pages that fail for now kept; a
+    Document answers.
+    """
     web.routes["/"] = page("home", "/a", "/b", "/c")
     for name in "abc":
         web.routes[f"/{name}"] = page(f"Tea {name} grows in Uji")
@@ -268,7 +305,10 @@ def test_a_folder_follows_a_website(web, tmp_path):
     web.routes["/b"] = (500, {}, b"")
     web.routes["/"] = page("home", "/a", "/b")
     report = source.fetch(tmp_path)
-    assert (report.updated, report.retained) == ((f"{web.url}/", f"{web.url}/a"), (f"{web.url}/b", f"{web.url}/c"))
+    assert (report.updated, report.retained) == (
+        (f"{web.url}/", f"{web.url}/a"),
+        (f"{web.url}/b", f"{web.url}/c"),
+    )
     web.routes["/b"] = (404, {}, b"")
     assert source.fetch(tmp_path).removed == (f"{web.url}/b", f"{web.url}/c")
     docs = Document(tmp_path, file_metadata=metadata_of(tmp_path))
@@ -345,7 +385,9 @@ def test_the_longest_rule_of_robots_txt_decides(rules, path, allowed):
 
 @pytest.mark.parametrize("line", ["lazyrag", "LazyRAG", "lazyrag/1.0", "lazyrag # us"])
 def test_rules_for_us_take_precedence(line):
-    """A group for our product token, with or without a version, takes precedence over the one for all."""
+    """A group for our product token, with or without a version, takes precedence over the one for
+    all.
+    """
     parsed = parse_robots(f"User-agent: *\nDisallow: /\n\nUser-agent: {line}\nDisallow: /private")
     assert parsed.can_fetch("http://example.com/open", "lazyrag")
     assert not parsed.can_fetch("http://example.com/private", "lazyrag")

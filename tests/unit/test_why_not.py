@@ -65,7 +65,12 @@ def test_a_node_in_the_result_has_its_rank(docs):
     words = Retriever(docs, "line", similarity="bm25")
     second = words("tea")[1]
     reason = words.why_not(second.uid, "tea")
-    assert (reason.stage, reason.cause, reason.rank, reason.score) == ("result", "found", 2, second.score)
+    assert (reason.stage, reason.cause, reason.rank, reason.score) == (
+        "result",
+        "found",
+        2,
+        second.score,
+    )
     assert str(reason) == "result: It is in the result at rank 2."
 
 
@@ -73,25 +78,38 @@ def test_an_unknown_node(docs):
     """There is none in the Document, or in any of several."""
     words = Retriever(docs, "line", similarity="bm25")
     assert words.why_not("nowhere", "tea").cause == "unknown"
-    assert "in the Documents" in Retriever([docs, build()], "line", similarity="bm25").why_not("nowhere", "tea").message
+    assert (
+        "in the Documents"
+        in Retriever([docs, build()], "line", similarity="bm25").why_not("nowhere", "tea").message
+    )
 
 
 def test_a_node_of_another_group(docs):
     """The group is named, and the one that is searched."""
-    reason = Retriever(docs, "line", similarity="bm25").why_not(docs.get_nodes(LAZY_ROOT_NAME)[0].uid, "tea")
+    reason = Retriever(docs, "line", similarity="bm25").why_not(
+        docs.get_nodes(LAZY_ROOT_NAME)[0].uid, "tea"
+    )
     assert reason.cause == "group"
     assert repr(LAZY_ROOT_NAME) in reason.message
     assert "'line'" in reason.message
 
 
 def test_a_node_that_the_filter_excludes(docs):
-    """The condition that excludes it is named, with what the node has instead; the others are not."""
+    """The condition that excludes it is named, with what the node has instead; the others are
+    not.
+    """
     wanted = Condition("file_name", "exists") & Condition("year", ">", 2000)
-    reason = Retriever(docs, "line", similarity="bm25").why_not(line(docs, "green tea").uid, "tea", wanted)
+    reason = Retriever(docs, "line", similarity="bm25").why_not(
+        line(docs, "green tea").uid, "tea", wanted
+    )
     assert (reason.stage, reason.cause) == ("filter", "filter")
     assert reason.message == "The filter year > 2000 excludes it: its year is 2000."
     either = Condition("year", "in", [1, 2]) | ~Condition("year", "exists")
-    told = Retriever(docs, "line", similarity="bm25").why_not(line(docs, "green tea").uid, "tea", either).message
+    told = (
+        Retriever(docs, "line", similarity="bm25")
+        .why_not(line(docs, "green tea").uid, "tea", either)
+        .message
+    )
     assert told == "The filter year in [1, 2] or not (year exists) excludes it: its year is 2000."
 
 
@@ -100,29 +118,41 @@ def test_a_node_that_the_filter_excludes(docs):
     [
         (Or(), "The filter nothing excludes it."),
         (Not(And()), "The filter not (everything) excludes it."),
-        (Condition("year", "exists", False), "The filter year is missing excludes it: its year is 2000."),
         (
-            Condition("year", "<", 9) & (Condition("year", "eq", None) | Condition("file_size", "exists", False)),
+            Condition("year", "exists", False),
+            "The filter year is missing excludes it: its year is 2000.",
+        ),
+        (
+            Condition("year", "<", 9)
+            & (Condition("year", "eq", None) | Condition("file_size", "exists", False)),
             "The filter year < 9 excludes it: its year is 2000.",
         ),
         (
-            (Condition("year", "<", 9) & Condition("year", ">", 3)) | Condition("file_type", "eq", ".pdf"),
+            (Condition("year", "<", 9) & Condition("year", ">", 3))
+            | Condition("file_type", "eq", ".pdf"),
             "The filter (year < 9 and year > 3) or file_type == 'application/pdf' excludes it: its year is 2000, ",
         ),
     ],
 )
 def test_filters_are_told_as_people_write_them(docs, wanted, told):
     """Signs, brackets, missing values, and filters without any condition."""
-    reason = Retriever(docs, "line", similarity="bm25").why_not(line(docs, "green tea").uid, "tea", wanted)
+    reason = Retriever(docs, "line", similarity="bm25").why_not(
+        line(docs, "green tea").uid, "tea", wanted
+    )
     assert reason.message.startswith(told)
 
 
 def test_a_node_without_the_querys_terms(docs):
     """The terms that were looked for are named, as the analyser made them."""
-    reason = Retriever(docs, "line", similarity="bm25").why_not(line(docs, "sea salt").uid, "green teas")
+    reason = Retriever(docs, "line", similarity="bm25").why_not(
+        line(docs, "sea salt").uid, "green teas"
+    )
     assert (reason.stage, reason.cause, reason.rank) == ("bm25", "terms", None)
     assert "'green', 'tea'" in reason.message
-    assert Retriever(docs, "line", similarity="bm25").why_not(line(docs, "salt").uid, "?!").cause == "query"
+    assert (
+        Retriever(docs, "line", similarity="bm25").why_not(line(docs, "salt").uid, "?!").cause
+        == "query"
+    )
 
 
 def test_a_node_that_ranks_too_low(docs):
@@ -130,7 +160,12 @@ def test_a_node_that_ranks_too_low(docs):
     words = Retriever(docs, "line", similarity="bm25", topk=1)
     last = words("tea green black", topk=50)[-1]
     reason = words.why_not(last.uid, "tea green black")
-    assert (reason.stage, reason.cause, reason.rank, reason.score) == ("bm25", "depth", 3, last.score)
+    assert (reason.stage, reason.cause, reason.rank, reason.score) == (
+        "bm25",
+        "depth",
+        3,
+        last.score,
+    )
     assert reason.message == "Its rank is 3 of 3, and 1 were requested."
     assert words.why_not(last.uid, "tea green black", topk=3).cause == "found"
 
@@ -147,7 +182,9 @@ def test_a_node_worse_than_the_cut_off(docs):
 
 
 def test_a_view_says_nothing_of_what_it_hides(docs):
-    """A node that a restricted view does not see is told as one that does not exist, in the same words."""
+    """A node that a restricted view does not see is told as one that does not exist, in the same
+    words.
+    """
     view = docs.restricted({"year": [2001]})
     for group, similarity in (("line", "bm25"), ("word", "bm25"), ("line", "cosine")):
         retriever = Retriever(view, group, similarity=similarity)
@@ -240,7 +277,9 @@ def test_a_node_that_an_inexact_index_missed(docs):
     with indexes.isolated():
         indexes.register("forgetful", lambda similarity, kwargs: Forgetful(mode="native"))
         first = Retriever(docs, "line", similarity="cosine")("tea")[0]
-        reason = Retriever(docs, "line", similarity="cosine", index="forgetful").why_not(first.uid, "tea")
+        reason = Retriever(docs, "line", similarity="cosine", index="forgetful").why_not(
+            first.uid, "tea"
+        )
     assert (reason.cause, reason.rank, reason.score) == ("depth", 1, first.score)
     assert "missed it" in reason.message
 
@@ -260,7 +299,10 @@ def test_each_of_several_retrievers_has_its_reason(docs):
     hybrid = HybridRetriever(words, meaning, depth=1)
     reason = why_not(hybrid, line(docs, "sea salt").uid, "tea")
     assert (reason.stage, reason.cause) == ("rrf", "inputs")
-    assert [(one.stage, one.cause) for one in reason.inputs] == [("bm25", "terms"), ("cosine", "depth")]
+    assert [(one.stage, one.cause) for one in reason.inputs] == [
+        ("bm25", "terms"),
+        ("cosine", "depth"),
+    ]
     assert str(reason).splitlines()[1].startswith("  bm25: ")
     assert reason.to_dict()["inputs"][0]["cause"] == "terms"
 
@@ -277,11 +319,15 @@ def test_several_embed_keys_have_reasons_by_key():
 
 
 def test_a_node_of_the_target_group_that_no_hit_leads_to(docs):
-    """It has the reason of the best node that would lead to it: the true rank, the terms, the filter, the cut-off."""
+    """It has the reason of the best node that would lead to it: the true rank, the terms, the
+    filter, the cut-off.
+    """
     retriever = Retriever(docs, "word", similarity="bm25", topk=1, target="line")
     words = Retriever(docs, "word", similarity="bm25", topk=50)("salt tea")
     last = line(docs, "black tea")
-    rank, word = next((rank, one) for rank, one in enumerate(words, 1) if one.parent.uid == last.uid)
+    rank, word = next(
+        (rank, one) for rank, one in enumerate(words, 1) if one.parent.uid == last.uid
+    )
     reason = retriever.why_not(last.uid, "salt tea")
     assert (reason.uid, reason.stage, reason.cause) == (last.uid, "bm25", "depth")
     assert (reason.rank, reason.score) == (rank, word.score)
@@ -291,21 +337,33 @@ def test_a_node_of_the_target_group_that_no_hit_leads_to(docs):
     assert retriever.why_not(last.uid, "green").cause == "terms"
     assert retriever.why_not(last.uid, "salt tea", {"year": [2001]}).cause == "filter"
     cut = Retriever(docs, "word", similarity="bm25", target="line", similarity_cut_off=99)
-    assert (cut.why_not(last.uid, "tea").cause, cut.why_not(last.uid, "tea").rank) == ("cut-off", rank - 2)
+    assert (cut.why_not(last.uid, "tea").cause, cut.why_not(last.uid, "tea").rank) == (
+        "cut-off",
+        rank - 2,
+    )
 
 
 def test_a_target_that_nothing_leads_to():
     """A line without words is led to by none, and a hit that leads nowhere was dropped there."""
     made = Document()
     made.create_node_group("line", transform=str.splitlines)
-    made.create_node_group("word", transform=lambda text: text.split() if "tea" in text else [], parent="line")
+    made.create_node_group(
+        "word", transform=lambda text: text.split() if "tea" in text else [], parent="line"
+    )
     made.add_texts({"a": "green tea\nsalt"})
-    reason = Retriever(made, "word", similarity="bm25", target="line").why_not(line(made, "salt").uid, "green")
+    reason = Retriever(made, "word", similarity="bm25", target="line").why_not(
+        line(made, "salt").uid, "green"
+    )
     assert reason.cause == "group"
     assert "no node of 'word' leads to it" in reason.message
     retriever = Retriever(made, "line", similarity="bm25", target="word")
     reason = retriever.why_not(line(made, "salt").uid, "salt")
-    assert (retriever("salt"), reason.stage, reason.cause, reason.rank) == ([], "word", "dropped", 1)
+    assert (retriever("salt"), reason.stage, reason.cause, reason.rank) == (
+        [],
+        "word",
+        "dropped",
+        1,
+    )
 
 
 def test_a_target_behind_a_fusion_of_embed_keys():
@@ -326,9 +384,16 @@ def test_a_merged_node_is_in_what_stands_for_it(docs):
     """A child whose parent took its place is found there, with the rank that it had before."""
     words = Retriever(docs, "word", similarity="bm25", topk=9)
     chain = RetrievalChain(words, AutoMerge(up_to="line"))
-    rank, first = next((rank, one) for rank, one in enumerate(words("tea"), 1) if one.parent.text == "tea tea tea")
+    rank, first = next(
+        (rank, one) for rank, one in enumerate(words("tea"), 1) if one.parent.text == "tea tea tea"
+    )
     reason = chain.why_not(first.uid, "tea")
-    assert (reason.stage, reason.cause, reason.rank, reason.score) == ("AutoMerge", "merged", rank, first.score)
+    assert (reason.stage, reason.cause, reason.rank, reason.score) == (
+        "AutoMerge",
+        "merged",
+        rank,
+        first.score,
+    )
     parent = next(node for node in chain("tea") if first.uid in node.merged_from)
     assert parent.uid in reason.message
 
@@ -345,7 +410,9 @@ def test_a_neighbour_in_a_window_is_in_the_result(docs):
 
 
 def test_a_document_that_changes_meanwhile(docs):
-    """The trace and the reason see one state, whatever a step of the chain does to the Document between them."""
+    """The trace and the reason see one state, whatever a step of the chain does to the Document
+    between them.
+    """
     words = Retriever(docs, "line", similarity="bm25", topk=1)
     last = line(docs, "green tea").uid
 
@@ -355,7 +422,9 @@ def test_a_document_that_changes_meanwhile(docs):
 
     reason = RetrievalChain(words, changing).why_not(last, "black")
     assert (reason.stage, reason.cause) == ("bm25", "terms")
-    assert words.why_not(last, "tea").rank == 1 + [node.uid for node in words("tea", topk=99)].index(last)
+    assert words.why_not(last, "tea").rank == 1 + [
+        node.uid for node in words("tea", topk=99)
+    ].index(last)
 
 
 def test_arguments_are_checked(docs):
@@ -381,7 +450,9 @@ def test_a_misspelt_keyword_is_named_with_the_nearest(docs, ask):
         MultiQueryRetriever(words, lambda query: []),
     ):
         given = ("uid", "tea") if ask == "why_not" else ("tea",)
-        with pytest.raises(UnknownKeywordError, match=r"takes no argument 'top_k'.* Did you mean 'topk'\?"):
+        with pytest.raises(
+            UnknownKeywordError, match=r"takes no argument 'top_k'.* Did you mean 'topk'\?"
+        ):
             getattr(retriever, ask)(*given, top_k=3)
     for function, given in ((explain, ("tea",)), (why_not, ("uid", "tea"))):
         with pytest.raises(UnknownKeywordError, match="Did you mean 'topk'"):
@@ -392,7 +463,9 @@ def test_a_function_cannot_tell_why(docs):
     """That is another thing than a node that does not exist."""
     words = Retriever(docs, "line", similarity="bm25")
     reason = why_not(
-        lambda query, filters=None, topk=None: words(query, filters, topk), line(docs, "green tea").uid, "salt"
+        lambda query, filters=None, topk=None: words(query, filters, topk),
+        line(docs, "green tea").uid,
+        "salt",
     )
     assert reason.cause == "no-reason"
     assert "records no reasons" in reason.message

@@ -31,7 +31,9 @@ def texts(nodes) -> list[str]:
 
 def step(docs: Document, number: int, path: str = "a") -> DocNode:
     """A sentence by its number."""
-    return next(node for node in docs.get_nodes("step") if (node.path, node.number) == (path, number))
+    return next(
+        node for node in docs.get_nodes("step") if (node.path, node.number) == (path, number)
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,10 +48,14 @@ def step(docs: Document, number: int, path: str = "a") -> DocNode:
     ],
 )
 def test_neighbours_stand_in_order_and_end_with_the_document(docs, number, before, after, expected):
-    """A window has so many neighbours on each side, fewer at the document's ends, none of another document."""
+    """A window has so many neighbours on each side, fewer at the document's ends, none of another
+    document.
+    """
     found = docs.window(step(docs, number), before, after)
     assert [(node.path, node.number) for node in found] == [("a", one) for one in expected]
-    assert found == [node for node in docs.get_nodes("step") if node.path == "a" and node.number in expected]
+    assert found == [
+        node for node in docs.get_nodes("step") if node.path == "a" and node.number in expected
+    ]
 
 
 def test_by_default_there_is_one_on_each_side(docs):
@@ -58,7 +64,9 @@ def test_by_default_there_is_one_on_each_side(docs):
 
 
 def test_a_merged_window_is_one_text_with_its_place(docs):
-    """The text is that of the source between the span's ends; the node names what it was made of."""
+    """The text is that of the source between the span's ends; the node names what it was made
+    of.
+    """
     middle = step(docs, 3).with_score(0.5)
     merged = docs.window(middle, merge=True)
     assert merged.text == "Wither it. Roll it. Dry it. "
@@ -89,20 +97,29 @@ def test_overlaps_are_not_repeated():
 
 
 def test_white_space_that_no_node_holds_comes_back():
-    """What stands between two nodes of the source, if it is no letter or digit, stands in the merged text too."""
+    """What stands between two nodes of the source, if it is no letter or digit, stands in the
+    merged text too.
+    """
     docs = Document()
     docs.add_texts({"a": "one\n\ntwo\n---\nthree"})
-    docs.create_node_group("word", transform=lambda text: [one for one in text.split("\n") if one.isalpha()])
+    docs.create_node_group(
+        "word", transform=lambda text: [one for one in text.split("\n") if one.isalpha()]
+    )
     merged = docs.window(docs.get_nodes("word")[0], 0, 2, merge=True)
     assert (merged.text, merged.span) == ("one\n\ntwo\n---\nthree", (0, 18))
 
 
 def test_letters_between_nodes_stay_away():
-    """Where the source has letters between two nodes, they are joined by a line end, and there is no span."""
+    """Where the source has letters between two nodes, they are joined by a line end, and there is
+    no span.
+    """
     docs = Document()
     docs.create_node_group(
         "kept",
-        transform=lambda node: [DocNode(text=node.text[:3], span=(0, 3)), DocNode(text=node.text[-3:], span=(8, 11))],
+        transform=lambda node: [
+            DocNode(text=node.text[:3], span=(0, 3)),
+            DocNode(text=node.text[-3:], span=(8, 11)),
+        ],
         trans_node=True,
     )
     docs.add_texts({"a": "one two 333"})
@@ -111,7 +128,9 @@ def test_letters_between_nodes_stay_away():
 
 
 def test_without_spans_texts_are_joined_by_line_ends():
-    """What a transform wrote anew has no overlap that could be known; the texts come one after the other."""
+    """What a transform wrote anew has no overlap that could be known; the texts come one after the
+    other.
+    """
     docs = Document()
     docs.create_node_group("loud", transform=lambda text: [one.upper() for one in text.split()])
     docs.add_texts({"a": "one two one"})
@@ -120,7 +139,9 @@ def test_without_spans_texts_are_joined_by_line_ends():
 
 
 def test_children_of_rewritten_parents_join_within_each_parent():
-    """Spans in different parents' texts are not mixed up: within a parent overlaps are known, between two are none."""
+    """Spans in different parents' texts are not mixed up: within a parent overlaps are known,
+    between two are none.
+    """
     docs = Document()
     docs.create_node_group("loud", transform=lambda text: [one.upper() for one in text.split("|")])
     docs.create_node_group("word", transform=str.split, parent="loud")
@@ -143,8 +164,14 @@ def test_metadata_that_all_share_stays():
 
 
 def test_windows_of_hits_that_meet_are_one(docs):
-    """Windows that overlap or touch are one; they come in the hits' order, each node once, hits with their scores."""
-    hits = [step(docs, 3, "b").with_score(3.0), step(docs, 5).with_score(2.0), step(docs, 3).with_score(1.0)]
+    """Windows that overlap or touch are one; they come in the hits' order, each node once, hits
+    with their scores.
+    """
+    hits = [
+        step(docs, 3, "b").with_score(3.0),
+        step(docs, 5).with_score(2.0),
+        step(docs, 3).with_score(1.0),
+    ]
     found = docs.window(hits)
     assert [(node.path, node.number, node.score) for node in found] == [
         ("b", 2, 3.0),
@@ -174,7 +201,9 @@ def test_windows_after_a_retriever(docs):
 
 def test_the_other_name(docs):
     """get_window_nodes(node, span, merge) is the same, with five on each side by default."""
-    assert texts(docs.get_window_nodes(step(docs, 3))) == [one.strip() + "." for one in STEPS.split(".")[:-1]]
+    assert texts(docs.get_window_nodes(step(docs, 3))) == [
+        one.strip() + "." for one in STEPS.split(".")[:-1]
+    ]
     assert docs.get_window_nodes(step(docs, 3), (-1, 0)) == docs.window(step(docs, 3), 1, 0)
     assert docs.get_window_nodes(step(docs, 3), [0, 1], merge=True).text == "Roll it. Dry it. "
     for wrong in [(1, 2), (-1, -1), (0,), 3, (0, 1.5)]:
@@ -187,7 +216,9 @@ def test_whole_documents_have_no_neighbours(docs):
     assert docs.window(docs.get_nodes()[0], 5, 5) == docs.get_nodes()[:1]
 
 
-@pytest.mark.parametrize("wrong", [{"before": -1}, {"after": 1.5}, {"before": None}, {"merge": 1}, {"befor": 1}])
+@pytest.mark.parametrize(
+    "wrong", [{"before": -1}, {"after": 1.5}, {"before": None}, {"merge": 1}, {"befor": 1}]
+)
 def test_arguments_are_checked(docs, wrong):
     """Numbers are whole and not negative, merge is True or False, keywords are known."""
     with pytest.raises(ConfigError):
@@ -211,7 +242,9 @@ def test_nodes_of_another_document_are_refused(docs):
 
 
 def test_stale_nodes_are_refused(docs):
-    """A node of a document that was changed has no neighbours any more, and one of another document keeps its own."""
+    """A node of a document that was changed has no neighbours any more, and one of another document
+    keeps its own.
+    """
     old, kept = step(docs, 3), step(docs, 2, "b")
     docs.add_texts({"a": "Something else. Entirely."})
     with pytest.raises(StaleNodeError, match="Retrieve the node again"):
@@ -258,7 +291,9 @@ def labelled():
 
 @pytest.mark.parametrize("merge", [False, True])
 def test_a_view_s_windows_hold_nothing_else(labelled, merge):
-    """Neighbours out of sight are left out, from lists and from merged texts, also where those would span them."""
+    """Neighbours out of sight are left out, from lists and from merged texts, also where those
+    would span them.
+    """
     view = labelled.restricted({"access": "public"})
     assert "secret" in labelled.window(labelled.get_nodes("line")[0], 0, 3, merge=True).text
     for node in view.get_nodes("line"):
@@ -287,14 +322,19 @@ def test_a_node_out_of_sight_leads_nowhere(labelled):
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(
-    st.lists(st.lists(st.sampled_from(["Tea. ", "茶好。", "Yes! ", "🍵 it. "]), min_size=1, max_size=8), max_size=3),
+    st.lists(
+        st.lists(st.sampled_from(["Tea. ", "茶好。", "Yes! ", "🍵 it. "]), min_size=1, max_size=8),
+        max_size=3,
+    ),
     st.lists(st.tuples(st.integers(0, 99), st.integers(0, 4)), max_size=6),
     st.integers(0, 3),
     st.integers(0, 3),
     st.booleans(),
 )
 def test_windows_are_contiguous(documents, chosen, before, after, overlapping):
-    """Windows name each node once, in unbroken rows around the hits; merged, each is its stretch of the source."""
+    """Windows name each node once, in unbroken rows around the hits; merged, each is its stretch of
+    the source.
+    """
     docs = Document()
     if overlapping:
         docs.create_node_group("step", transform="TokenSplitter", chunk_size=4, chunk_overlap=2)
@@ -302,14 +342,18 @@ def test_windows_are_contiguous(documents, chosen, before, after, overlapping):
         docs.create_node_group("step", transform="SentenceWindow")
     docs.add_texts({f"d{number}": "".join(one) for number, one in enumerate(documents)})
     nodes = docs.get_nodes("step")
-    hits = [nodes[at % len(nodes)].with_score(float(score)) for at, score in chosen] if nodes else []
+    hits = (
+        [nodes[at % len(nodes)].with_score(float(score)) for at, score in chosen] if nodes else []
+    )
     found = docs.window(hits, before, after)
     assert len({*found}) == len(found)
     sizes = {node.path: sum(one.path == node.path for one in nodes) for node in nodes}
     reached = {
         (hit.path, number)
         for hit in hits
-        for number in range(max(1, hit.number - before), min(sizes[hit.path], hit.number + after) + 1)
+        for number in range(
+            max(1, hit.number - before), min(sizes[hit.path], hit.number + after) + 1
+        )
     }
     assert {(node.path, node.number) for node in found} == reached
     merged = docs.window(hits, before, after, merge=True)
@@ -327,12 +371,16 @@ def test_windows_are_contiguous(documents, chosen, before, after, overlapping):
 
 @pytest.mark.slow
 def test_a_window_is_of_one_version():
-    """While a document is replaced all the time, a window is of one of its versions, or the node is stale."""
+    """While a document is replaced all the time, a window is of one of its versions, or the node is
+    stale.
+    """
     docs = Document()
     docs.create_node_group("line", transform=str.splitlines)
 
     def write(version: int) -> None:
-        docs.add_texts({"a": "\n".join(["always", *[f"v{version} step {number}" for number in range(9)]])})
+        docs.add_texts(
+            {"a": "\n".join(["always", *[f"v{version} step {number}" for number in range(9)]])}
+        )
 
     write(0)
     done = threading.Event()

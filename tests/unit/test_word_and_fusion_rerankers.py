@@ -21,33 +21,51 @@ from lazyrag.text.analyzers import chinese_terms, english_terms
 TEAS = ["A cup of coffee", "Green teas are kept cool", "Late frost", "green tea with green cups"]
 CHINESE = ["红茶要发酵", "绿茶不要发酵", "绿茶要低温存放", "咖啡"]
 
-_words = st.lists(st.lists(st.sampled_from(["tea", "green", "cup", "frost", "的", "绿茶"]), max_size=6), max_size=8)
+_words = st.lists(
+    st.lists(st.sampled_from(["tea", "green", "cup", "frost", "的", "绿茶"]), max_size=6),
+    max_size=8,
+)
 
 
 def nodes_of(texts, *scores):
     """Nodes with these texts, and scores where there are some."""
-    return [DocNode(text=text, score=score) for text, score in zip(texts, scores or [None] * len(texts), strict=True)]
+    return [
+        DocNode(text=text, score=score)
+        for text, score in zip(texts, scores or [None] * len(texts), strict=True)
+    ]
 
 
 class TestBm25Reranker:
     """Words that candidates share with a query."""
 
     @pytest.mark.parametrize(
-        ("variant", "library"), [("plus", "BM25Plus"), ("okapi", "BM25Okapi"), ("l", "BM25L")], ids=str
+        ("variant", "library"),
+        [("plus", "BM25Plus"), ("okapi", "BM25Okapi"), ("l", "BM25L")],
+        ids=str,
     )
     def test_scores_are_the_librarys(self, variant, library):
         """On the terms of our analysers."""
-        for query, texts, terms in (("green tea", TEAS, english_terms), ("绿茶发酵", CHINESE, chinese_terms)):
-            expected = getattr(rank_bm25, library)([terms(text) for text in texts]).get_scores(terms(query))
+        for query, texts, terms in (
+            ("green tea", TEAS, english_terms),
+            ("绿茶发酵", CHINESE, chinese_terms),
+        ):
+            expected = getattr(rank_bm25, library)([terms(text) for text in texts]).get_scores(
+                terms(query)
+            )
             found = dict(Bm25RerankModel(variant=variant)(query, texts))
-            np.testing.assert_allclose([found[position] for position in range(len(texts))], expected)
+            np.testing.assert_allclose(
+                [found[position] for position in range(len(texts))], expected
+            )
 
     def test_it_is_a_reranker(self):
         """By name; Chinese and English, by the query unless an analyser is named."""
         english = Reranker("BM25Reranker", topk=1)(nodes_of(TEAS), query="green cups?")
         chinese = Reranker("BM25Reranker", topk=1)(nodes_of(CHINESE), query="绿茶怎么存放")
         assert (english[0].text, chinese[0].text) == (TEAS[3], CHINESE[2])
-        assert Reranker("BM25Reranker", analyser="zh")(nodes_of(TEAS), query="cups")[0].text in {TEAS[0], TEAS[3]}
+        assert Reranker("BM25Reranker", analyser="zh")(nodes_of(TEAS), query="cups")[0].text in {
+            TEAS[0],
+            TEAS[3],
+        }
         assert isinstance(Bm25RerankModel(), RerankModel)
 
     def test_its_scores_are_mixed(self):
@@ -106,30 +124,41 @@ class TestFusionReranker:
 
     def test_rankings_are_fused(self):
         """The incoming order first, then each reranker's, by rrf; the scores are its."""
-        rerankers = [Reranker("ModuleReranker", model=longest_first), Reranker("ModuleReranker", model=first_letter)]
+        rerankers = [
+            Reranker("ModuleReranker", model=longest_first),
+            Reranker("ModuleReranker", model=first_letter),
+        ]
         nodes = nodes_of(["bb", "a", "ccc"])
         uids = {node.text: node.uid for node in nodes}
         orders = [["bb", "a", "ccc"], ["ccc", "bb", "a"], ["ccc", "bb", "a"]]
         expected = rrf([[(uids[text], 0.0) for text in order] for order in orders], k=10)
         found = Reranker("FusionReranker", rerankers=rerankers, k=10)(nodes, query="q")
         assert [(node.uid, node.score) for node in found] == expected
-        without = Reranker("FusionReranker", rerankers=rerankers, incoming=False, topk=1)(nodes, query="q")
+        without = Reranker("FusionReranker", rerankers=rerankers, incoming=False, topk=1)(
+            nodes, query="q"
+        )
         assert [(node.text, node.score) for node in without] == [("ccc", 2 / 61)]
 
     @given(
-        st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=9),
+        st.lists(
+            st.tuples(st.floats(-9, 9), st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=9
+        ),
         st.sampled_from(["rrf", "weighted", "comb_mnz", "comb_max"]),
         st.booleans(),
     )
     def test_shares_add_up_to_the_score(self, cases, fusion, incoming):
         """Whatever the fusion: one share for each ranking."""
         models = [
-            lambda query, documents, top_n, at=at: [(position, case[at]) for position, case in enumerate(cases)]
+            lambda query, documents, top_n, at=at: [
+                (position, case[at]) for position, case in enumerate(cases)
+            ]
             for at in (1, 2)
         ]
         rerankers = [Reranker("ModuleReranker", model=model) for model in models]
         reranker = Reranker("FusionReranker", rerankers=rerankers, fusion=fusion, incoming=incoming)
-        nodes = [DocNode(text=f"node {position}", score=case[0]) for position, case in enumerate(cases)]
+        nodes = [
+            DocNode(text=f"node {position}", score=case[0]) for position, case in enumerate(cases)
+        ]
         stage = reranker.trace(Stage("retriever", "given", tuple(nodes)), "q")
         assert (stage.kind, stage.name) == ("fusion", fusion)
         assert [one.kind for one in stage.inputs] == ["retriever"] * incoming + ["reranker"] * 2
@@ -142,9 +171,13 @@ class TestFusionReranker:
         """And a reranker that drops nodes gives those no share."""
         register_reranker(lambda nodes: nodes[:1], batch=True, name="only_the_first", replace=True)
         nodes = nodes_of(TEAS)
-        found = Reranker("FusionReranker", rerankers=["BM25Reranker", "only_the_first"], incoming=False)
+        found = Reranker(
+            "FusionReranker", rerankers=["BM25Reranker", "only_the_first"], incoming=False
+        )
         assert {node.text for node in found(nodes, query="cool")} == {*TEAS}
-        assert found.trace(Stage("step", "nodes", tuple(nodes)), "cool").contributions[nodes[1].uid] == (1 / 61, 0.0)
+        assert found.trace(Stage("step", "nodes", tuple(nodes)), "cool").contributions[
+            nodes[1].uid
+        ] == (1 / 61, 0.0)
 
     def test_nodes_of_several_documents_with_one_uid_stay_apart(self, tmp_path):
         """Two folders with one file of one name have nodes of one uid."""
@@ -167,7 +200,9 @@ class TestFusionReranker:
         nodes = nodes_of(TEAS)
         assert Reranker("FusionReranker", rerankers=["BM25Reranker"])(nodes, query="tea")
         with pytest.raises(RetrievalError, match="without scores"):
-            Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted")(nodes, query="tea")
+            Reranker("FusionReranker", rerankers=["BM25Reranker"], fusion="weighted")(
+                nodes, query="tea"
+            )
 
     @pytest.mark.parametrize(
         ("wrong", "error"),

@@ -40,11 +40,16 @@ def load(tmp_path):
 def placed(loaded) -> list[tuple[str, str]]:
     """Label and text of each place."""
     assert {location.kind for location in loaded.locations} <= {"element"}
-    return [(location.label, loaded.text[location.start : location.end]) for location in loaded.locations]
+    return [
+        (location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
+    ]
 
 
 def test_texts_become_lines_with_paths(load):
-    """Each element with text, and each attribute, is a line and a place; marks inside a text are part of it."""
+    """Each element with text, and each attribute, is a line and a place; marks inside a text are
+    part of it.
+    """
     loaded = load(TEAS)
     assert placed(loaded) == [
         ("/teas/@shop", "teas@shop: Uji"),
@@ -70,31 +75,48 @@ def test_text_alone(load):
 
 def test_text_behind_a_child_makes_it_part_of_the_text(load):
     """An element that begins with a child and goes on with text is one line."""
-    assert load("<a><p><b>Green</b> tea</p><p><b>Black</b></p></a>").text == "p: Green tea\nb: Black"
+    assert (
+        load("<a><p><b>Green</b> tea</p><p><b>Black</b></p></a>").text == "p: Green tea\nb: Black"
+    )
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "gb18030", "shift_jis", "iso-8859-1"])
 def test_encodings(load, encoding):
     """Marks and declarations of encodings are followed."""
     text = "thé" if encoding == "iso-8859-1" else "绿茶" if encoding == "gb18030" else "緑茶"
-    assert load(f'<?xml version="1.0" encoding="{encoding}"?><t>{text}</t>'.encode(encoding)).text == f"t: {text}"
+    assert (
+        load(f'<?xml version="1.0" encoding="{encoding}"?><t>{text}</t>'.encode(encoding)).text
+        == f"t: {text}"
+    )
 
 
 def test_entities_of_html(load):
-    """With a document type that is not in the file, HTML's entities are read, and others stay as they stand."""
+    """With a document type that is not in the file, HTML's entities are read, and others stay as
+    they stand.
+    """
     page = '<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Strict//EN" "xhtml1-strict.dtd"><p>80&nbsp;&deg;C &mine;</p>'
     assert load(page).text == "p: 80\xa0°C &mine;"
 
 
-BOMB = "<!DOCTYPE b [<!ENTITY a 'ha'>" + "".join(f"<!ENTITY a{n} '&a;&a;'>" for n in range(9)) + "]><b>&a8;</b>"
+BOMB = (
+    "<!DOCTYPE b [<!ENTITY a 'ha'>"
+    + "".join(f"<!ENTITY a{n} '&a;&a;'>" for n in range(9))
+    + "]><b>&a8;</b>"
+)
 
 
 @pytest.mark.parametrize(
     ("markup", "message"),
     [
         (BOMB, r"declares an entity \(a\)"),
-        ('<!DOCTYPE b [<!ENTITY x SYSTEM "file:///etc/hostname">]><b>&x;</b>', "declares an entity"),
-        ('<!DOCTYPE b [<!ENTITY % x SYSTEM "http://127.0.0.1:1/x">%x;]><b>y</b>', "declares an entity"),
+        (
+            '<!DOCTYPE b [<!ENTITY x SYSTEM "file:///etc/hostname">]><b>&x;</b>',
+            "declares an entity",
+        ),
+        (
+            '<!DOCTYPE b [<!ENTITY % x SYSTEM "http://127.0.0.1:1/x">%x;]><b>y</b>',
+            "declares an entity",
+        ),
         ("<a>" * 100_000, "nested deeper than 200 levels"),
         ("<a>" * 300 + "x" + "</a>" * 300, "nested deeper than 200 levels"),
         ("<a>tea</b>", "breaks at line 1, column 9"),
@@ -103,7 +125,18 @@ BOMB = "<!DOCTYPE b [<!ENTITY a 'ha'>" + "".join(f"<!ENTITY a{n} '&a;&a;'>" for 
         ("tea", "breaks at line 1"),
         ("<a/>", "holds no text"),
     ],
-    ids=["bomb", "file", "web", "deep", "deep, whole", "ends", "entity", "cut off", "text", "nothing"],
+    ids=[
+        "bomb",
+        "file",
+        "web",
+        "deep",
+        "deep, whole",
+        "ends",
+        "entity",
+        "cut off",
+        "text",
+        "nothing",
+    ],
 )
 def test_hostile_files_end_as_load_errors(load, markup, message):
     """Entity bombs, entities of other files, nesting and broken files end as one LoadError."""
@@ -122,7 +155,10 @@ def test_nodes_say_in_which_element_they_stand(folder):
     docs = Document(folder({"teas.xml": "<a><b>1 2</b><b>3</b></a>"}))
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     docs.create_node_group("all", transform=lambda text: [text])
-    assert [node.location for node in docs.get_nodes("line")] == ["element /a/b[1]", "element /a/b[2]"]
+    assert [node.location for node in docs.get_nodes("line")] == [
+        "element /a/b[1]",
+        "element /a/b[2]",
+    ]
     assert [node.location for node in docs.get_nodes("all")] == ["elements /a/b[1] to /a/b[2]"]
 
 
@@ -140,7 +176,9 @@ def _written(tree) -> str:
 
 @given(_TREES.filter(lambda tree: isinstance(tree, list)))
 def test_no_character_is_lost(tmp_path_factory, tree):
-    """All characters but white space are there in the order of another parser, and each path finds its element."""
+    """All characters but white space are there in the order of another parser, and each path finds
+    its element.
+    """
     path = tmp_path_factory.mktemp("xml") / "file.xml"
     path.write_text(_written(tree), encoding="utf-8")
     loaded = XmlLoader(names=False).load(path)

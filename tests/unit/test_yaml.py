@@ -31,24 +31,35 @@ def load(tmp_path):
 def placed(loaded) -> list[tuple[str, str, str]]:
     """Kind, label and text of each place."""
     return [
-        (location.kind, location.label, loaded.text[location.start : location.end]) for location in loaded.locations
+        (location.kind, location.label, loaded.text[location.start : location.end])
+        for location in loaded.locations
     ]
 
 
 def test_values_stay_as_they_are_written(load):
     """Numbers, dates and words are not converted; comments and what is empty are left out."""
     text = (
-        "# teas\nversion: 1.10\nday: 2024-01-05\nopen: yes\nnone: ~\nquoted: '~'\nlist: [a, 茶]\nx: |\n  one\n  two\n"
+        "# teas\nversion: 1.10\nday: 2024-01-05\nopen: yes\nnone: ~\nquoted: '~'\n"
+        "list: [a, 茶]\nx: |\n  one\n  two\n"
     )
     loaded = load(text, ".yml")
-    assert loaded.text == "version: 1.10\nday: 2024-01-05\nopen: yes\nquoted: ~\nlist: a, 茶\nx: one\ntwo\n"
-    assert [(kind, label) for kind, label, _ in placed(loaded)][:2] == [("key", "version"), ("key", "day")]
+    assert (
+        loaded.text
+        == "version: 1.10\nday: 2024-01-05\nopen: yes\nquoted: ~\nlist: a, 茶\nx: one\ntwo\n"
+    )
+    assert [(kind, label) for kind, label, _ in placed(loaded)][:2] == [
+        ("key", "version"),
+        ("key", "day"),
+    ]
 
 
 def test_lists_and_documents_are_records(load):
     """Elements of a list are items; of several documents each is a place."""
     assert placed(load("- a: 1\n- b\n")) == [("item", "1", "a: 1"), ("item", "2", "b")]
-    assert placed(load("a: 1\n---\n- b\n- c\n")) == [("document", "1", "a: 1"), ("document", "2", "b, c")]
+    assert placed(load("a: 1\n---\n- b\n- c\n")) == [
+        ("document", "1", "a: 1"),
+        ("document", "2", "b, c"),
+    ]
 
 
 def test_aliases_are_written_out(load):
@@ -60,14 +71,18 @@ def test_aliases_are_written_out(load):
 def test_selected_records_and_fields(load):
     """Records, fields and templates are chosen as with JSON."""
     text = "data:\n- {tea: Sencha, price: 12.50}\n- {tea: Assam, price: 8}\n"
-    assert load(text, records="data", template="{tea} costs {price}").text == "Sencha costs 12.50\n\nAssam costs 8"
+    assert (
+        load(text, records="data", template="{tea} costs {price}").text
+        == "Sencha costs 12.50\n\nAssam costs 8"
+    )
     assert load(text, fields=["data.tea"]).text == "data[0].tea: Sencha\ndata[1].tea: Assam"
     with pytest.raises(ConfigError, match="records must be"):
         YamlLoader(5)
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n" for below, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]\n"
+    for below, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -76,7 +91,10 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     [
         (BOMB, "aliases expand to more than 10,000,000 characters"),
         (BOMB.replace("x", "[]"), "aliases expand to more than 10,000,000 characters"),
-        ("a: &a '" + "x" * 100_000 + "'\nb: [" + "*a, " * 10_000 + "]", "aliases expand to more than"),
+        (
+            "a: &a '" + "x" * 100_000 + "'\nb: [" + "*a, " * 10_000 + "]",
+            "aliases expand to more than",
+        ),
         ("a: &a [*a]", "is inside it"),
         ("a: *b", "no anchor before it"),
         ("[" * 100_000, "nested deeper than 200 levels"),
@@ -110,13 +128,20 @@ def test_hostile_files_end_as_load_errors(load, text, message):
 
 def test_tags_make_no_objects(load):
     """A tag that makes other readers run code is passed over."""
-    assert load("a: !!python/object/apply:os.system ['exit 1']\nb: !!binary aGk=").text == "a: exit 1\nb: aGk="
+    assert (
+        load("a: !!python/object/apply:os.system ['exit 1']\nb: !!binary aGk=").text
+        == "a: exit 1\nb: aGk="
+    )
 
 
-_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cn", "Co"]), min_size=1, max_size=6).filter(str.strip)
+_TEXT = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Cn", "Co"]), min_size=1, max_size=6
+).filter(str.strip)
 _VALUES = st.recursive(
     st.none() | st.integers() | _TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT.filter("<<".__ne__), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(_TEXT.filter("<<".__ne__), inner, max_size=3)
+    ),
     max_leaves=10,
 )
 
@@ -125,6 +150,8 @@ _VALUES = st.recursive(
 def test_yaml_is_read_as_json_is(tmp_path_factory, value):
     """What PyYAML writes reads as the same value written as JSON does."""
     folder = tmp_path_factory.mktemp("yaml")
-    (folder / "a.yaml").write_text(yaml.safe_dump(value, allow_unicode=True, sort_keys=False), encoding="utf-8")
+    (folder / "a.yaml").write_text(
+        yaml.safe_dump(value, allow_unicode=True, sort_keys=False), encoding="utf-8"
+    )
     (folder / "a.json").write_text(json.dumps(value), encoding="utf-8")
     assert YamlLoader().load(folder / "a.yaml") == JsonLoader().load(folder / "a.json")

@@ -1,4 +1,6 @@
-"""Zip archives of files: each member read as a file of its name is, with its place, and nothing written elsewhere."""
+"""Zip archives of files: each member read as a file of its name is, with its place, and nothing
+written elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from lazyrag.data.segment import Location
 from lazyrag.errors import LoadError
 from lazyrag.loaders import load_file
 
-PDF = Path(__file__).parents[2] / "cookbook" / "corpus" / "reports" / "member-meeting-minutes-2025.pdf"  # two pages
+# two pages
+PDF = (
+    Path(__file__).parents[2]
+    / "cookbook"
+    / "corpus"
+    / "reports"
+    / "member-meeting-minutes-2025.pdf"
+)
 
 
 def zipped(entries: dict[str, bytes | str]) -> bytes:
@@ -51,7 +60,9 @@ def members(loaded):
 
 
 def test_members_are_read_by_the_loaders_for_them(load):
-    """Text, a page, a table and a mail each give what they give as files, in the archive's order, as places."""
+    """Text, a page, a table and a mail each give what they give as files, in the archive's order,
+    as places.
+    """
     mail = EmailMessage()
     mail["Subject"] = "Tea"
     mail["From"] = "li@example.org"
@@ -77,9 +88,13 @@ def test_members_are_read_by_the_loaders_for_them(load):
 
 
 def test_places_within_members_are_kept(load):
-    """Pages and headings of members are places, too, labelled with the member; places come in order."""
+    """Pages and headings of members are places, too, labelled with the member; places come in
+    order.
+    """
     alone = load_file(PDF)
-    loaded = load({"a.txt": "Green tea", "docs/paper.pdf": PDF.read_bytes(), "guide.md": "# Tea\n\nGreen.\n"})
+    loaded = load(
+        {"a.txt": "Green tea", "docs/paper.pdf": PDF.read_bytes(), "guide.md": "# Tea\n\nGreen.\n"}
+    )
     start = len("Green tea") + 2
     end = start + len(alone.text)
     assert loaded.locations[:2] == (
@@ -99,22 +114,36 @@ def test_places_within_members_are_kept(load):
 
 
 def test_a_hit_says_its_member_and_its_page(folder):
-    """A node of an archive names the member, and the page or the heading within it; a zip file is one document."""
-    entries = {"paper.pdf": PDF.read_bytes(), "b.txt": "Oolong is half oxidised.", "c.md": "# Tea\n\nWhite tea.\n"}
+    """A node of an archive names the member, and the page or the heading within it; a zip file is
+    one document.
+    """
+    entries = {
+        "paper.pdf": PDF.read_bytes(),
+        "b.txt": "Oolong is half oxidised.",
+        "c.md": "# Tea\n\nWhite tea.\n",
+    }
     path = folder({"a.zip": zipped(entries)})
     docs = Document(path)
     docs.create_node_group("line", transform=lambda text: text.splitlines())
     [hit] = Retriever(docs, "line", similarity="bm25", topk=1)("oolong oxidised")
     assert (hit.path, hit.location) == ("a.zip", "member b.txt")
     locations = {node.location for node in docs.get_nodes("line")}
-    assert {node.text: node.location for node in docs.get_nodes("line")}["White tea."] == "c.md > Tea"
-    assert {one.partition(",")[0] for one in locations} >= {f"page paper.pdf > {number}" for number in (1, 2)}
+    assert {node.text: node.location for node in docs.get_nodes("line")}[
+        "White tea."
+    ] == "c.md > Tea"
+    assert {one.partition(",")[0] for one in locations} >= {
+        f"page paper.pdf > {number}" for number in (1, 2)
+    }
     assert len(docs.get_nodes()) == 1
 
 
 def test_what_cannot_be_read_of_an_archive_does_not_hinder_the_rest(load):
-    """A broken member and one of no known format are named with what is wrong; the others are read."""
-    loaded = load({"a.pdf": b"%PDF-1.7 broken", "b.txt": "tea", "c.bin": bytes(range(256)), "d.txt": " "})
+    """A broken member and one of no known format are named with what is wrong; the others are
+    read.
+    """
+    loaded = load(
+        {"a.pdf": b"%PDF-1.7 broken", "b.txt": "tea", "c.bin": bytes(range(256)), "d.txt": " "}
+    )
     assert members(loaded) == {"b.txt": "tea"}
     unread = loaded.metadata["unread_members"]
     assert list(unread) == ["a.pdf", "c.bin", "d.txt"]
@@ -134,7 +163,12 @@ def test_many_unread_members_are_counted(load):
 
 def test_hidden_members_are_passed_over(load):
     """What a folder's walk passes over, and what a Mac adds, is neither read nor counted."""
-    hidden = {".DS_Store": b"\0\1", "__MACOSX/._a.txt": b"\0\5", "a/.git/config": "x", "~$a.docx": b"x"}
+    hidden = {
+        ".DS_Store": b"\0\1",
+        "__MACOSX/._a.txt": b"\0\5",
+        "a/.git/config": "x",
+        "~$a.docx": b"x",
+    }
     loaded = load({**hidden, "a.txt": "tea"})
     assert (members(loaded), dict(loaded.metadata)) == ({"a.txt": "tea"}, {"members": 1})
 
@@ -144,7 +178,10 @@ def test_hidden_members_are_passed_over(load):
     [
         ({}, "holds no files but hidden ones"),
         ({".hidden": "x"}, "holds no files but hidden ones"),
-        ({"a.bin": b"\0", "b.bin": b"\0"}, r"None of the 2 members .*'a\.bin': No loader reads \.bin"),
+        (
+            {"a.bin": b"\0", "b.bin": b"\0"},
+            r"None of the 2 members .*'a\.bin': No loader reads \.bin",
+        ),
         (b"", "it is empty"),
         (b"no archive", "cut off, encrypted, or of another format"),
         (zipped({"a.txt": "tea"})[:-9], "cut off"),
@@ -175,12 +212,22 @@ def test_a_damaged_member_is_reported(load):
     assert "damaged" in loaded.metadata["unread_members"]["a.txt"]
 
 
-NAMES = ["../../evil.txt", "/etc/evil.txt", "C:\\evil.txt", "a/../../evil.txt", "..", "a\0b.txt", "x" * 300 + ".txt"]
+NAMES = [
+    "../../evil.txt",
+    "/etc/evil.txt",
+    "C:\\evil.txt",
+    "a/../../evil.txt",
+    "..",
+    "a\0b.txt",
+    "x" * 300 + ".txt",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_of_a_member_is_ever_written(folder, tmp_path, monkeypatch, name):
-    """Names that lead out of a folder only label places: all that is written lies in a temporary folder, and goes."""
+    """Names that lead out of a folder only label places: all that is written lies in a temporary
+    folder, and goes.
+    """
     path = folder({"a.zip": zipped({name: "evil", "b.txt": "tea"})})
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -214,12 +261,16 @@ def test_chinese_names_of_windows(load):
 
 
 def test_readers_read_members(folder):
-    """A reader for a pattern reads files within archives and mails as well, by their own names and paths."""
+    """A reader for a pattern reads files within archives and mails as well, by their own names and
+    paths.
+    """
     mail = EmailMessage()
     mail["Subject"] = "Tea"
     mail.set_content("body")
     mail.add_attachment("x", filename="c.log")
-    docs = Document(folder({"a.zip": zipped({"in/b.log": "x", "b.motd": "y"}), "d.eml": mail.as_bytes()}))
+    docs = Document(
+        folder({"a.zip": zipped({"in/b.log": "x", "b.motd": "y"}), "d.eml": mail.as_bytes()})
+    )
     docs.add_reader("*.log", lambda path: "read by a reader")
     docs.add_reader("in/*", lambda path: "never: a suffix goes before a pattern")
     texts = {node.path: node.text for node in docs.get_nodes()}
@@ -230,7 +281,9 @@ def test_readers_read_members(folder):
 @pytest.mark.slow
 def test_archives_in_processes(folder):
     """An archive gives the same in another process."""
-    path = folder({"a.zip": zipped({"b.txt": "tea", "paper.pdf": PDF.read_bytes()}), "c.txt": "milk"})
+    path = folder(
+        {"a.zip": zipped({"b.txt": "tea", "paper.pdf": PDF.read_bytes()}), "c.txt": "milk"}
+    )
     with Document(path, processes=1) as docs:
         found = [(node.text, node.locations) for node in docs.get_nodes()]
     assert found == [(node.text, node.locations) for node in Document(path).get_nodes()]
@@ -264,10 +317,16 @@ def test_a_broken_archive_is_one_failure(folder):
     )
 )
 def test_no_character_of_a_member_is_lost(tmp_path_factory, entries):
-    """Whatever texts an archive holds, each stands in the whole at its place, character by character."""
+    """Whatever texts an archive holds, each stands in the whole at its place, character by
+    character.
+    """
     path = tmp_path_factory.getbasetemp() / "any.zip"
     path.write_bytes(zipped({name: text.encode() for name, text in entries.items()}))
-    wanted = {name: read_alone(tmp_path_factory, text) for name, text in entries.items() if "/." not in name}
+    wanted = {
+        name: read_alone(tmp_path_factory, text)
+        for name, text in entries.items()
+        if "/." not in name
+    }
     wanted = {name: text for name, text in wanted.items() if text}
     if not wanted:
         return

@@ -1,4 +1,5 @@
-"""Samples beside RAGAS's own: the same fields, and its metrics that need no model, on what our retrievers find.
+"""Samples beside RAGAS's own: the same fields, and its metrics that need no model, on what our
+retrievers find.
 
 Needs the extra ragas: ``pytest tests/with_ragas``. Nothing is fetched.
 """
@@ -26,7 +27,8 @@ with warnings.catch_warnings():
         NonLLMStringSimilarity,
     )
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of ragas and what it is made of, which are not ours to quieten
+# of ragas and what it is made of, which are not ours to quieten
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 TEXTS = {
     "green.txt": "Steep green tea at 80 degrees for two minutes.",
@@ -67,19 +69,34 @@ def records(docs):
 @pytest.fixture
 def rag(docs):
     """Two contexts for each question, and always the same answer."""
-    return RetrieverRAG(Retriever(docs, "FineChunk", "bm25_chinese", topk=2), lambda text: "80 degrees")
+    return RetrieverRAG(
+        Retriever(docs, "FineChunk", "bm25_chinese", topk=2), lambda text: "80 degrees"
+    )
 
 
 def test_the_fields_are_those_of_ragas():
     """Twelve names, in the same order, all of them optional."""
-    assert [one.name for one in dataclasses.fields(Sample)][:12] == list(SingleTurnSample.model_fields)
+    assert [one.name for one in dataclasses.fields(Sample)][:12] == list(
+        SingleTurnSample.model_fields
+    )
     assert not any(one.is_required() for one in SingleTurnSample.model_fields.values())
 
 
 def test_every_field_goes_through():
     """What we hold is what RAGAS holds, and both write the same dict."""
     sample = Sample(
-        "q", ["a"], ["b"], ["1", 2], ["3"], "x", ["x", "y"], "y", {"score1": "bad"}, "a guest", "formal", "short"
+        "q",
+        ["a"],
+        ["b"],
+        ["1", 2],
+        ["3"],
+        "x",
+        ["x", "y"],
+        "y",
+        {"score1": "bad"},
+        "a guest",
+        "formal",
+        "short",
     )
     assert None not in dataclasses.astuple(sample)[:12]
     assert sample.to_ragas().to_dict() == sample.to_dict()
@@ -97,10 +114,17 @@ def test_what_is_unknown_stays_unknown():
 def test_metrics_by_ids_use_our_ids(records, rag):
     """RAGAS's precision and recall by ids are what evaluate says of the same ids."""
     samples = prepare(records, rag)
-    precision = [IDBasedContextPrecision().single_turn_score(sample.to_ragas()) for sample in samples]
+    precision = [
+        IDBasedContextPrecision().single_turn_score(sample.to_ragas()) for sample in samples
+    ]
     recall = [IDBasedContextRecall().single_turn_score(sample.to_ragas()) for sample in samples]
-    run = {sample.user_input: [(uid, 0.0) for uid in sample.retrieved_context_ids] for sample in samples}
-    judgements = {one["user_input"]: dict.fromkeys(one["reference_context_ids"], 1) for one in records}
+    run = {
+        sample.user_input: [(uid, 0.0) for uid in sample.retrieved_context_ids]
+        for sample in samples
+    }
+    judgements = {
+        one["user_input"]: dict.fromkeys(one["reference_context_ids"], 1) for one in records
+    }
     ours = evaluate(run, judgements, ["recall", "precision@2"])
     assert recall == list(ours.values["recall"].values()) == [1.0, 1.0, 1.0]
     found = [len(sample.retrieved_context_ids) for sample in samples]
@@ -119,8 +143,14 @@ def test_ids_that_are_expected_and_not_found_lower_recall(records, rag):
 def test_metrics_without_a_model_read_the_texts(records, rag):
     """Contexts and answers beside the expected ones, by the similarity of strings."""
     samples = [sample.to_ragas() for sample in prepare(records, rag)]
-    assert [NonLLMContextRecall().single_turn_score(sample) for sample in samples] == [1.0, 1.0, 1.0]
-    assert all(NonLLMContextPrecisionWithReference().single_turn_score(sample) > 0.4 for sample in samples)
+    assert [NonLLMContextRecall().single_turn_score(sample) for sample in samples] == [
+        1.0,
+        1.0,
+        1.0,
+    ]
+    assert all(
+        NonLLMContextPrecisionWithReference().single_turn_score(sample) > 0.4 for sample in samples
+    )
     assert ExactMatch().single_turn_score(samples[0]) == 1.0
     assert NonLLMStringSimilarity().single_turn_score(samples[0]) == 1.0
     assert NonLLMStringSimilarity().single_turn_score(samples[1]) < 0.5
@@ -150,7 +180,9 @@ def test_nothing_found_is_not_unknown(records, rag):
         def retrieve_with_metadata(self, query):
             return RetrievalResult([], [])
 
-    [sample] = prepare(records[:1], Blind(lambda query, filters=None, topk=None: []), generate=False)
+    [sample] = prepare(
+        records[:1], Blind(lambda query, filters=None, topk=None: []), generate=False
+    )
     assert sample.retrieved_context_ids == []
     assert math.isnan(IDBasedContextPrecision().single_turn_score(sample.to_ragas()))
     assert IDBasedContextRecall().single_turn_score(sample.to_ragas()) == 0.0
@@ -164,7 +196,9 @@ def test_candidates_reach_ragas(records, rag):
             return GenerationResult("x", ["x", "y"])
 
     several = Several(lambda query, filters=None, topk=None: [])
-    assert [sample.to_ragas().multi_responses for sample in prepare(records, several)] == [["x", "y"]] * 3
+    assert [sample.to_ragas().multi_responses for sample in prepare(records, several)] == [
+        ["x", "y"]
+    ] * 3
 
 
 def test_samples_are_a_dataset(records, rag):
@@ -172,7 +206,9 @@ def test_samples_are_a_dataset(records, rag):
     dataset = to_ragas_dataset(prepare(records, rag))
     assert isinstance(dataset, EvaluationDataset)
     assert len(dataset) == 3
-    assert {"user_input", "retrieved_context_ids", "reference_context_ids"} <= set(dataset.features())
+    assert {"user_input", "retrieved_context_ids", "reference_context_ids"} <= set(
+        dataset.features()
+    )
 
 
 def test_a_data_set_of_ragas_is_prepared(records, rag):
@@ -180,4 +216,6 @@ def test_a_data_set_of_ragas_is_prepared(records, rag):
     samples = [SingleTurnSample(**record) for record in records]
     expected = [sample.to_ragas() for sample in prepare(records, rag)]
     assert [sample.to_ragas() for sample in prepare(samples, rag)] == expected
-    assert [sample.to_ragas() for sample in prepare(EvaluationDataset(samples=samples), rag)] == expected
+    assert [
+        sample.to_ragas() for sample in prepare(EvaluationDataset(samples=samples), rag)
+    ] == expected

@@ -1,4 +1,5 @@
-"""The names of specification 004: views of this package's classes, and some of the classes themselves.
+"""The names of specification 004: views of this package's classes, and some of the classes
+themselves.
 
 from lazyrag.interop.dify import Document, Vector, retrieve
 """
@@ -9,13 +10,20 @@ from lazyrag._lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "lazyrag.interop.dify.documents": "Condition Document DocumentSegment MetadataCondition ProcessRule doc_hash "
-        "extract transform",
-        "lazyrag.interop.dify.embeddings": "CacheEmbedding Embedding EmbeddingInputType Embeddings keep_rows rows_of",
-        "lazyrag.interop.dify.retrieval": "BaseRerankRunner RerankMode RerankModelRunner RerankRunnerFactory "
-        "RetrievalChildChunk RetrievalSegments WeightRerankRunner retrieve",
-        "lazyrag.interop.dify.vectors": "BaseVector DocumentVector Field GroupVector Vector VectorType "
-        "register_vector_factory",
+        "lazyrag.interop.dify.documents": (
+            "Condition Document DocumentSegment MetadataCondition ProcessRule doc_hash "
+            "extract transform"
+        ),
+        "lazyrag.interop.dify.embeddings": (
+            "CacheEmbedding Embedding EmbeddingInputType Embeddings keep_rows rows_of"
+        ),
+        "lazyrag.interop.dify.retrieval": (
+            "BaseRerankRunner RerankMode RerankModelRunner RerankRunnerFactory "
+            "RetrievalChildChunk RetrievalSegments WeightRerankRunner retrieve"
+        ),
+        "lazyrag.interop.dify.vectors": (
+            "BaseVector DocumentVector Field GroupVector Vector VectorType register_vector_factory"
+        ),
         "lazyrag.ranking.fusion": "KeywordSetting VectorSetting Weights",
         "lazyrag.retrieval.hybrid": "RetrievalMethod",
         "lazyrag.sources.extract": "ExtractSetting",

@@ -1,4 +1,6 @@
-"""Documents of specification 004: views of nodes and hits, metadata conditions, extraction and chunking."""
+"""Documents of specification 004: views of nodes and hits, metadata conditions, extraction and
+chunking.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from lazyrag.ranking.fusion import Normalisation, normalised
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
 from lazyrag.transforms.dify_rules import Rule
-from lazyrag.validation import is_list_of, known_arguments, known_keywords, require, validate_choice, validate_integer
+from lazyrag.validation import (
+    is_list_of,
+    known_arguments,
+    known_keywords,
+    require,
+    validate_choice,
+    validate_integer,
+)
 
 MAX_TOP_K = 100
 """Maximum number of documents of a search (spec 004, section 9)."""
@@ -60,7 +69,13 @@ def unit_score(score: Any, what: str = "score") -> float:
     """
     is_number = isinstance(score, numbers.Real) and not isinstance(score, bool)
     hint = "Normalise the scores of a complete result: Document.from_nodes(nodes, normalise='max')."
-    require(is_number and -_ROUNDING <= score <= 1 + _ROUNDING, what, score, "a number from 0 to 1", hint)
+    require(
+        is_number and -_ROUNDING <= score <= 1 + _ROUNDING,
+        what,
+        score,
+        "a number from 0 to 1",
+        hint,
+    )
     return min(max(float(score), 0.0), 1.0)
 
 
@@ -69,8 +84,8 @@ def unit_scores(scores: Sequence[float], normalise: Normalisation) -> list[float
 
     Args:
         scores: Finite numbers; higher is better.
-        normalise: See `lazyrag.ranking.fusion.normalised`. ``"max"`` divides by the best; ``"none"`` is for scores that
-            are already in [0, 1].
+        normalise: See `lazyrag.ranking.fusion.normalised`. ``"max"`` divides by the best;
+            ``"none"`` is for scores that are already in [0, 1].
 
     Raises:
         ConfigError: If a score is outside [0, 1] after that.
@@ -119,16 +134,17 @@ PROVIDERS = ("dify", "external")
 class Document:
     """A document or a piece of one: text and metadata (spec 004, section 1).
 
-    It is a view of a `lazyrag.DocNode`; `lazyrag.Document` is a collection of files. As in the specification it is
-    mutable, so it has no hash; ``in`` and ``==`` compare text and metadata.
+    It is a view of a `lazyrag.DocNode`; `lazyrag.Document` is a collection of files. As in the
+    specification it is mutable, so it has no hash; ``in`` and ``==`` compare text and metadata.
 
     Args:
         page_content: The text, of 1 to 100,000 characters.
-        metadata: Names to values, not copied; None for {}. A ``provider`` must be ``"dify"`` or ``"external"``.
+        metadata: Names to values, not copied; None for {}. A ``provider`` must be ``"dify"`` or
+            ``"external"``.
 
     Attributes:
-        children: The parts by which a parent is searched, see `transform`; in a result, those that were
-            found. Equality ignores them.
+        children: The parts by which a parent is searched, see `transform`; in a result, those that
+            were found. Equality ignores them.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -144,8 +160,16 @@ class Document:
     def __init__(self, page_content: str, metadata: dict[str, Any] | None = None) -> None:
         is_valid = isinstance(page_content, str) and 0 < len(page_content) <= MAX_CHARACTERS
         hint = "Cut longer files into paragraphs: lazyrag.interop.dify.extract(setting, rule=rule)."
-        require(is_valid, "page_content", page_content, f"a text of 1 to {MAX_CHARACTERS:,} characters", hint)
-        require(metadata is None or isinstance(metadata, dict), "metadata", metadata, "a dict or None")
+        require(
+            is_valid,
+            "page_content",
+            page_content,
+            f"a text of 1 to {MAX_CHARACTERS:,} characters",
+            hint,
+        )
+        require(
+            metadata is None or isinstance(metadata, dict), "metadata", metadata, "a dict or None"
+        )
         self.page_content = page_content
         self.metadata: dict[str, Any] = check_names(metadata or {})
         self.provider = self.metadata.get("provider", "dify")
@@ -169,9 +193,9 @@ class Document:
     def from_node(cls, node: DocNode, dataset_id: str = "") -> Document:
         """Make a view of a node.
 
-        Its metadata are those of the file and the node, ``doc_id`` and ``doc_hash``; for a node in a tree also
-        ``document_id``, ``position`` (from 0), ``source`` and, for a PDF, ``page``; if known ``dataset_id`` and
-        ``score``.
+        Its metadata are those of the file and the node, ``doc_id`` and ``doc_hash``; for a node in
+        a tree also ``document_id``, ``position`` (from 0), ``source`` and, for a PDF, ``page``; if
+        known ``dataset_id`` and ``score``.
 
         Raises:
             ConfigError: If the text is too long, or the score is outside [0, 1]; see `from_nodes`.
@@ -192,8 +216,8 @@ class Document:
         Args:
             nodes: The result of a retriever or a reranker.
             dataset_id: Id of their data set.
-            normalise: See `lazyrag.ranking.fusion.normalised`. ``"max"`` divides by the best score, so that 0 stays 0;
-                ``"none"`` is for scores that are already in [0, 1].
+            normalise: See `lazyrag.ranking.fusion.normalised`. ``"max"`` divides by the best score,
+                so that 0 stays 0; ``"none"`` is for scores that are already in [0, 1].
 
         Raises:
             ConfigError: If a score is outside [0, 1] after that, or a text is too long.
@@ -204,7 +228,9 @@ class Document:
             [1.0, 0.25]
         """
         nodes = list(nodes)
-        scores = iter(unit_scores([node.score for node in nodes if node.score is not None], normalise))
+        scores = iter(
+            unit_scores([node.score for node in nodes if node.score is not None], normalise)
+        )
         scored = (node if node.score is None else node.with_score(next(scores)) for node in nodes)
         return [cls.from_node(node, dataset_id) for node in scored]
 
@@ -215,7 +241,8 @@ class Document:
         return made
 
     def to_node(self) -> DocNode:
-        """Convert to a node outside any tree, with the metadata's ``doc_id`` as uid and ``score`` as score.
+        """Convert to a node outside any tree, with the metadata's ``doc_id`` as uid and ``score``
+        as score.
 
         `from_node` restores a document that it made.
 
@@ -227,7 +254,12 @@ class Document:
             0.5
         """
         uid = self.metadata.get("doc_id")
-        require(uid is None or (isinstance(uid, str) and uid != ""), "metadata['doc_id']", uid, "a text, not empty")
+        require(
+            uid is None or (isinstance(uid, str) and uid != ""),
+            "metadata['doc_id']",
+            uid,
+            "a text, not empty",
+        )
         score = self.metadata.get("score")
         own = {name: value for name, value in self.metadata.items() if name != "score"}
         score = None if score is None else unit_score(score)
@@ -278,7 +310,9 @@ class DocumentSegment:
         """
         score = None if math.isnan(hit.score) else hit.score
         metadata = copy_value({"source": hit.source, **hit.metadata})
-        return cls(hit.id, dataset_id, hit.document_id, hit.text, max(hit.chunk_id - 1, 0), score, metadata)
+        return cls(
+            hit.id, dataset_id, hit.document_id, hit.text, max(hit.chunk_id - 1, 0), score, metadata
+        )
 
     @classmethod
     def from_segment(cls, segment: Segment, dataset_id: str = "") -> DocumentSegment:
@@ -313,7 +347,9 @@ def metadata_of(node: DocNode, dataset_id: str = "") -> dict[str, Any]:
     if node.group:
         metadata |= {"document_id": node.document_id, "position": node.number - 1}
         metadata.setdefault("source", node.path)
-        pages = [one.label for one in node.locations if one.kind == "page" and one.label.isdecimal()]
+        pages = [
+            one.label for one in node.locations if one.kind == "page" and one.label.isdecimal()
+        ]
         if pages:
             metadata.setdefault("page", int(pages[0]))
     metadata |= {"doc_id": node.uid, "doc_hash": doc_hash(node.text)}
@@ -351,8 +387,9 @@ class Condition:
     Args:
         name: The field.
         comparison_operator: One of `COMPARISONS`.
-        value: The value to compare with. For ``in`` and ``not in`` a list, or a text with commas; for ``=`` ``≠`` ``>``
-            ``<`` ``≥`` ``≤`` a number, or its text; none for ``empty`` and ``not empty``. Integers are exact.
+        value: The value to compare with. For ``in`` and ``not in`` a list, or a text with commas;
+            for ``=`` ``≠`` ``>`` ``<`` ``≥`` ``≤`` a number, or its text; none for ``empty`` and
+            ``not empty``. Integers are exact.
 
     Raises:
         ConfigError: If the operator is unknown, or the value does not fit it.
@@ -367,20 +404,25 @@ class Condition:
     value: Any = None
 
     def __post_init__(self) -> None:
-        require(isinstance(self.name, str) and self.name != "", "name", self.name, "the name of a field")
+        require(
+            isinstance(self.name, str) and self.name != "", "name", self.name, "the name of a field"
+        )
         operator = _SAME.get(self.comparison_operator, self.comparison_operator)
         validate_choice("comparison_operator", operator, COMPARISONS)
         object.__setattr__(self, "comparison_operator", operator)
         if (self.value is None) != (operator in _NO_VALUE):
             needed = "takes no value" if operator in _NO_VALUE else "needs a value"
-            raise ConfigError(f"The comparison {operator!r} on {self.name!r} {needed}; got {self.value!r:.80}.")
+            raise ConfigError(
+                f"The comparison {operator!r} on {self.name!r} {needed}; got {self.value!r:.80}."
+            )
         self.to_filter()  # validates the value
 
     def to_filter(self, fields: Schema | None = None) -> Filter:
         """Convert to a filter of this package.
 
         Args:
-            fields: The fields of the data set. For number fields, ``in`` and ``not in`` parse texts as numbers.
+            fields: The fields of the data set. For number fields, ``in`` and ``not in`` parse texts
+                as numbers.
 
         Raises:
             ConfigError: If such a text is not a number.
@@ -389,7 +431,10 @@ class Condition:
         is_number = field is not None and (field.element_type or field.data_type) in _NUMBERS
         if self.comparison_operator in ("in", "not in") and is_number:
             values = _values(self.name, value)
-            value = [_number(self.name, element) if isinstance(element, str) else element for element in values]
+            value = [
+                _number(self.name, element) if isinstance(element, str) else element
+                for element in values
+            ]
         return _FILTERS[self.comparison_operator](self.name, value)
 
 
@@ -418,8 +463,15 @@ class MetadataCondition:
     def __post_init__(self) -> None:
         validate_choice("logical_operator", self.logical_operator, get_args(LogicalOperator))
         is_valid = is_list_of(self.conditions, (Condition, Mapping))
-        require(is_valid, "conditions", self.conditions, "a list of Condition(name, comparison_operator, value)")
-        conditions = [Condition(**item) if isinstance(item, Mapping) else item for item in self.conditions]
+        require(
+            is_valid,
+            "conditions",
+            self.conditions,
+            "a list of Condition(name, comparison_operator, value)",
+        )
+        conditions = [
+            Condition(**item) if isinstance(item, Mapping) else item for item in self.conditions
+        ]
         object.__setattr__(self, "conditions", tuple(conditions))
 
     @classmethod
@@ -437,12 +489,23 @@ class MetadataCondition:
             >>> MetadataCondition.from_dict(values).to_filter()
             And(Condition('author', 'ge', 'Lu'), Condition('author', 'lt', 'Lv'))
         """
-        require(isinstance(values, Mapping), "values", values, "a mapping with logical_operator and conditions")
+        require(
+            isinstance(values, Mapping),
+            "values",
+            values,
+            "a mapping with logical_operator and conditions",
+        )
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     def to_filter(self, fields: Schema | None = None) -> Filter | None:
-        """Convert to a filter of this package; None without conditions. See `Condition.to_filter`."""
-        filters = [condition.to_filter(fields) for condition in self.conditions if isinstance(condition, Condition)]
+        """Convert to a filter of this package; None without conditions. See
+        `Condition.to_filter`.
+        """
+        filters = [
+            condition.to_filter(fields)
+            for condition in self.conditions
+            if isinstance(condition, Condition)
+        ]
         if len(filters) < 2:
             return filters[0] if filters else None
         return And(*filters) if self.logical_operator == "and" else Or(*filters)
@@ -457,7 +520,9 @@ def filter_of(
         >>> filter_of(MetadataCondition()) is None
         True
     """
-    if isinstance(condition, Mapping) and any(key in condition and key not in (fields or {}) for key in _KEYS):
+    if isinstance(condition, Mapping) and any(
+        key in condition and key not in (fields or {}) for key in _KEYS
+    ):
         condition = MetadataCondition.from_dict(condition)
     return condition.to_filter(fields) if isinstance(condition, MetadataCondition) else condition
 
@@ -468,7 +533,12 @@ def _present(name: str, condition: Filter) -> Filter:
 
 
 def _text(name: str, value: Any) -> str:
-    require(isinstance(value, str) and value != "", f"The value for {name!r}", value, "a text that is not empty")
+    require(
+        isinstance(value, str) and value != "",
+        f"The value for {name!r}",
+        value,
+        "a text that is not empty",
+    )
     return value  # type: ignore[no-any-return]  # validated above
 
 
@@ -491,7 +561,9 @@ def _values(name: str, value: Any) -> list[Any]:
 
 
 def _starts(name: str, value: Any) -> Filter:
-    """Texts are ordered by code point: those with a prefix are between it and the next text of its length."""
+    """Texts are ordered by code point: those with a prefix are between it and the next text of its
+    length.
+    """
     prefix = _text(name, value)
     first = FieldCondition(name, "ge", prefix)
     start = prefix.rstrip(_LAST)
@@ -504,7 +576,9 @@ def _starts(name: str, value: Any) -> Filter:
 
 
 def _ends(name: str, value: Any) -> Filter:
-    hint = f"Filter on a field with the ending, such as file_type, or use 'contains' ({value!r:.40})."
+    hint = (
+        f"Filter on a field with the ending, such as file_type, or use 'contains' ({value!r:.40})."
+    )
     raise ConfigError(f"'end with' on {name!r} is not supported by every store. {hint}")
 
 
@@ -514,7 +588,9 @@ def _ordered(op: str) -> Callable[[str, Any], Filter]:
 
 _FILTERS: Mapping[str, Callable[[str, Any], Filter]] = {
     "contains": lambda name, value: FieldCondition(name, "contains", _text(name, value)),
-    "not contains": lambda name, value: _present(name, ~FieldCondition(name, "contains", _text(name, value))),
+    "not contains": lambda name, value: _present(
+        name, ~FieldCondition(name, "contains", _text(name, value))
+    ),
     "start with": _starts,
     "end with": _ends,
     "is": lambda name, value: FieldCondition(name, "eq", value),
@@ -522,7 +598,9 @@ _FILTERS: Mapping[str, Callable[[str, Any], Filter]] = {
     "empty": lambda name, _: FieldCondition(name, "exists", False),
     "not empty": lambda name, _: FieldCondition(name, "exists"),
     "in": lambda name, value: FieldCondition(name, "in", _values(name, value)),
-    "not in": lambda name, value: _present(name, FieldCondition(name, "not in", _values(name, value))),
+    "not in": lambda name, value: _present(
+        name, FieldCondition(name, "not in", _values(name, value))
+    ),
     "=": _ordered("eq"),
     "≠": lambda name, value: _present(name, FieldCondition(name, "ne", _number(name, value))),
     ">": _ordered("gt"),
@@ -547,8 +625,8 @@ class ProcessRule:
     r"""Chunking of a data set's documents (named by spec 004, defined by the system it describes).
 
     Args:
-        mode: ``"automatic"``: `lazyrag.transforms.Rule.automatic`, unless there are rules; ``"custom"``: one level;
-            ``"hierarchical"``: parents and children.
+        mode: ``"automatic"``: `lazyrag.transforms.Rule.automatic`, unless there are rules;
+            ``"custom"``: one level; ``"hierarchical"``: parents and children.
         rules: A `lazyrag.transforms.Rule`, or a mapping of its arguments.
 
     Raises:
@@ -569,21 +647,27 @@ class ProcessRule:
             rule = self.rules
             needed = _NEEDED[validate_choice("mode", self.mode, _NEEDED)]
             if needed is not None and getattr(rule, needed) is None:
-                raise ConfigError(f"A process rule of mode {self.mode!r} needs rules with {needed}.")
+                raise ConfigError(
+                    f"A process rule of mode {self.mode!r} needs rules with {needed}."
+                )
         else:
             rule = Rule.from_dict({"mode": self.mode, "rules": self.rules})
         object.__setattr__(self, "rule", rule)
 
 
 def extract(
-    setting: ExtractSetting, *, rule: Rule | ProcessRule | None = None, dataset_id: str = "", **options: Any
+    setting: ExtractSetting,
+    *,
+    rule: Rule | ProcessRule | None = None,
+    dataset_id: str = "",
+    **options: Any,
 ) -> list[Document]:
     """Extract files or pages with `lazyrag.sources.extract`, as complete documents or as chunks.
 
     Args:
         setting: The files or pages.
-        rule: A rule to cut them as `transform` does, needed for files longer than `MAX_CHARACTERS`. None: complete
-            documents.
+        rule: A rule to cut them as `transform` does, needed for files longer than `MAX_CHARACTERS`.
+            None: complete documents.
         dataset_id: Id of their data set.
         options: The keywords of `lazyrag.sources.extract`.
 
@@ -597,7 +681,10 @@ def extract(
     chunking = None if rule is None else _validate_rule(rule)
     more = {"dataset_id": dataset_id} if dataset_id else {}
     items = [
-        (item.text, {**item.metadata, "source": item.identity, "doc_hash": doc_hash(item.text), **more})
+        (
+            item.text,
+            {**item.metadata, "source": item.identity, "doc_hash": doc_hash(item.text), **more},
+        )
         for item in extract_items(setting, **options)
     ]
     if chunking is not None:
@@ -610,18 +697,22 @@ def extract(
     return [Document(text, metadata) for text, metadata in items]
 
 
-def transform(documents: Sequence[Document], rule: Rule | ProcessRule, dataset_id: str = "") -> list[Document]:
-    r"""Cut documents into the chunks of a rule. If it makes children, chunks are parents that have `Document.children`.
+def transform(
+    documents: Sequence[Document], rule: Rule | ProcessRule, dataset_id: str = ""
+) -> list[Document]:
+    r"""Cut documents into the chunks of a rule. If it makes children, chunks are parents that have
+    `Document.children`.
 
     Args:
-        documents: Complete documents, identified by ``doc_id``, else by ``source``, else by their number.
+        documents: Complete documents, identified by ``doc_id``, else by ``source``, else by their
+            number.
         rule: How to clean and cut them.
         dataset_id: Id of their data set.
 
     Returns:
         The chunks, document by document, each with its document's metadata and its own ``doc_id``,
-        ``doc_hash`` and ``position``; ``document_id`` is the document's, else its ``doc_id``. The same
-        documents of the same data set give the same ids.
+        ``doc_hash`` and ``position``; ``document_id`` is the document's, else its ``doc_id``. The
+        same documents of the same data set give the same ids.
 
     Raises:
         ConfigError: If two documents have one id, one is blank, or the rule has no segmentation.
@@ -637,7 +728,9 @@ def transform(documents: Sequence[Document], rule: Rule | ProcessRule, dataset_i
     complete = list(documents) if isinstance(documents, Iterable) else documents
     expected = "a list of lazyrag.interop.dify.Document"
     require(is_list_of(complete, Document), "documents", documents, expected)
-    return _chunks([(document.page_content, document.metadata) for document in complete], chunking, dataset_id)
+    return _chunks(
+        [(document.page_content, document.metadata) for document in complete], chunking, dataset_id
+    )
 
 
 def _validate_rule(rule: Any) -> Rule:
@@ -646,13 +739,18 @@ def _validate_rule(rule: Any) -> Rule:
     return chunking
 
 
-def _chunks(texts: Sequence[tuple[str, Mapping[str, Any]]], rule: Rule, dataset_id: str) -> list[Document]:
+def _chunks(
+    texts: Sequence[tuple[str, Mapping[str, Any]]], rule: Rule, dataset_id: str
+) -> list[Document]:
     """Cut texts with metadata; the texts may be longer than a document."""
     by_id: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for number, (text, metadata) in enumerate(texts, start=1):
         name = str(metadata.get("doc_id") or metadata.get("source") or f"document {number}")
         if by_id.setdefault(name, (text, metadata))[1] is not metadata:
-            raise ConfigError(f"Two documents have the id {name!r:.80}; give each a doc_id of its own in its metadata.")
+            raise ConfigError(
+                f"Two documents have the id {name!r:.80}; give each a doc_id of its own in its"
+                " metadata."
+            )
         if not text.strip():
             raise ConfigError(f"The document {name!r:.80} is blank. Leave it out.")
     if not by_id:
@@ -677,4 +775,6 @@ def _chunk(node: DocNode, metadata: Mapping[str, Any], dataset_id: str) -> Docum
         "document_id": metadata.get("document_id") or metadata.get("doc_id") or node.document_id,
         "position": node.number - 1,
     }
-    return Document(node.text, {**metadata, **own, **({"dataset_id": dataset_id} if dataset_id else {})})
+    return Document(
+        node.text, {**metadata, **own, **({"dataset_id": dataset_id} if dataset_id else {})}
+    )

@@ -1,4 +1,6 @@
-"""Embeddings of specification 004: the interface, the cached one, and its table of cached vectors."""
+"""Embeddings of specification 004: the interface, the cached one, and its table of cached
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -72,11 +74,14 @@ class Embeddings(abc.ABC):
 
 @known_arguments
 class CacheEmbedding(Embeddings):
-    """Embeddings computed once for each text, model and kind of text: an adapter of `lazyrag.CachedEmbedder`.
+    """Embeddings computed once for each text, model and kind of text: an adapter of
+    `lazyrag.CachedEmbedder`.
 
     Args:
-        model: An `Embeddings`, any `lazyrag.models.Embedder`, or a function from one text to one vector.
-        cache: An `lazyrag.EmbeddingCache`, or the path of one, which is opened now and closed by `close`.
+        model: An `Embeddings`, any `lazyrag.models.Embedder`, or a function from one text to one
+            vector.
+        cache: An `lazyrag.EmbeddingCache`, or the path of one, which is opened now and closed by
+            `close`.
         identity: The model, ``"provider:model"``; by default the model's own.
 
     Raises:
@@ -130,7 +135,10 @@ class CacheEmbedding(Embeddings):
     def _embed(self, texts: Sequence[str], input_type: InputType) -> list[list[float]]:
         vectors = self.embedder.embed(texts, input_type) if texts else []
         if any(isinstance(vector, dict) for vector in vectors):
-            raise ConfigError(f"{self.embedder.identity!r} returns sparse vectors; specification 004 has dense ones.")
+            raise ConfigError(
+                f"{self.embedder.identity!r} returns sparse vectors; specification 004 has dense"
+                " ones."
+            )
         return [[float(number) for number in vector] for vector in vectors]
 
 
@@ -141,9 +149,11 @@ def _now() -> dt.datetime:
 @known_arguments
 @dataclass
 class Embedding:
-    """Row of specification 004's table of cached embeddings (section 7). It is mutable, as in the specification.
+    """Row of specification 004's table of cached embeddings (section 7). It is mutable, as in the
+    specification.
 
-    `keep_rows` imports rows of such a table into an `lazyrag.EmbeddingCache`; `rows_of` exports them.
+    `keep_rows` imports rows of such a table into an `lazyrag.EmbeddingCache`; `rows_of` exports
+    them.
 
     Args:
         model_name: The model.
@@ -185,12 +195,16 @@ class Embedding:
             ConfigError: If the row has none.
         """
         try:
-            vector: list[float] = np.frombuffer(base64.b64decode(self.embedding_vector, validate=True), "<f4").tolist()
+            vector: list[float] = np.frombuffer(
+                base64.b64decode(self.embedding_vector, validate=True), "<f4"
+            ).tolist()
         except (binascii.Error, ValueError, TypeError):
             vector = []
         if not vector:
             shown = f"{self.embedding_vector!r:.60}"
-            raise ConfigError(f"The row {self.id!r} has no vector: {shown}. Set one with set_embedding.")
+            raise ConfigError(
+                f"The row {self.id!r} has no vector: {shown}. Set one with set_embedding."
+            )
         return vector
 
 
@@ -222,7 +236,12 @@ def rows_of(cache: EmbeddingCache, space: VectorSpace, texts: Iterable[str]) -> 
 
 @known_keywords
 def keep_rows(
-    cache: EmbeddingCache, space: VectorSpace, rows: Iterable[Embedding], texts: Iterable[str], *, rename: bool = False
+    cache: EmbeddingCache,
+    space: VectorSpace,
+    rows: Iterable[Embedding],
+    texts: Iterable[str],
+    *,
+    rename: bool = False,
 ) -> int:
     """Import vectors of texts from rows of the table into a cache.
 
@@ -237,8 +256,8 @@ def keep_rows(
         Number of texts that got a vector.
 
     Raises:
-        ConfigError: If the rows are of several models, or of another one than the space; if two of one text differ, a
-            vector does not fit the space, or texts is a single string.
+        ConfigError: If the rows are of several models, or of another one than the space; if two of
+            one text differ, a vector does not fit the space, or texts is a single string.
         StoreError: If the cache cannot be written.
     """
     hashes = {text: doc_hash(text) for text in _distinct(texts)}
@@ -247,20 +266,29 @@ def keep_rows(
     for row in rows:
         models.add((row.provider_name, row.model_name))
         if by_hash.setdefault(row.hash, row).embedding_vector != row.embedding_vector:
-            raise ConfigError(f"The rows have two vectors under the hash {row.hash!r:.80}; give one row for each text.")
+            raise ConfigError(
+                f"The rows have two vectors under the hash {row.hash!r:.80}; give one row for each"
+                " text."
+            )
     if len(models) > 1:
-        raise ConfigError(f"The rows are of several models: {sorted(models)!r:.200}. Import one model at a time.")
+        raise ConfigError(
+            f"The rows are of several models: {sorted(models)!r:.200}. Import one model at a time."
+        )
     for provider, model in () if rename else models - _names(space):
         given = f"the model {model!r:.80} of provider {provider!r:.80}"
         hint = "Pass the rows' space, or rename=True if only the names differ."
-        raise ConfigError(f"The rows are of {given}, and the space is {space.identity!r:.80}. {hint}")
+        raise ConfigError(
+            f"The rows are of {given}, and the space is {space.identity!r:.80}. {hint}"
+        )
     found = {text: by_hash[md5] for text, md5 in hashes.items() if md5 in by_hash}
     cache.put_many(space, {text: _numbers(row.get_embedding()) for text, row in found.items()})
     return len(found)
 
 
 def _names(space: VectorSpace) -> set[tuple[str, str]]:
-    """Names of a space in rows: those of `rows_of`, and without the suffix that it adds to the model's name."""
+    """Names of a space in rows: those of `rows_of`, and without the suffix that it adds to the
+    model's name.
+    """
     provider, _, model = space.identity.partition(":")
     plain = (provider, model) if provider and model else ("", space.identity)
     return {plain, spec_names(space.identity, space.dimension, space.normalised)}
@@ -276,6 +304,10 @@ def _numbers(embedding: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
         numbers = np.asarray(embedding, dtype=np.float64)
     except (TypeError, ValueError):
         numbers = np.empty(0)
-    is_finite = numbers.ndim == 1 and numbers.size and (np.abs(numbers) <= np.finfo(np.float32).max).all()
-    require(bool(is_finite), "embedding", embedding, "a list of finite numbers in the range of float32")
+    is_finite = (
+        numbers.ndim == 1 and numbers.size and (np.abs(numbers) <= np.finfo(np.float32).max).all()
+    )
+    require(
+        bool(is_finite), "embedding", embedding, "a list of finite numbers in the range of float32"
+    )
     return numbers.astype("<f4")

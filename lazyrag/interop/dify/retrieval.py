@@ -1,4 +1,6 @@
-"""Retrieval of specification 004: rerankers, `retrieve`, and found nodes as segments with their children."""
+"""Retrieval of specification 004: rerankers, `retrieve`, and found nodes as segments with their
+children.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,13 @@ from lazyrag.ranking.fusion import Normalisation, Weights, normalised, weighted
 from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.retrieval.similarity import bm25_chinese, cosine
-from lazyrag.validation import known_arguments, known_keywords, require, validate_choice, validate_integer
+from lazyrag.validation import (
+    known_arguments,
+    known_keywords,
+    require,
+    validate_choice,
+    validate_integer,
+)
 
 
 class RerankMode(str, enum.Enum):
@@ -80,7 +88,9 @@ class BaseRerankRunner(abc.ABC):
 RerankRunner: TypeAlias = Callable[..., BaseRerankRunner]
 """A subclass of `BaseRerankRunner`, or a function that returns an instance."""
 
-rerank_runners: Registry[RerankRunner] = Registry("rerank runner", entry_point_group="lazyrag.rerank_runners")
+rerank_runners: Registry[RerankRunner] = Registry(
+    "rerank runner", entry_point_group="lazyrag.rerank_runners"
+)
 rerank_runners.declare("reranking_model", "lazyrag.interop.dify.retrieval:RerankModelRunner")
 rerank_runners.declare("weighted_score", "lazyrag.interop.dify.retrieval:WeightRerankRunner")
 
@@ -95,7 +105,9 @@ class RerankRunnerFactory:
     """
 
     @staticmethod
-    def create_rerank_runner(runner_type: RerankMode | str, *args: Any, **kwargs: Any) -> BaseRerankRunner:
+    def create_rerank_runner(
+        runner_type: RerankMode | str, *args: Any, **kwargs: Any
+    ) -> BaseRerankRunner:
         """Make a reranker.
 
         Args:
@@ -109,7 +121,12 @@ class RerankRunnerFactory:
         """
         name = runner_type.value if isinstance(runner_type, RerankMode) else runner_type
         runner = rerank_runners[name](*args, **kwargs)
-        require(isinstance(runner, BaseRerankRunner), f"The result of {name!r}", runner, "a BaseRerankRunner")
+        require(
+            isinstance(runner, BaseRerankRunner),
+            f"The result of {name!r}",
+            runner,
+            "a BaseRerankRunner",
+        )
         return runner
 
     @staticmethod
@@ -146,7 +163,12 @@ def distinct(documents: Sequence[Document]) -> list[Document]:
     seen: set[Any] = set()
     found: list[Document] = []
     for document in documents:
-        require(isinstance(document, Document), "documents", document, "lazyrag.interop.dify.Document objects")
+        require(
+            isinstance(document, Document),
+            "documents",
+            document,
+            "lazyrag.interop.dify.Document objects",
+        )
         doc_id = document.metadata.get("doc_id")
         try:
             is_duplicate = doc_id in seen if doc_id is not None else document in found
@@ -171,7 +193,8 @@ class _ScoringRunner(BaseRerankRunner):
     ) -> list[Document]:
         """See `BaseRerankRunner.run`; ``user`` is ignored, since models take none.
 
-        For a blank query or without documents no model is called: the order stays, and every score is 0.
+        For a blank query or without documents no model is called: the order stays, and every score
+        is 0.
 
         Raises:
             ConfigError: If an argument is invalid, or a score is outside [0, 1].
@@ -196,9 +219,9 @@ class RerankModelRunner(_ScoringRunner):
     Args:
         rerank_model_instance: A `lazyrag.models.RerankModel`, or a function
             ``model(query, documents=[...], top_n=n) -> [(index, score), ...]``.
-        normalise: Normalisation of the scores of one query to [0, 1], see `lazyrag.ranking.fusion.normalised`.
-            ``"none"`` is for models whose scores are in [0, 1]; then ``score_threshold`` means the same for every
-            query.
+        normalise: Normalisation of the scores of one query to [0, 1], see
+            `lazyrag.ranking.fusion.normalised`. ``"none"`` is for models whose scores are in [0,
+            1]; then ``score_threshold`` means the same for every query.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -212,7 +235,10 @@ class RerankModelRunner(_ScoringRunner):
     """
 
     def __init__(
-        self, rerank_model_instance: RerankModel | RerankCallable, *, normalise: Normalisation = "none"
+        self,
+        rerank_model_instance: RerankModel | RerankCallable,
+        *,
+        normalise: Normalisation = "none",
     ) -> None:
         self.model = as_rerank_model(rerank_model_instance)
         self.normalise: Normalisation = normalise
@@ -228,15 +254,16 @@ class RerankModelRunner(_ScoringRunner):
 
 @known_arguments
 class WeightRerankRunner(_ScoringRunner):
-    """Reranks documents by ``vector_score * vector_weight + keyword_score * keyword_weight`` (spec 004, section 5).
+    """Reranks documents by ``vector_score * vector_weight + keyword_score * keyword_weight`` (spec
+    004, section 5).
 
-    The vector score is the cosine of query and text, at least 0. The keyword score is BM25 over the documents alone,
-    divided by the best one. Previous scores are not used.
+    The vector score is the cosine of query and text, at least 0. The keyword score is BM25 over the
+    documents alone, divided by the best one. Previous scores are not used.
 
     Args:
         weights: The weights.
-        embeddings: Embeds query and texts; best an `lazyrag.interop.dify.CacheEmbedding` that has the texts. Optional
-            if the vector weight is 0.
+        embeddings: Embeds query and texts; best an `lazyrag.interop.dify.CacheEmbedding` that has
+            the texts. Optional if the vector weight is 0.
 
     Raises:
         ConfigError: If the weights are invalid, or there are no embeddings for them.
@@ -249,15 +276,23 @@ class WeightRerankRunner(_ScoringRunner):
         ['green tea', 'black tea']
     """
 
-    def __init__(self, weights: Weights, embeddings: TwoWayEmbeddings | Embedder | EmbedCallable | None = None) -> None:
+    def __init__(
+        self,
+        weights: Weights,
+        embeddings: TwoWayEmbeddings | Embedder | EmbedCallable | None = None,
+    ) -> None:
         is_weights = isinstance(weights, Weights)
         require(is_weights, "weights", weights, "Weights(VectorSetting(...), KeywordSetting(...))")
         self.weights = weights
         self.embedder: CheckedEmbedder | None = None
         if embeddings is not None:
-            self.embedder = CheckedEmbedder(embedder_of(embeddings), "The embeddings of the reranker")
+            self.embedder = CheckedEmbedder(
+                embedder_of(embeddings), "The embeddings of the reranker"
+            )
         elif weights.vector_setting.vector_weight > 0:
-            raise ConfigError("The vector weight is above 0, and there are no embeddings. Pass embeddings=...")
+            raise ConfigError(
+                "The vector weight is above 0, and there are no embeddings. Pass embeddings=..."
+            )
 
     def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]:
         vectors = self._vectors(query, texts)
@@ -267,12 +302,19 @@ class WeightRerankRunner(_ScoringRunner):
         ]
         by_vector = [(node, clipped_cosine(cosine(vectors[0], node))) for node in nodes]
         by_keyword = normalised(bm25_chinese(query, nodes), "max") if query.strip() else []
-        pairs = [[(int(node.uid), score) for node, score in ranking] for ranking in (by_vector, by_keyword)]
+        pairs = [
+            [(int(node.uid), score) for node, score in ranking]
+            for ranking in (by_vector, by_keyword)
+        ]
         return weighted(pairs, weights=self.weights.shares, normalise="none")
 
     def _vectors(self, query: str, texts: list[str]) -> list[Any]:
         """Vectors of the query and the texts; zeros if they do not count, or the query is blank."""
-        if self.embedder is None or not self.weights.vector_setting.vector_weight or not query.strip():
+        if (
+            self.embedder is None
+            or not self.weights.vector_setting.vector_weight
+            or not query.strip()
+        ):
             return [np.zeros(1, np.float32)] * (len(texts) + 1)
         [vector] = self.embedder.embed([query], input_type="query")
         return [vector, *self.embedder.embed(texts, dimension=len(vector))]
@@ -289,7 +331,8 @@ def retrieve(
     reranker: BaseRerankRunner | None = None,
     filters: MetadataCondition | FilterLike | None = None,
 ) -> list[Document]:
-    """Search a data set by vectors, keywords or both; deduplicate, rerank and cut the result (spec 004, section 8).
+    """Search a data set by vectors, keywords or both; deduplicate, rerank and cut the result (spec
+    004, section 8).
 
     Args:
         vector: The data set.
@@ -298,12 +341,13 @@ def retrieve(
             `lazyrag.retrieval.retriever_for` distinguishes them.
         top_k: Maximum number of documents, from 1 to 100, also of each search.
         score_threshold: The lowest score to keep, in [0, 1]: the reranker's if there is one.
-        reranker: Required for hybrid search, since scores of vector and keyword search cannot be compared.
+        reranker: Required for hybrid search, since scores of vector and keyword search cannot be
+            compared.
         filters: A filter on the documents.
 
     Returns:
-        Documents with ``metadata["score"]`` in [0, 1], best first. A parent stands once, with the children
-        that were found; rerankers read the parent's text.
+        Documents with ``metadata["score"]`` in [0, 1], best first. A parent stands once, with the
+        children that were found; rerankers read the parent's text.
 
     Raises:
         ConfigError: If an argument is invalid, or a hybrid search has no reranker.
@@ -313,21 +357,30 @@ def retrieve(
     methods = [method.value for method in RetrievalMethod]
     method = RetrievalMethod(validate_choice("retrieval_method", retrieval_method, methods))
     if method is RetrievalMethod.HYBRID_SEARCH and reranker is None:
-        raise ConfigError("A hybrid search needs a reranker. Pass reranker=..., such as WeightRerankRunner.")
-    limit, lowest = validate_integer("top_k", top_k, 1, MAX_TOP_K), validate_threshold(score_threshold)
+        raise ConfigError(
+            "A hybrid search needs a reranker. Pass reranker=..., such as WeightRerankRunner."
+        )
+    limit, lowest = (
+        validate_integer("top_k", top_k, 1, MAX_TOP_K),
+        validate_threshold(score_threshold),
+    )
     require(isinstance(query, str), "query", query, "a string")
     if not query.strip():
         return []
     keywords = {} if filters is None else {"filters": filters}
     found: list[Document] = []
     if RetrievalMethod.is_support_semantic_search(method):
-        found += vector.search_by_vector(query, limit, score_threshold if reranker is None else None, **keywords)
+        found += vector.search_by_vector(
+            query, limit, score_threshold if reranker is None else None, **keywords
+        )
     if method is not RetrievalMethod.SEMANTIC_SEARCH:
         found += vector.search_by_full_text(query, limit, **keywords)
     found = distinct(found)
     if reranker is not None:
         return reranker.run(query, found, score_threshold, limit)
-    return [document for document in found if unit_score(document.metadata.get("score")) >= lowest][:limit]
+    return [document for document in found if unit_score(document.metadata.get("score")) >= lowest][
+        :limit
+    ]
 
 
 @known_arguments
@@ -374,9 +427,11 @@ class RetrievalSegments:
 
     @classmethod
     def from_nodes(cls, nodes: Sequence[DocNode], dataset_id: str = "") -> list[RetrievalSegments]:
-        """Group the nodes that a retriever over children found by parent, in the order of their best children.
+        """Group the nodes that a retriever over children found by parent, in the order of their
+        best children.
 
-        A node without a parent and a complete document are their own segments. Scores are divided by the best one.
+        A node without a parent and a complete document are their own segments. Scores are divided
+        by the best one.
 
         Raises:
             ConfigError: If a score is below 0, or not finite.
@@ -389,9 +444,12 @@ class RetrievalSegments:
             read = node if parent is None else parent
             _, children, _ = found.setdefault(read.uid, (read, [], score))
             if parent is not None:
-                children.append(RetrievalChildChunk(node.uid, node.text, score, max(node.number - 1, 0)))
+                children.append(
+                    RetrievalChildChunk(node.uid, node.text, score, max(node.number - 1, 0))
+                )
         return [
-            cls(_segment(read, score, dataset_id), tuple(children), score) for read, children, score in found.values()
+            cls(_segment(read, score, dataset_id), tuple(children), score)
+            for read, children, score in found.values()
         ]
 
 

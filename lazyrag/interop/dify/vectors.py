@@ -1,4 +1,6 @@
-"""Vector stores of specification 004: the base class, those over this package's Documents, and `Vector`."""
+"""Vector stores of specification 004: the base class, those over this package's Documents, and
+`Vector`.
+"""
 
 from __future__ import annotations
 
@@ -73,16 +75,21 @@ class BaseVector(abc.ABC):
     def search_by_vector(
         self, query: str, top_k: int, score_threshold: float | None = None, **kwargs: Any
     ) -> list[Document]:
-        """Return at most top_k documents, best first, whose ``metadata["score"]`` reaches the threshold."""
+        """Return at most top_k documents, best first, whose ``metadata["score"]`` reaches the
+        threshold.
+        """
 
     def search_by_full_text(self, query: str, top_k: int, **kwargs: Any) -> list[Document]:  # noqa: ARG002  for subclasses
         """Return at most top_k documents by full-text search, best first.
 
         Raises:
-            UnsupportedError: If the store has none, such as those of the specification's version V1.
+            UnsupportedError: If the store has none, such as those of the specification's version
+                V1.
         """
         name = type(self).__name__
-        raise UnsupportedError(f"{name} does not search full text. Define search_by_full_text, or search by vector.")
+        raise UnsupportedError(
+            f"{name} does not search full text. Define search_by_full_text, or search by vector."
+        )
 
     @abc.abstractmethod
     def delete(self) -> None:
@@ -97,14 +104,17 @@ def attribute_fields(attributes: Any) -> dict[str, DocField]:
     """Return the fields to filter by; names without a declaration become text fields.
 
     Raises:
-        ConfigError: If they are invalid, or one has the name under which the complete metadata are stored.
+        ConfigError: If they are invalid, or one has the name under which the complete metadata are
+            stored.
 
     Example:
         >>> attribute_fields(["source"])["source"].data_type
         <DataType.VARCHAR: 'varchar'>
     """
     is_valid = isinstance(attributes, Mapping) or is_list_of(attributes, str)
-    require(is_valid, "attributes", attributes, "a list of names, or a mapping from names to DocField")
+    require(
+        is_valid, "attributes", attributes, "a list of names, or a mapping from names to DocField"
+    )
     for name in {Field.METADATA_KEY.value, "children"}.intersection(attributes):
         raise ConfigError(f"attributes has the reserved name {name!r}. Choose another name.")
     if isinstance(attributes, Mapping):
@@ -120,14 +130,17 @@ def documents_by_id(documents: Any, parent: str | None = None) -> dict[str, Docu
         parent: The ``doc_id`` of the document that they are the children of.
 
     Raises:
-        ConfigError: If two have one ``doc_id``, one has none or a blank text, or a child has children.
+        ConfigError: If two have one ``doc_id``, one has none or a blank text, or a child has
+            children.
 
     Example:
         >>> [*documents_by_id([Document("tea", {"doc_id": "1"})])]
         ['1']
     """
     what = "documents" if parent is None else f"children of {parent!r:.80}"
-    require(is_list_of(documents, Document), what, documents, "a list of lazyrag.interop.dify.Document")
+    require(
+        is_list_of(documents, Document), what, documents, "a list of lazyrag.interop.dify.Document"
+    )
     by_id: dict[str, Document] = {}
     for number, document in enumerate(documents):
         this = f"documents[{number}]" if parent is None else f"child {number} of {parent!r:.80}"
@@ -137,7 +150,9 @@ def documents_by_id(documents: Any, parent: str | None = None) -> dict[str, Docu
         if not text.strip():
             raise ConfigError(f"page_content of {this} must not be blank; got {text!r:.80}.")
         if parent is not None and document.children:
-            raise ConfigError(f"{this} must have no children; add them to the children of {parent!r:.80}.")
+            raise ConfigError(
+                f"{this} must have no children; add them to the children of {parent!r:.80}."
+            )
         by_id[doc_id] = document
         documents_by_id(document.children, doc_id)
     return by_id
@@ -160,7 +175,9 @@ class _Children(NodeTransform):
 class _CollectionVector(BaseVector):
     """A vector store over a node group of a Document."""
 
-    def __init__(self, docs: Collection, group_name: str, dataset: Any, embeddings: Any = None) -> None:
+    def __init__(
+        self, docs: Collection, group_name: str, dataset: Any, embeddings: Any = None
+    ) -> None:
         super().__init__(dataset, [*docs.fields], embeddings)
         self.docs = docs
         self.group_name = group_name
@@ -174,7 +191,8 @@ class _CollectionVector(BaseVector):
             query: A text; a blank one finds nothing.
             top_k: Maximum number of documents, from 1 to 100.
             score_threshold: The lowest score to keep, in [0, 1].
-            kwargs: ``filters``: a `MetadataCondition` or its JSON, a mapping of fields, or a filter.
+            kwargs: ``filters``: a `MetadataCondition` or its JSON, a mapping of fields, or a
+                filter.
 
         Returns:
             Documents with the cosine, at least 0, as ``metadata["score"]``.
@@ -191,14 +209,22 @@ class _CollectionVector(BaseVector):
         """Search by BM25; scores are divided by the best one. See `search_by_vector`."""
         nodes = self._search(OVER_SIMILARITY, query, top_k, kwargs)
         scores = unit_scores([node.score or 0.0 for node in nodes], "max")
-        return self._documents([node.with_score(score) for node, score in zip(nodes, scores, strict=True)])
+        return self._documents(
+            [node.with_score(score) for node, score in zip(nodes, scores, strict=True)]
+        )
 
-    def _search(self, similarity: str, query: str, top_k: int, kwargs: Mapping[str, Any]) -> list[DocNode]:
+    def _search(
+        self, similarity: str, query: str, top_k: int, kwargs: Mapping[str, Any]
+    ) -> list[DocNode]:
         check_keywords("The search", _known_keywords, kwargs, skip=0)
         filters = filter_of(kwargs.get("filters"), self.docs.fields)
-        return self._retrieve(similarity, query, validate_integer("top_k", top_k, 1, MAX_TOP_K), filters)
+        return self._retrieve(
+            similarity, query, validate_integer("top_k", top_k, 1, MAX_TOP_K), filters
+        )
 
-    def _retrieve(self, similarity: str, query: str, topk: int, filters: FilterLike | None) -> list[DocNode]:
+    def _retrieve(
+        self, similarity: str, query: str, topk: int, filters: FilterLike | None
+    ) -> list[DocNode]:
         return list(Retriever(self.docs, self.group_name, similarity, topk=topk)(query, filters))
 
     @abc.abstractmethod
@@ -210,7 +236,8 @@ def _known_keywords(*, filters: MetadataCondition | FilterLike | None = None) ->
 
 
 class GroupVector(_CollectionVector):
-    """A node group of a Document as a read-only vector store; add documents with the Document's own methods.
+    """A node group of a Document as a read-only vector store; add documents with the Document's own
+    methods.
 
     Args:
         docs: The Document.
@@ -244,19 +271,24 @@ class GroupVector(_CollectionVector):
         return Document.from_nodes(nodes, self.dataset, normalise="none")
 
     def _unsupported(self, method: str, instead: str) -> UnsupportedError:
-        return UnsupportedError(f"GroupVector.{method} is not supported. Call {instead} of the Document.")
+        return UnsupportedError(
+            f"GroupVector.{method} is not supported. Call {instead} of the Document."
+        )
 
 
 class DocumentVector(_CollectionVector):
-    """A data set in a Document of its own, one text for each document, in any of this package's stores.
+    """A data set in a Document of its own, one text for each document, in any of this package's
+    stores.
 
-    Documents with `Document.children` are searched by them; results are the parents, with the children that
-    were found.
+    Documents with `Document.children` are searched by them; results are the parents, with the
+    children that were found.
 
     Args:
         dataset: The data set's id, or an object with an attribute ``id``.
-        attributes: Names of metadata to filter by, as text; or a mapping from names to `lazyrag.DocField`.
-        embeddings: An `Embeddings`, any embedder, or a function from text to vector. None: only full-text search.
+        attributes: Names of metadata to filter by, as text; or a mapping from names to
+            `lazyrag.DocField`.
+        embeddings: An `Embeddings`, any embedder, or a function from text to vector. None: only
+            full-text search.
         store_conf: See `lazyrag.Document`; by default in memory.
 
     Raises:
@@ -279,20 +311,24 @@ class DocumentVector(_CollectionVector):
     ) -> None:
         fields = attribute_fields(attributes)
         embed = None if embeddings is None else embedder_of(embeddings)
-        docs = Collection(name=_dataset_id(dataset), embed=embed, doc_fields=fields, store_conf=store_conf)
+        docs = Collection(
+            name=_dataset_id(dataset), embed=embed, doc_fields=fields, store_conf=store_conf
+        )
         docs.create_node_group(_CHILDREN, _Children)
         has_children = any(group.name == _CHILDREN for group in docs.status().groups)
         super().__init__(docs, _CHILDREN if has_children else LAZY_ROOT_NAME, dataset, embeddings)
         self.attributes = list(fields)
 
     def create(self, documents: list[Document]) -> None:
-        """Insert documents, replacing those of the same ``doc_id``. They are searchable when this returns.
+        """Insert documents, replacing those of the same ``doc_id``. They are searchable when this
+        returns.
 
-        If a document cannot be embedded, it is not inserted and its previous version stays; the others are inserted.
+        If a document cannot be embedded, it is not inserted and its previous version stays; the
+        others are inserted.
 
         Raises:
-            ConfigError: If a document has no unique ``doc_id``, its text is blank, or metadata cannot be stored; then
-                nothing is inserted.
+            ConfigError: If a document has no unique ``doc_id``, its text is blank, or metadata
+                cannot be stored; then nothing is inserted.
             EmbeddingError: If a text has no vector, or one of another length than the data set's.
         """
         by_id = documents_by_id(documents)
@@ -301,13 +337,16 @@ class DocumentVector(_CollectionVector):
         stored = {doc_id: self._stored(doc_id, document) for doc_id, document in by_id.items()}
         if any(document.children for document in by_id.values()):
             self.group_name = _CHILDREN
-        if self.docs.embed_keys or self.group_name == _CHILDREN:  # so that nothing becomes live without its vector
+        # so that nothing becomes live without its vector
+        if self.docs.embed_keys or self.group_name == _CHILDREN:
             self.docs.activate_group(self.group_name, embed_keys=self.docs.embed_keys)
         texts = {doc_id: document.page_content for doc_id, document in by_id.items()}
         report = self.docs.add_texts(texts, stored)
         failed = [failure for failure in report.failed if failure.path in texts]
         if failed:
-            self.docs.delete_files([failure.path for failure in failed if failure.path in report.added])
+            self.docs.delete_files(
+                [failure.path for failure in failed if failure.path in report.added]
+            )
             raise failed[0].error
 
     def delete(self) -> None:
@@ -315,7 +354,9 @@ class DocumentVector(_CollectionVector):
         self.docs.delete_files([node.path for node in self.docs.get_nodes()])
 
     def delete_by_ids(self, ids: list[str]) -> None:
-        """Delete documents by ``doc_id``, with their children; one that is not there is no error."""
+        """Delete documents by ``doc_id``, with their children; one that is not there is no
+        error.
+        """
         present = self.docs.get_nodes(document_ids=[root_uid(doc_id) for doc_id in ids])
         self.docs.delete_files([node.path for node in present])
 
@@ -323,8 +364,11 @@ class DocumentVector(_CollectionVector):
         """Close files and connections. Idempotent."""
         self.docs.close()
 
-    def _retrieve(self, similarity: str, query: str, topk: int, filters: FilterLike | None) -> list[DocNode]:
-        depth = topk if self.group_name == LAZY_ROOT_NAME else 4 * topk  # several children may have one parent
+    def _retrieve(
+        self, similarity: str, query: str, topk: int, filters: FilterLike | None
+    ) -> list[DocNode]:
+        # several children may have one parent
+        depth = topk if self.group_name == LAZY_ROOT_NAME else 4 * topk
         while True:
             nodes = super()._retrieve(similarity, query, depth, filters)
             best = [*dict.fromkeys(node.document_id for node in nodes)][:topk]
@@ -334,7 +378,10 @@ class DocumentVector(_CollectionVector):
 
     def _documents(self, nodes: list[DocNode]) -> list[Document]:
         parents = self.docs.find(LAZY_ROOT_NAME)(nodes)
-        found = {node.uid: Document(node.text, {**_content(node), "score": node.score}) for node in parents}
+        found = {
+            node.uid: Document(node.text, {**_content(node), "score": node.score})
+            for node in parents
+        }
         for node in nodes:
             if node.group == _CHILDREN and node.metadata and node.document_id in found:
                 parent = found[node.document_id]
@@ -343,39 +390,57 @@ class DocumentVector(_CollectionVector):
         return [*found.values()]
 
     def _stored(self, doc_id: str, document: Document) -> dict[str, Any]:
-        """The stored metadata of a document: all but the score, the fields to filter by, and the children.
+        """The stored metadata of a document: all but the score, the fields to filter by, and the
+        children.
 
         They are validated here, since a Document whose texts all fail to load raises from then on.
         """
         metadata = {name: value for name, value in document.metadata.items() if name != "score"}
-        fields = {name: metadata[name] for name in self.attributes if metadata.get(name) is not None}
+        fields = {
+            name: metadata[name] for name in self.attributes if metadata.get(name) is not None
+        }
         try:
             check_metadata(metadata)
             for name, value in fields.items():
                 check_value(name, self.docs.fields[name], value)
         except ConfigError as exc:
             raise ConfigError(f"The document {doc_id!r:.80} cannot be stored. {exc}") from exc
-        children = [{"text": one.page_content, "metadata": self._stored(doc_id, one)} for one in document.children]
+        children = [
+            {"text": one.page_content, "metadata": self._stored(doc_id, one)}
+            for one in document.children
+        ]
         return {**fields, _CONTENT: metadata, **({_CHILDREN: children} if children else {})}
 
 
-def on_map(dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any) -> DocumentVector:
+def on_map(
+    dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any
+) -> DocumentVector:
     """Make a data set in memory, or in the file ``uri``."""
     conf = {"segment_store": {"type": "map", "kwargs": options}} if options else None
     return DocumentVector(dataset, attributes, embeddings, store_conf=conf)
 
 
-def on_milvus(dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any) -> DocumentVector:
-    """Make a data set in Milvus: ``uri`` and the store's other arguments; with a server also ``ledger``."""
+def on_milvus(
+    dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any
+) -> DocumentVector:
+    """Make a data set in Milvus: ``uri`` and the store's other arguments; with a server also
+    ``ledger``.
+    """
     return _on_vectors("milvus", dataset, attributes, embeddings, options)
 
 
-def on_chroma(dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any) -> DocumentVector:
-    """Make a data set in Chroma: ``dir`` or ``host`` and the store's arguments; with a server also ``ledger``."""
+def on_chroma(
+    dataset: Any, attributes: Any = (), embeddings: Any = None, **options: Any
+) -> DocumentVector:
+    """Make a data set in Chroma: ``dir`` or ``host`` and the store's arguments; with a server also
+    ``ledger``.
+    """
     return _on_vectors("chromadb", dataset, attributes, embeddings, options)
 
 
-def _on_vectors(store: str, dataset: Any, attributes: Any, embeddings: Any, options: dict[str, Any]) -> DocumentVector:
+def _on_vectors(
+    store: str, dataset: Any, attributes: Any, embeddings: Any, options: dict[str, Any]
+) -> DocumentVector:
     ledger = {"ledger": options.pop("ledger")} if "ledger" in options else {}
     conf = {"vector_store": {"type": store, "kwargs": options}, **ledger}
     return DocumentVector(dataset, attributes, embeddings, store_conf=conf)
@@ -409,16 +474,21 @@ class VectorType(str, enum.Enum):
 
 
 VectorFactory: TypeAlias = Callable[..., BaseVector]
-"""Called as ``factory(dataset, attributes, embeddings, **options)``; a subclass of `BaseVector` is one."""
+"""Called as ``factory(dataset, attributes, embeddings, **options)``; a subclass of `BaseVector` is
+one."""
 
-vector_factories: Registry[VectorFactory] = Registry("vector factory", entry_point_group="lazyrag.vector_factories")
+vector_factories: Registry[VectorFactory] = Registry(
+    "vector factory", entry_point_group="lazyrag.vector_factories"
+)
 vector_factories.declare("chroma", "lazyrag.interop.dify.vectors:on_chroma")
 vector_factories.declare("map", "lazyrag.interop.dify.vectors:on_map")
 vector_factories.declare("milvus", "lazyrag.interop.dify.vectors:on_milvus")
 
 
 @known_keywords
-def register_vector_factory(name: str, factory: VectorFactory, *, replace: bool = False) -> VectorFactory:
+def register_vector_factory(
+    name: str, factory: VectorFactory, *, replace: bool = False
+) -> VectorFactory:
     """Register a vector store for `Vector`.
 
     Args:
@@ -433,19 +503,27 @@ def register_vector_factory(name: str, factory: VectorFactory, *, replace: bool 
         AlreadyRegisteredError: If the name is taken and ``replace`` is False.
         ConfigError: If it is not callable.
     """
-    require(callable(factory), "factory", factory, "a subclass of BaseVector, or a function that returns an instance")
+    require(
+        callable(factory),
+        "factory",
+        factory,
+        "a subclass of BaseVector, or a function that returns an instance",
+    )
     return vector_factories.register(name, factory, replace=replace)
 
 
 class Vector:
-    """Vector store of a data set, selected by name (spec 004, section 10). It validates arguments and results.
+    """Vector store of a data set, selected by name (spec 004, section 10). It validates arguments
+    and results.
 
     Args:
         dataset: See `BaseVector`.
-        attributes: See there; the built-in stores also take a mapping from names to `lazyrag.DocField`.
+        attributes: See there; the built-in stores also take a mapping from names to
+            `lazyrag.DocField`.
         embeddings: See there; None: only full-text search.
         vector_type: A `VectorType`, or the name of a registered factory.
-        options: Options of the factory; for the built-in ones the store's arguments, such as ``uri="teas.db"``.
+        options: Options of the factory; for the built-in ones the store's arguments, such as
+            ``uri="teas.db"``.
 
     Raises:
         NotRegisteredError: If the type is unknown.
@@ -468,7 +546,12 @@ class Vector:
         **options: Any,
     ) -> None:
         store = self.get_vector_factory(vector_type)(dataset, attributes, embeddings, **options)
-        require(isinstance(store, BaseVector), f"The result of {str(vector_type)!r}", store, "a BaseVector")
+        require(
+            isinstance(store, BaseVector),
+            f"The result of {str(vector_type)!r}",
+            store,
+            "a BaseVector",
+        )
         self.store = store
 
     @staticmethod
@@ -482,7 +565,9 @@ class Vector:
         try:
             return vector_factories[name]
         except NotRegisteredError as exc:
-            raise NotRegisteredError(f"{exc} Register other stores by register_vector_factory.") from exc
+            raise NotRegisteredError(
+                f"{exc} Register other stores by register_vector_factory."
+            ) from exc
 
     def create(self, documents: list[Document]) -> None:
         """Insert documents.
@@ -518,7 +603,9 @@ class Vector:
         Raises:
             UnsupportedError: If the store has no full-text search.
         """
-        found = self.store.search_by_full_text(query, validate_integer("top_k", top_k, 1, MAX_TOP_K), **kwargs)[:top_k]
+        found = self.store.search_by_full_text(
+            query, validate_integer("top_k", top_k, 1, MAX_TOP_K), **kwargs
+        )[:top_k]
         for document in found:
             self._score(document)
         return found
@@ -551,4 +638,6 @@ class Vector:
         self.close()
 
     def _score(self, document: Document) -> float:
-        return unit_score(document.metadata.get("score"), f"The score that {type(self.store).__name__} gave")
+        return unit_score(
+            document.metadata.get("score"), f"The score that {type(self.store).__name__} gave"
+        )

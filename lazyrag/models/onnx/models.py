@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, ca
 
 import numpy as np
 
-from lazyrag.errors import CacheWarning, ConfigError, EmbeddingError, RetrievalError, StoreError, sentence, warn_user
+from lazyrag.errors import (
+    CacheWarning,
+    ConfigError,
+    EmbeddingError,
+    RetrievalError,
+    StoreError,
+    sentence,
+    warn_user,
+)
 from lazyrag.models.embedding import (
     UNREAD_SHARE,
     CheckedEmbedder,
@@ -54,21 +62,25 @@ _Logits: TypeAlias = "NDArray[np.float64]"  # (labels,)
 class OnnxCrossEncoder:
     """Cross-encoder that scores a query and a document together: a `RerankModel`.
 
-    A pair that exceeds the model's limit is never truncated: the document is read in windows, each with the whole
-    query, and the best window counts. Scores do not depend on the other documents. Thread-safe.
+    A pair that exceeds the model's limit is never truncated: the document is read in windows, each
+    with the whole query, and the best window counts. Scores do not depend on the other documents.
+    Thread-safe.
 
     Args:
-        model: A folder, or an id on the hub (``"organisation/name"``), looked up on this machine only.
+        model: A folder, or an id on the hub (``"organisation/name"``), looked up on this machine
+            only.
         download: Whether to download missing files from the hub. Nothing else opens a connection.
         revision: A branch, tag or commit on the hub; None for the main branch.
-        file: The ONNX file in the folder; None means ``model.onnx`` or ``onnx/model.onnx``, else the only one.
-        activation: What makes a score of the model's numbers: ``"sigmoid"``, ``"identity"``, or, of several labels,
-            ``"softmax"``. None means what the folder says; where it says nothing, sigmoid for one label, as in
-            sentence-transformers, and softmax for several.
+        file: The ONNX file in the folder; None means ``model.onnx`` or ``onnx/model.onnx``, else
+            the only one.
+        activation: What makes a score of the model's numbers: ``"sigmoid"``, ``"identity"``, or, of
+            several labels, ``"softmax"``. None means what the folder says; where it says nothing,
+            sigmoid for one label, as in sentence-transformers, and softmax for several.
         label: The number of the label whose score counts; needed where a model has several.
-        max_tokens: Maximum number of input tokens, with special ones; None for the model's own limit.
-        batch_size: Maximum number of pairs in a batch; None for 32, or 1 for graphs with dynamically quantised
-            activations, where pairs of a batch affect each other's scores.
+        max_tokens: Maximum number of input tokens, with special ones; None for the model's own
+            limit.
+        batch_size: Maximum number of pairs in a batch; None for 32, or 1 for graphs with
+            dynamically quantised activations, where pairs of a batch affect each other's scores.
         threads: Number of threads for one call; None for one per core.
 
     Raises:
@@ -76,7 +88,8 @@ class OnnxCrossEncoder:
         MissingDependencyError: If the extra ``onnx`` is not installed.
 
     Source:
-        The best window: Dai, Callan: Deeper Text Understanding for IR with Contextual Neural Language Modeling (MaxP),
+        The best window: Dai, Callan: Deeper Text Understanding for IR with Contextual Neural
+            Language Modeling (MaxP),
         SIGIR 2019, doi:10.1145/3331184.3331303.
     """
 
@@ -95,13 +108,17 @@ class OnnxCrossEncoder:
     ) -> None:
         folder = find_model(model, download=download, revision=revision, file=file)
         self.name = folder.name
-        self._model = TextModel("OnnxCrossEncoder", folder, file=file, max_tokens=max_tokens, threads=threads)
+        self._model = TextModel(
+            "OnnxCrossEncoder", folder, file=file, max_tokens=max_tokens, threads=threads
+        )
         self.max_tokens = self._model.max_tokens
         self._output = _output(folder, self._model)
         labels = _count_labels(self._model, self._output)
         self._label = _label(folder, labels, label)
         self._activation = _activation(folder, labels, activation)
-        self._rows_at_once, self._batch_dependent = self._model.rows_at_once(self._output, self._model.two, batch_size)
+        self._rows_at_once, self._batch_dependent = self._model.rows_at_once(
+            self._output, self._model.two, batch_size
+        )
 
     def __repr__(self) -> str:
         return f"OnnxCrossEncoder({self.name!r}, max_tokens={self.max_tokens})"
@@ -121,11 +138,13 @@ class OnnxCrossEncoder:
         }
         return self._model.identity(self.name, own)
 
-    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+    def __call__(
+        self, query: str, documents: Sequence[str], top_n: int | None = None
+    ) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`.
 
-        Scores are in [0, 1], except for the activation ``"identity"``, and comparable across queries. A query that
-        leaves no room for a document is a ConfigError.
+        Scores are in [0, 1], except for the activation ``"identity"``, and comparable across
+        queries. A query that leaves no room for a document is a ConfigError.
         """
         found, limit = checked_documents(documents, top_n)
         distinct = list(dict.fromkeys(found))
@@ -134,9 +153,9 @@ class OnnxCrossEncoder:
         for batch in run_batches(rows, self._scores, self._rows_at_once, self._model.threads):
             # np.max propagates nan, which checked_ranking reports.
             scores.update((distinct[number], float(np.max(windows))) for number, windows in batch)
-        return checked_ranking(((position, scores[one]) for position, one in enumerate(found)), len(found), repr(self))[
-            :limit
-        ]
+        return checked_ranking(
+            ((position, scores[one]) for position, one in enumerate(found)), len(found), repr(self)
+        )[:limit]
 
     def _rows(self, query: str, documents: Sequence[str]) -> list[tuple[int, Row]]:
         """The windows of each document beside the query, with its number."""
@@ -145,8 +164,8 @@ class OnnxCrossEncoder:
         room = self.max_tokens - self._model.two.size - len(query_ids)
         if room < 1:
             msg = (
-                f"The query has {len(query_ids)} tokens, and {self.name!r} reads {self.max_tokens} at once, those of a "
-                "document and special ones among them. Shorten the query."
+                f"The query has {len(query_ids)} tokens, and {self.name!r} reads {self.max_tokens}"
+                " at once, those of a document and special ones among them. Shorten the query."
             )
             raise ConfigError(msg)
         return [
@@ -186,13 +205,21 @@ _ACTIVATIONS: dict[Activation, Callable[[_Logits], _Logits]] = {
 
 def _output(folder: ModelFolder, model: TextModel) -> str:
     flat = [name for name, rank in model.ranks.items() if rank < 3]
-    chosen = "logits" if "logits" in flat else flat[0] if len(model.ranks) == len(flat) == 1 else None
-    others = {str(one.get("type")).rpartition(".")[2] for one in folder.modules() or []} - {"Transformer"}
+    chosen = (
+        "logits" if "logits" in flat else flat[0] if len(model.ranks) == len(flat) == 1 else None
+    )
+    others = {str(one.get("type")).rpartition(".")[2] for one in folder.modules() or []} - {
+        "Transformer"
+    }
     if chosen is None or others:
-        has = f"the steps {', '.join(sorted(others))}" if others else f"the outputs {', '.join(model.ranks)}"
+        has = (
+            f"the steps {', '.join(sorted(others))}"
+            if others
+            else f"the outputs {', '.join(model.ranks)}"
+        )
         msg = (
-            f"{folder.path} has {has}; a cross-encoder is a sequence classification model with the output 'logits'. "
-            "Is it an embedding model?"
+            f"{folder.path} has {has}; a cross-encoder is a sequence classification model with the"
+            " output 'logits'. Is it an embedding model?"
         )
         raise ConfigError(msg)
     return chosen
@@ -208,25 +235,34 @@ def _label(folder: ModelFolder, labels: int, wanted: int | None) -> int:
     if labels > 1:
         names = folder.read_json_object("config.json").get("id2label")
         listed = f": {names}" if isinstance(names, dict) else ""
-        raise ConfigError(f"{folder.path} has {labels} labels{listed}. Pass label=, the number of the relevant label.")
+        raise ConfigError(
+            f"{folder.path} has {labels} labels{listed}. Pass label=, the number of the relevant"
+            " label."
+        )
     return 0
 
 
 def _activation(folder: ModelFolder, labels: int, wanted: Activation | None) -> Activation:
     if wanted is not None:
         allowed = get_args(Activation) if labels > 1 else ("sigmoid", "identity")
-        return cast("Activation", validate_choice(f"activation for {labels} labels", wanted, allowed))
+        return cast(
+            "Activation", validate_choice(f"activation for {labels} labels", wanted, allowed)
+        )
     if labels > 1:
         return "softmax"
     declared = _declared_activation(folder)
     name = "sigmoid" if declared is None else str(declared).rpartition(".")[2].lower()
     if name not in {"sigmoid", "identity"}:
-        raise ConfigError(f"{folder.path} has the unknown activation {declared!r}. Pass activation='identity'.")
+        raise ConfigError(
+            f"{folder.path} has the unknown activation {declared!r}. Pass activation='identity'."
+        )
     return cast("Activation", name)
 
 
 def _declared_activation(folder: ModelFolder) -> Any:
-    """Return the activation class in the folder's configuration, where releases of sentence-transformers put it."""
+    """Return the activation class in the folder's configuration, where releases of
+    sentence-transformers put it.
+    """
     config = folder.read_json_object("config.json")
     nested = config.get("sentence_transformers")
     positions: tuple[Any, ...] = (
@@ -239,36 +275,47 @@ def _declared_activation(folder: ModelFolder) -> Any:
 
 T = TypeVar("T")
 
-_SORTED_AT_ONCE = 1024  # texts whose batches are made together: enough to sort by length, and bounded memory
+# texts whose batches are made together: enough to sort by length, and bounded memory
+_SORTED_AT_ONCE = 1024
 
 
 @sendable
 @known_arguments
 class OnnxEmbedder:
-    """A sentence-embedding model in a folder, as sentence-transformers and the Hugging Face hub lay it out.
+    """A sentence-embedding model in a folder, as sentence-transformers and the Hugging Face hub lay
+    it out.
 
-    Pooling, normalisation, prompts and length come from the folder or from the arguments; nothing is guessed. A text's
-    vector does not depend on the other texts of a batch. It is a `BatchEmbedder`, and thread-safe.
+    Pooling, normalisation, prompts and length come from the folder or from the arguments; nothing
+    is guessed. A text's vector does not depend on the other texts of a batch. It is a
+    `BatchEmbedder`, and thread-safe.
 
     Args:
-        model: A folder, or an id on the hub (``"organisation/name"``), looked up on this machine only.
+        model: A folder, or an id on the hub (``"organisation/name"``), looked up on this machine
+            only.
         download: Whether to download missing files from the hub. Nothing else opens a connection.
         revision: A branch, tag or commit on the hub; None for the main branch.
-        file: The ONNX file in the folder; None means ``model.onnx`` or ``onnx/model.onnx``, else the only one.
-        pooling: ``"mean"``, ``"cls"``, ``"max"``, ``"lasttoken"``, ``"weightedmean"``, ``"mean_sqrt_len_tokens"``, or
-            several in a list; None means what the folder says, and it must say it.
-        normalise: Whether to scale vectors to unit length; None: as modules.json says, and True without one.
-        dimension: Truncate vectors to this length, for models that were trained for it; None keeps all numbers.
+        file: The ONNX file in the folder; None means ``model.onnx`` or ``onnx/model.onnx``, else
+            the only one.
+        pooling: ``"mean"``, ``"cls"``, ``"max"``, ``"lasttoken"``, ``"weightedmean"``,
+            ``"mean_sqrt_len_tokens"``, or several in a list; None means what the folder says, and
+            it must say it.
+        normalise: Whether to scale vectors to unit length; None: as modules.json says, and True
+            without one.
+        dimension: Truncate vectors to this length, for models that were trained for it; None keeps
+            all numbers.
         query_prefix: Text before queries; None for the folder's own prompt, often none.
         document_prefix: Text before documents, likewise.
-        max_tokens: Maximum number of input tokens, with special ones; None for the model's own limit.
-        too_long: How to handle a longer text: ``"split"`` embeds it in windows and averages the vectors, weighted by
-            tokens; ``"raise"`` fails it; ``"cut"`` truncates it.
-        batch_size: Maximum number of texts in a batch; None for 32, or 1 for graphs with dynamically quantised
-            activations, where texts of a batch affect each other's vectors: larger batches are faster and less exact.
+        max_tokens: Maximum number of input tokens, with special ones; None for the model's own
+            limit.
+        too_long: How to handle a longer text: ``"split"`` embeds it in windows and averages the
+            vectors, weighted by tokens; ``"raise"`` fails it; ``"cut"`` truncates it.
+        batch_size: Maximum number of texts in a batch; None for 32, or 1 for graphs with
+            dynamically quantised activations, where texts of a batch affect each other's vectors:
+            larger batches are faster and less exact.
         threads: Number of threads for one call; None for one per core.
-        token_cache: An `EmbeddingCache`, or the path of one, for token vectors of documents, which a `MaxSimReranker`
-            reads: `embed` stores them as well, without further computation, in one byte per number.
+        token_cache: An `EmbeddingCache`, or the path of one, for token vectors of documents, which
+            a `MaxSimReranker` reads: `embed` stores them as well, without further computation, in
+            one byte per number.
 
     Raises:
         ConfigError: If a file is missing, broken or ambiguous, or an argument is invalid.
@@ -276,8 +323,10 @@ class OnnxEmbedder:
         StoreError: If the cache cannot be opened.
 
     Source:
-        Averaged windows: OpenAI Cookbook, "Embedding texts that are longer than the model's maximum context length".
-        First numbers of a vector: Kusupati and others, Matryoshka Representation Learning, arXiv:2205.13147.
+        Averaged windows: OpenAI Cookbook, "Embedding texts that are longer than the model's maximum
+            context length".
+        First numbers of a vector: Kusupati and others, Matryoshka Representation Learning,
+            arXiv:2205.13147.
     """
 
     def __init__(
@@ -300,7 +349,9 @@ class OnnxEmbedder:
     ) -> None:
         folder = find_model(model, download=download, revision=revision, file=file)
         self.name = folder.name
-        self._model = TextModel("OnnxEmbedder", folder, file=file, max_tokens=max_tokens, threads=threads)
+        self._model = TextModel(
+            "OnnxEmbedder", folder, file=file, max_tokens=max_tokens, threads=threads
+        )
         self.max_tokens = self._model.max_tokens
         self._recipe = settle(
             folder,
@@ -323,26 +374,34 @@ class OnnxEmbedder:
         self._tokens: TokenVectors | None = None
         if token_cache is not None:
             self._require_tokens()
-            self.token_cache = token_cache if isinstance(token_cache, EmbeddingCache) else EmbeddingCache(token_cache)
+            self.token_cache = (
+                token_cache
+                if isinstance(token_cache, EmbeddingCache)
+                else EmbeddingCache(token_cache)
+            )
             self._tokens = TokenVectors(self.token_cache, self.identity)
 
     probe = False
     """Its identity covers its files: no Document need compare a vector."""
 
     def __repr__(self) -> str:
-        return f"OnnxEmbedder({self.name!r}, dimension={self.dimension}, max_tokens={self.max_tokens})"
+        return (
+            f"OnnxEmbedder({self.name!r}, dimension={self.dimension}, max_tokens={self.max_tokens})"
+        )
 
     @property
     def identity(self) -> str:
         """Name of the model, with a hash of its files and of all settings that affect vectors.
 
-        The location of the folder does not count. The hash is computed on first use: 15 ms for 23 MB, a second or two
-        for 2 GB.
+        The location of the folder does not count. The hash is computed on first use: 15 ms for 23
+        MB, a second or two for 2 GB.
 
         Raises:
             ConfigError: If a file has changed since the model was loaded.
         """
-        return self._model.identity(self.name, {**asdict(self._recipe), "swayed": self._batch_dependent})
+        return self._model.identity(
+            self.name, {**asdict(self._recipe), "swayed": self._batch_dependent}
+        )
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix:
         """Embed texts, all or nothing.
@@ -358,14 +417,20 @@ class OnnxEmbedder:
             EmbeddingError: If a text cannot be embedded; the error of the first one.
         """
         asked = CheckedEmbedder(self, repr(self))
-        return stack_dense(asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension)
+        return stack_dense(
+            asked.embed_each(texts, self.dimension, input_type), asked.name, self.dimension
+        )
 
-    def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
+    def embed_batches(
+        self, texts: Sequence[str], input_type: InputType = "document"
+    ) -> Iterator[EmbeddedBatch]:
         """Embed texts; yields batches as they finish, long texts first. A bad text fails alone."""
         stored = self._tokens if input_type == "document" else None
 
         def of_row(row: Row, output: Output) -> tuple[tuple[int, Vector], Matrix | None]:
-            return self._recipe.of_row(row, output), None if stored is None else _token_vectors(row, output)
+            return self._recipe.of_row(row, output), (
+                None if stored is None else _token_vectors(row, output)
+            )
 
         for batch in self._computed(texts, input_type, of_row):
             results: list[Embedded] = []
@@ -376,16 +441,21 @@ class OnnxEmbedder:
                     continue
                 results.append(self._recipe.of_text([row for row, _ in rows]))
                 if stored is not None:
-                    tokens[texts[position]] = np.concatenate([one for _, one in rows if one is not None])
+                    tokens[texts[position]] = np.concatenate(
+                        [one for _, one in rows if one is not None]
+                    )
             if stored is not None:
                 stored.put(tokens)
             yield EmbeddedBatch([position for position, _ in batch], results)
 
-    def token_embeddings(self, texts: Sequence[str], input_type: InputType = "document") -> list[Matrix]:
+    def token_embeddings(
+        self, texts: Sequence[str], input_type: InputType = "document"
+    ) -> list[Matrix]:
         """Return a vector for each token of each text, for late interaction.
 
-        Without special tokens and those of a prefix, so that each row represents a piece of the text. MaxSim is equally
-        good with them: .955 of XQuAD's English questions find their paragraph first, without them .956.
+        Without special tokens and those of a prefix, so that each row represents a piece of the
+        text. MaxSim is equally good with them: .955 of XQuAD's English questions find their
+        paragraph first, without them .956.
 
         Args:
             texts: n texts, none of them blank.
@@ -402,7 +472,9 @@ class OnnxEmbedder:
         if self._tokens is not None and input_type == "document":
             known = self._tokens.get(validate_embed_texts(texts))
             new = [text for text in dict.fromkeys(texts) if text not in known]
-            known |= self._tokens.put(dict(zip(new, self._token_embeddings(new, input_type), strict=True)))
+            known |= self._tokens.put(
+                dict(zip(new, self._token_embeddings(new, input_type), strict=True))
+            )
             return [known[text] for text in texts]
         return self._token_embeddings(texts, input_type)
 
@@ -421,7 +493,8 @@ class OnnxEmbedder:
     def _require_tokens(self) -> None:
         if not self._recipe.hidden:
             msg = (
-                f"The graph of {self.name!r} gives one vector for each text and none for its tokens. Give another file."
+                f"The graph of {self.name!r} gives one vector for each text and none for its"
+                " tokens. Give another file."
             )
             raise ConfigError(msg)
 
@@ -437,7 +510,8 @@ class OnnxEmbedder:
     def unknown_share(self, text: str) -> float:
         """Return the share of a text's letters that the model's vocabulary lacks, from 0 to 1.
 
-        It is high for a language that the model never learned: .66 for Chinese and all-MiniLM-L6-v2.
+        It is high for a language that the model never learned: .66 for Chinese and
+        all-MiniLM-L6-v2.
         """
         return self._model.unknown_share(text)
 
@@ -447,8 +521,9 @@ class OnnxEmbedder:
         ids = self._model.ids([prefix])[0]
         if self._room(len(ids)) < 1:
             msg = (
-                f"{self.name!r} reads {self.max_tokens} tokens at once; the {input_type}_prefix {prefix!r:.60} and the "
-                f"{self._model.one.size} special tokens leave no room for a text. Shorten it, or raise max_tokens."
+                f"{self.name!r} reads {self.max_tokens} tokens at once; the {input_type}_prefix"
+                f" {prefix!r:.60} and the {self._model.one.size} special tokens leave no room for a"
+                " text. Shorten it, or raise max_tokens."
             )
             raise ConfigError(msg)
         return ids
@@ -462,7 +537,8 @@ class OnnxEmbedder:
         whole = len(self._recipe.of_row(row, self._model.run([row], self._recipe.output)[0])[1])
         if wanted is not None and wanted > whole:
             msg = (
-                f"dimension is {wanted}; {self.name!r} gives vectors of {whole} numbers. Give at most so many, or None."
+                f"dimension is {wanted}; {self.name!r} gives vectors of {whole} numbers. Give at"
+                " most so many, or None."
             )
             raise ConfigError(msg)
         return min(whole, self._recipe.dimension or whole)
@@ -470,7 +546,9 @@ class OnnxEmbedder:
     def _computed(
         self, texts: Sequence[str], input_type: InputType, of_row: Callable[[Row, Output], T]
     ) -> Iterator[list[tuple[int, list[T] | EmbeddingError]]]:
-        """Yield finished texts batch by batch: position, and the results of its rows or an error."""
+        """Yield finished texts batch by batch: position, and the results of its rows or an
+        error.
+        """
 
         def run(rows: Sequence[Row]) -> list[T | EmbeddingError]:
             try:
@@ -485,7 +563,9 @@ class OnnxEmbedder:
         validate_choice("input_type", input_type, self._prefix_ids)
         for first in range(0, len(texts), _SORTED_AT_ONCE):
             rows = []
-            for position, line in enumerate(self._lines(texts[first : first + _SORTED_AT_ONCE], input_type), first):
+            for position, line in enumerate(
+                self._lines(texts[first : first + _SORTED_AT_ONCE], input_type), first
+            ):
                 if isinstance(line, EmbeddingError):
                     yield [(position, line)]
                 else:
@@ -493,33 +573,49 @@ class OnnxEmbedder:
             for batch in run_batches(rows, run, self._rows_at_once, self._model.threads):
                 yield [(position, _whole(results)) for position, results in batch]
 
-    def _lines(self, texts: Sequence[str], input_type: InputType) -> list[list[Row] | EmbeddingError]:
+    def _lines(
+        self, texts: Sequence[str], input_type: InputType
+    ) -> list[list[Row] | EmbeddingError]:
         """Return the rows of each text, several for one that is too long, or an error."""
         prefix = self._recipe.prefix(input_type)
         good = [is_embeddable(text) for text in texts]
-        ids = iter(self._model.ids([prefix + text for text, is_good in zip(texts, good, strict=True) if is_good]))
+        ids = iter(
+            self._model.ids(
+                [prefix + text for text, is_good in zip(texts, good, strict=True) if is_good]
+            )
+        )
         return [
-            self._rows(text, next(ids), self._prefix_ids[input_type]) if is_good else blank_error(text)
+            (
+                self._rows(text, next(ids), self._prefix_ids[input_type])
+                if is_good
+                else blank_error(text)
+            )
             for text, is_good in zip(texts, good, strict=True)
         ]
 
     def _rows(self, text: str, ids: Ids, prefix: Ids) -> list[Row] | EmbeddingError:
         """Return the rows of a text; each begins with the prefix."""
-        # Alone, a prefix may end in another token than before a text: the space of "query: " often joins the next word.
+        # Alone, a prefix may end in another token than before a text: the space of "query: " often
+        # joins the next word.
         both = min(len(ids), len(prefix))
         differs = np.flatnonzero(ids[:both] != prefix[:both])
         own = int(differs[0]) if len(differs) else both
         room, rest = self._room(own), ids[own:]
         if not len(rest):
-            return _failure(f"The text {shown(text)} has nothing in it that {self.name!r} reads; leave it out.")
+            return _failure(
+                f"The text {shown(text)} has nothing in it that {self.name!r} reads; leave it out."
+            )
         if len(rest) > room and self._recipe.too_long == "raise":
             return _failure(
-                f"The text {shown(text)} has {len(rest)} tokens and {self.name!r} reads {room} at once. Make smaller "
-                "chunks, or say too_long='split' or 'cut'."
+                f"The text {shown(text)} has {len(rest)} tokens and {self.name!r} reads {room} at"
+                " once. Make smaller chunks, or say too_long='split' or 'cut'."
             )
         if self._recipe.too_long == "cut":
             rest = rest[:room]
-        return [self._model.one.row(np.concatenate([ids[:own], one]), prefix=own) for one in windows(rest, room)]
+        return [
+            self._model.one.row(np.concatenate([ids[:own], one]), prefix=own)
+            for one in windows(rest, room)
+        ]
 
 
 def _token_vectors(row: Row, output: Output) -> Matrix:
@@ -527,7 +623,8 @@ def _token_vectors(row: Row, output: Output) -> Matrix:
 
 
 class TokenVectors:
-    """Token vectors of documents on disk: a byte for each number, of the largest one in its row 127ths.
+    """Token vectors of documents on disk: a byte for each number, of the largest one in its row
+    127ths.
 
     The scale of a row is not stored: only directions count for MaxSim.
 
@@ -546,7 +643,9 @@ class TokenVectors:
         return {text: _from_codes(codes) for text, codes in found.items()}
 
     def put(self, vectors: Mapping[str, Matrix]) -> dict[str, Matrix]:
-        """Store vectors; returns them as `get` will. If the file cannot be written, that is a `CacheWarning`."""
+        """Store vectors; returns them as `get` will. If the file cannot be written, that is a
+        `CacheWarning`.
+        """
         codes = {text: _codes(rows) for text, rows in vectors.items()}
         try:
             self._cache.put_many(self._space, codes)
@@ -557,7 +656,9 @@ class TokenVectors:
 
 def _codes(rows: Matrix) -> bytes:
     """Rows in one byte per number, behind their length."""
-    scaled = rows * (127 / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float32).tiny))
+    scaled = rows * (
+        127 / np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    )
     whole: bytes = np.rint(scaled).astype(np.int8).tobytes()
     return struct.pack("<I", rows.shape[1]) + whole
 
@@ -581,8 +682,10 @@ def _failure(message: str, cause: BaseException | None = None) -> EmbeddingError
     return error
 
 
-_BEGINNING = 64  # characters of a document, of which the model knows some if it reads anything of most documents
-# Multiplications in one product: OpenBLAS spreads larger ones over threads, which wait longer than they work.
+# characters of a document, of which the model knows some if it reads anything of most documents
+_BEGINNING = 64
+# Multiplications in one product: OpenBLAS spreads larger ones over threads, which wait longer than
+# they work.
 _PRODUCT = 1 << 18
 
 TOKEN_CACHE_BYTES = 128 << 20
@@ -597,8 +700,12 @@ class TokenEmbedder(Protocol):
         """What the vectors depend on; see `lazyrag.models.protocols.Embedder`."""
         ...
 
-    def token_embeddings(self, texts: Sequence[str], input_type: InputType = "document") -> Sequence[Matrix]:
-        """For each of n texts, none of them blank, an array of shape (tokens, dim), at least one token."""
+    def token_embeddings(
+        self, texts: Sequence[str], input_type: InputType = "document"
+    ) -> Sequence[Matrix]:
+        """For each of n texts, none of them blank, an array of shape (tokens, dim), at least one
+        token.
+        """
         ...
 
 
@@ -645,7 +752,9 @@ def max_sims(query: Matrix, documents: Sequence[Matrix]) -> NDArray[np.float64]:
     step = max(1, _PRODUCT // asked.size)
     found = np.empty(len(documents))
     for number, document in enumerate(documents):
-        products = [document[first : first + step] @ asked for first in range(0, len(document), step)]
+        products = [
+            document[first : first + step] @ asked for first in range(0, len(document), step)
+        ]
         cosines = np.concatenate(products) / _lengths(document)[:, None]
         found[number] = np.clip(cosines.max(axis=0), -1.0, 1.0).sum(dtype=np.float64)
     return found
@@ -660,17 +769,17 @@ def _lengths(rows: Matrix) -> Vector:
 class MaxSimModel:
     """Late interaction (MaxSim) with the token vectors of an embedding model: a `RerankModel`.
 
-    The score is `max_sim` divided by the number of query tokens: a mean of cosines, in [-1, 1]. A document without
-    tokens, such as a blank one, scores -1. If the embedder does not know a fifth of the query's letters, all documents
-    score 0 and keep their order. Thread-safe.
+    The score is `max_sim` divided by the number of query tokens: a mean of cosines, in [-1, 1]. A
+    document without tokens, such as a blank one, scores -1. If the embedder does not know a fifth
+    of the query's letters, all documents score 0 and keep their order. Thread-safe.
 
-    Token vectors of documents are cached in memory, least recently used first out. All models over one embedder share
-    the cache. Scores do not depend on it.
+    Token vectors of documents are cached in memory, least recently used first out. All models over
+    one embedder share the cache. Scores do not depend on it.
 
     Args:
         embedder: Embedder with token vectors, such as `lazyrag.models.onnx.models.OnnxEmbedder`.
-        cache_bytes: Size of a cache of its own, at least 0; 0 embeds documents in each call. None shares 128 MiB with
-            other models over the embedder.
+        cache_bytes: Size of a cache of its own, at least 0; 0 embeds documents in each call. None
+            shares 128 MiB with other models over the embedder.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -682,10 +791,18 @@ class MaxSimModel:
     def __init__(self, embedder: TokenEmbedder, *, cache_bytes: int | None = None) -> None:
         has_tokens = callable(getattr(embedder, "token_embeddings", None))
         hint = "Of a CachedEmbedder, pass its .embedder."
-        require(has_tokens, "embedder", embedder, "an embedder with token_embeddings, such as an OnnxEmbedder", hint)
+        require(
+            has_tokens,
+            "embedder",
+            embedder,
+            "an embedder with token_embeddings, such as an OnnxEmbedder",
+            hint,
+        )
         self.embedder = embedder
         self._kept = (
-            _kept_for(embedder) if cache_bytes is None else _Kept(validate_integer("cache_bytes", cache_bytes, 0))
+            _kept_for(embedder)
+            if cache_bytes is None
+            else _Kept(validate_integer("cache_bytes", cache_bytes, 0))
         )
 
     def __repr__(self) -> str:
@@ -696,7 +813,9 @@ class MaxSimModel:
         """That of the embedder with a prefix; "" if it has none."""
         return f"maxsim:{self.embedder.identity}" if self.embedder.identity else ""
 
-    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+    def __call__(
+        self, query: str, documents: Sequence[str], top_n: int | None = None
+    ) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`."""
         checked_query(query)
         found, limit = checked_documents(documents, top_n)
@@ -709,20 +828,34 @@ class MaxSimModel:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
         scores = dict(zip(told, max_sims(asked, list(told.values())) / len(asked), strict=True))
         return checked_ranking(
-            ((position, scores.get(one, -1.0)) for position, one in enumerate(found)), len(found), repr(self)
+            ((position, scores.get(one, -1.0)) for position, one in enumerate(found)),
+            len(found),
+            repr(self),
         )[:limit]
 
     def _vectors(self, documents: Sequence[str]) -> dict[str, Matrix]:
-        """The token vectors of those documents that have tokens: what is kept, and the others from the embedder."""
+        """The token vectors of those documents that have tokens: what is kept, and the others from
+        the embedder.
+        """
         kept = self._kept.get(documents)
-        new = [document for document in documents if document not in kept and self._has_tokens(document)]
-        made = dict(zip(new, self.embedder.token_embeddings(new, "document"), strict=True)) if new else {}
+        new = [
+            document
+            for document in documents
+            if document not in kept and self._has_tokens(document)
+        ]
+        made = (
+            dict(zip(new, self.embedder.token_embeddings(new, "document"), strict=True))
+            if new
+            else {}
+        )
         self._kept.put(made)
         together = {**kept, **made}
         return {document: together[document] for document in documents if document in together}
 
     def _has_tokens(self, document: str) -> bool:
-        """Some texts are not blank, and hold nothing that a model reads: a zero-width space, for example."""
+        """Some texts are not blank, and hold nothing that a model reads: a zero-width space, for
+        example.
+        """
         count = getattr(self.embedder, "count_tokens", len)
         return bool(document.strip()) and (count(document[:_BEGINNING]) > 0 or count(document) > 0)
 
@@ -760,12 +893,15 @@ class _Kept:
                 self._bytes -= _size(*self._rows.popitem(last=False))
 
 
-_shared: dict[int, _Kept] = {}  # by the embedder's id while it exists: embedders may be equal, and not hashable
+# by the embedder's id while it exists: embedders may be equal, and not hashable
+_shared: dict[int, _Kept] = {}
 _sharing = threading.RLock()  # an embedder may go while it is held
 
 
 def can_share(embedder: object) -> bool:
-    """Whether all models over an embedder can share its vectors: weak references to it must be possible."""
+    """Whether all models over an embedder can share its vectors: weak references to it must be
+    possible.
+    """
     try:
         weakref.ref(embedder)
     except TypeError:
@@ -792,4 +928,6 @@ def _size(text: str, rows: Matrix) -> int:
 def _check(what: str, tokens: Matrix, dimension: int | None) -> None:
     if tokens.ndim != 2 or not len(tokens) or dimension not in {None, tokens.shape[1]}:
         allowed = "(tokens, dim)" if dimension is None else f"(tokens, {dimension})"
-        raise ConfigError(f"{what} has the shape {tokens.shape}; give {allowed}, at least one token.")
+        raise ConfigError(
+            f"{what} has the shape {tokens.shape}; give {allowed}, at least one token."
+        )

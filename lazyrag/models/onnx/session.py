@@ -32,15 +32,24 @@ if TYPE_CHECKING:
 
 TOKENIZER = "tokenizer.json"
 
-_USUAL_GRAPHS = ("model.onnx", "onnx/model.onnx", "onnx/model_quantized.onnx", "model_quantized.onnx")
-_PROMPTS: dict[InputType, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
+_USUAL_GRAPHS = (
+    "model.onnx",
+    "onnx/model.onnx",
+    "onnx/model_quantized.onnx",
+    "model_quantized.onnx",
+)
+_PROMPTS: dict[InputType, tuple[str, ...]] = {
+    "query": ("query",),
+    "document": ("document", "passage", "corpus"),
+}
 _ALPHABETIC_WORD = re.compile("[^\\W\\d_\u1100-\U0010ffff]{4,}")  # not of syllables or ideographs
-_MAX_LENGTH = 1_000_000  # what is above says "no limit": a tokenizer's model_max_length is often 1e30
-# Their first position is the one after the padding token's, so the table of positions has so many rows more than a text
-# may have tokens (transformers, create_position_ids_from_input_ids).
+# what is above says "no limit": a tokenizer's model_max_length is often 1e30
+_MAX_LENGTH = 1_000_000
+# Their first position is the one after the padding token's, so the table of positions has so many
+# rows more than a text may have tokens (transformers, create_position_ids_from_input_ids).
 _OFFSET_POSITIONS = frozenset(
-    "camembert data2vec-text esm ibert longformer luke mluke mpnet roberta roberta-prelayernorm xlm-roberta "
-    "xlm-roberta-xl xmod".split()
+    "camembert data2vec-text esm ibert longformer luke mluke mpnet roberta roberta-prelayernorm"
+    " xlm-roberta xlm-roberta-xl xmod".split()
 )
 
 
@@ -64,13 +73,22 @@ class ModelFolder:
         """
         path = self.path / name
         if not path.is_file():
-            msg = f"{self.path} has no {name}. It lies beside the model's other files where the model comes from."
+            msg = (
+                f"{self.path} has no {name}. It lies beside the model's other files where the model"
+                " comes from."
+            )
             raise ConfigError(msg)
         return path
 
     def graph(self, wanted: str | None = None) -> Path:
-        """The ONNX file: the one that is wanted, else the usual one, else the only one; see `choose_graph`."""
-        found = [path.relative_to(self.path) for pattern in ("*.onnx", "*/*.onnx") for path in self.path.glob(pattern)]
+        """The ONNX file: the one that is wanted, else the usual one, else the only one; see
+        `choose_graph`.
+        """
+        found = [
+            path.relative_to(self.path)
+            for pattern in ("*.onnx", "*/*.onnx")
+            for path in self.path.glob(pattern)
+        ]
         return self.path / choose_graph([path.as_posix() for path in found], wanted, str(self.path))
 
     def read_json_object(self, name: str) -> dict[str, Any]:
@@ -85,13 +103,16 @@ class ModelFolder:
         return value
 
     def modules(self) -> list[dict[str, Any]] | None:
-        """The steps from a text to a vector that sentence-transformers' modules.json lists; None where it is missing.
+        """The steps from a text to a vector that sentence-transformers' modules.json lists; None
+        where it is missing.
 
         Raises:
             ConfigError: If it cannot be read, or is no list of objects.
         """
         value = self._json("modules.json", None)
-        if value is not None and not (isinstance(value, list) and all(isinstance(one, dict) for one in value)):
+        if value is not None and not (
+            isinstance(value, list) and all(isinstance(one, dict) for one in value)
+        ):
             raise self._unusable("modules.json", f"it holds {value!r:.60}, not a list of objects")
         return value
 
@@ -105,23 +126,30 @@ class ModelFolder:
             raise self._unusable(name, str(exc)) from exc
 
     def _unusable(self, name: str, why: str) -> ConfigError:
-        return ConfigError(f"{self.path / name} cannot be used: {sentence(why)} Fetch the model again.")
+        return ConfigError(
+            f"{self.path / name} cannot be used: {sentence(why)} Fetch the model again."
+        )
 
     @property
     def max_tokens(self) -> int | None:
-        """How many tokens the model says that it reads at once, the special ones included; None if it does not say.
+        """How many tokens the model says that it reads at once, the special ones included; None if
+        it does not say.
 
-        That is ``max_seq_length`` of sentence_bert_config.json, or else the tokenizer's ``model_max_length``; in any
-        case no more than there are positions.
+        That is ``max_seq_length`` of sentence_bert_config.json, or else the tokenizer's
+        ``model_max_length``; in any case no more than there are positions.
         """
         declared = _length(self._sentence_settings().get("max_seq_length"))
-        declared = declared or _length(self.read_json_object("tokenizer_config.json").get("model_max_length"))
+        declared = declared or _length(
+            self.read_json_object("tokenizer_config.json").get("model_max_length")
+        )
         known = [length for length in (declared, self.positions) if length]
         return min(known) if known else None
 
     @property
     def positions(self) -> int | None:
-        """The largest number of tokens that the model has positions for; None where config.json does not say."""
+        """The largest number of tokens that the model has positions for; None where config.json
+        does not say.
+        """
         config = self.read_json_object("config.json")
         positions = _length(config.get("max_position_embeddings"))
         if positions and config.get("model_type") in _OFFSET_POSITIONS:
@@ -130,25 +158,39 @@ class ModelFolder:
         return positions
 
     def prefix(self, input_type: InputType) -> str:
-        """What config_sentence_transformers.json says to put before a query or a document; "" where it says nothing."""
+        """What config_sentence_transformers.json says to put before a query or a document; "" where
+        it says nothing.
+        """
         settings = self.read_json_object("config_sentence_transformers.json")
         prompts = settings.get("prompts")
         names = (*_PROMPTS[input_type], str(settings.get("default_prompt_name")))
-        found = [prompts[name] for name in names if name in prompts] if isinstance(prompts, dict) else []
+        found = (
+            [prompts[name] for name in names if name in prompts]
+            if isinstance(prompts, dict)
+            else []
+        )
         return next((prompt for prompt in found if isinstance(prompt, str)), "")
 
     @property
     def dimension(self) -> int | None:
-        """How many first numbers of each vector config_sentence_transformers.json keeps; None for all."""
-        return _length(self.read_json_object("config_sentence_transformers.json").get("truncate_dim"))
+        """How many first numbers of each vector config_sentence_transformers.json keeps; None for
+        all.
+        """
+        return _length(
+            self.read_json_object("config_sentence_transformers.json").get("truncate_dim")
+        )
 
     @property
     def lower_case(self) -> bool:
-        """Whether sentence_bert_config.json wants texts in lower case, whatever the tokenizer does."""
+        """Whether sentence_bert_config.json wants texts in lower case, whatever the tokenizer
+        does.
+        """
         return self._sentence_settings().get("do_lower_case") is True
 
     def _sentence_settings(self) -> dict[str, Any]:
-        """sentence_bert_config.json, or the one of another name that older models have in its place."""
+        """sentence_bert_config.json, or the one of another name that older models have in its
+        place.
+        """
         names = sorted(path.name for path in self.path.glob("sentence_*_config.json"))
         return self.read_json_object(names[0]) if names else {}
 
@@ -169,7 +211,8 @@ class FileFingerprint:
         return cls({path: _stamp(path) for path in paths})
 
     def digest(self, settings: Mapping[str, Any]) -> str:
-        """Hash the files' bytes, not their paths, and settings that JSON can hold: 16 hexadecimal digits.
+        """Hash the files' bytes, not their paths, and settings that JSON can hold: 16 hexadecimal
+        digits.
 
         Raises:
             ConfigError: If a file has changed since it was recorded.
@@ -183,7 +226,9 @@ class FileFingerprint:
             except FileNotFoundError:
                 unchanged = False
             if not unchanged:
-                raise ConfigError(f"{path} has changed since the model was loaded. Load the model again.")
+                raise ConfigError(
+                    f"{path} has changed since the model was loaded. Load the model again."
+                )
         return whole.hexdigest()[:16]
 
 
@@ -205,26 +250,37 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
     graphs = sorted(file for file in files if file.endswith(".onnx"))
     if wanted is not None:
         if wanted not in graphs:
-            raise ConfigError(f"file is {wanted!r}; {where} has no such ONNX file. {known_names(wanted, graphs)}")
+            raise ConfigError(
+                f"file is {wanted!r}; {where} has no such ONNX file. {known_names(wanted, graphs)}"
+            )
         return wanted
     if not graphs:
         msg = (
-            f"{where} has no ONNX file. Export the model ('optimum-cli export onnx --model NAME FOLDER'), or use "
-            "sentence-transformers for it."
+            f"{where} has no ONNX file. Export the model ('optimum-cli export onnx --model NAME"
+            " FOLDER'), or use sentence-transformers for it."
         )
         raise ConfigError(msg)
     usual = next((graph for graph in _USUAL_GRAPHS if graph in graphs), None)
     if usual is None and len(graphs) > 1:
-        raise ConfigError(f"{where} has several ONNX files: {', '.join(graphs)}. Say which one: file={graphs[0]!r}.")
+        raise ConfigError(
+            f"{where} has several ONNX files: {', '.join(graphs)}. Say which one:"
+            f" file={graphs[0]!r}."
+        )
     return usual or graphs[0]
 
 
-_TENSORS = "Constant_*_attr__value"  # weights that optimum stores in files of their own, as for bge-m3
+# weights that optimum stores in files of their own, as for bge-m3
+_TENSORS = "Constant_*_attr__value"
 
 
 def graph_files(graph: Path) -> list[Path]:
     """Files of a graph: its own, and those that hold its weights if it is larger than 2 GB."""
-    return [graph, *sorted(path for one in (data_pattern(graph.name), _TENSORS) for path in graph.parent.glob(one))]
+    return [
+        graph,
+        *sorted(
+            path for one in (data_pattern(graph.name), _TENSORS) for path in graph.parent.glob(one)
+        ),
+    ]
 
 
 def data_pattern(graph: str) -> str:
@@ -269,53 +325,68 @@ def find_model(
     marker_files: Sequence[str] = (TOKENIZER,),
     on_fetch: Callable[[str], None] | None = None,
 ) -> ModelFolder:
-    """A model's folder: the one that is given, else the hub's or ModelScope's snapshot on this machine.
+    """A model's folder: the one that is given, else the hub's or ModelScope's snapshot on this
+    machine.
 
     Args:
-        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one model on
-            this machine has it.
+        model: A folder, or an id on the hub: ``"organisation/name"``, or the name alone if only one
+            model on this machine has it.
         revision: A branch, tag or commit on the hub; None means its main branch.
-        download: Whether to fetch from the hub (or the mirror ``HF_ENDPOINT``) what is not on this machine
-            yet. Nothing else opens a connection.
+        download: Whether to fetch from the hub (or the mirror ``HF_ENDPOINT``) what is not on this
+            machine yet. Nothing else opens a connection.
         file: The ONNX file that will be needed, as a path in the folder; None means the usual one.
         marker_files: File names; a snapshot on this machine that has any of them is the model.
         on_fetch: Called before a download with a line that says what is fetched, and its size.
 
     Raises:
-        ConfigError: If it is not there (`DatasetPathError` where it cannot be an id either), or cannot be fetched.
+        ConfigError: If it is not there (`DatasetPathError` where it cannot be an id either), or
+            cannot be fetched.
         MissingDependencyError: If an id is given and huggingface_hub is not installed.
     """
     if not isinstance(model, (str, os.PathLike)) or not str(model).strip():
-        raise ConfigError(f"The model is {model!r:.80}; give a folder, or an id on the hub: 'organisation/name'.")
+        raise ConfigError(
+            f"The model is {model!r:.80}; give a folder, or an id on the hub: 'organisation/name'."
+        )
     path = Path(model).expanduser()
     if path.is_dir():
         if revision is not None:
-            msg = f"revision is {revision!r} and {str(model)!r} a folder; only models on the hub have revisions."
+            msg = (
+                f"revision is {revision!r} and {str(model)!r} a folder; only models on the hub have"
+                " revisions."
+            )
             raise ConfigError(msg)
         return ModelFolder(path, _name(path.resolve()))
     if path.is_file():
         raise ConfigError(
-            f"{str(model)!r} is a file; give the model's folder, and file={path.name!r} if it has several."
+            f"{str(model)!r} is a file; give the model's folder, and file={path.name!r} if it has"
+            " several."
         )
     identifier = str(model)
     if not _HUB_ID.fullmatch(identifier):
         msg = (
-            f"There is no folder {identifier!r}. Give a folder with a model, or an id on the hub: 'organisation/name'."
+            f"There is no folder {identifier!r}. Give a folder with a model, or an id on the hub:"
+            " 'organisation/name'."
         )
         raise DatasetPathError(msg)
     identifier = identifier if "/" in identifier else _full_id(identifier)
-    folder = next((one for name in marker_files if (one := _cached(identifier, revision, name))), None)
+    folder = next(
+        (one for name in marker_files if (one := _cached(identifier, revision, name))), None
+    )
     if folder is None and revision is None:
-        paths = (path for path in _in_modelscope(identifier) if any((path / name).is_file() for name in marker_files))
+        paths = (
+            path
+            for path in _in_modelscope(identifier)
+            if any((path / name).is_file() for name in marker_files)
+        )
         folder = next((ModelFolder(path, _last(identifier)) for path in paths), None)
     if download and not _complete(folder, file):
         folder = _fetch(identifier, revision, file, on_fetch)
     if folder is None:
         at = "" if revision is None else f" at revision {revision!r}"
         msg = (
-            f"{identifier!r} is not on this machine: no folder, and no model of that id{at} in the cache of the hub or "
-            f"of ModelScope. Run: {ways_to_download(identifier)}. Or pass the model's folder; in Python, download=True "
-            "fetches it."
+            f"{identifier!r} is not on this machine: no folder, and no model of that id{at} in the"
+            f" cache of the hub or of ModelScope. Run: {ways_to_download(identifier)}. Or pass the"
+            " model's folder; in Python, download=True fetches it."
         )
         raise ConfigError(msg)
     return folder
@@ -340,8 +411,8 @@ def ways_to_download(identifier: str) -> str:
     full = identifier if "/" in identifier else f"ORGANISATION/{identifier}"
     mirror = os.environ.get("HF_ENDPOINT") or "https://MIRROR"
     return (
-        f"lazyrag model fetch {full}, or behind a mirror HF_ENDPOINT={mirror} lazyrag model fetch {full}, or "
-        f"modelscope download --model {full}"
+        f"lazyrag model fetch {full}, or behind a mirror HF_ENDPOINT={mirror} lazyrag model fetch"
+        f" {full}, or modelscope download --model {full}"
     )
 
 
@@ -356,7 +427,8 @@ def _full_id(name: str) -> str:
     found |= {f"{folder.parent.name}/{name}" for folder in _in_modelscope(f"*/{name}")}
     if len(found) > 1:
         raise AmbiguousModelError(
-            f"Several models on this machine are called {name!r}. Give one id: {', '.join(sorted(found))}."
+            f"Several models on this machine are called {name!r}. Give one id:"
+            f" {', '.join(sorted(found))}."
         )
     return found.pop() if found else name
 
@@ -374,7 +446,9 @@ def _cached(identifier: str, revision: str | None, name: str) -> ModelFolder | N
     try:
         found = _hub().try_to_load_from_cache(identifier, name, revision=revision)
     except ValueError as exc:
-        raise ConfigError(f"{identifier!r} is neither a folder nor an id on the hub: {exc}") from exc
+        raise ConfigError(
+            f"{identifier!r} is neither a folder nor an id on the hub: {exc}"
+        ) from exc
     return ModelFolder(Path(found).parent, _last(identifier)) if isinstance(found, str) else None
 
 
@@ -393,22 +467,35 @@ def _fetch(
 ) -> ModelFolder:
     """Download a graph, and what describes it, into the hub's cache.
 
-    A complete file is kept, a partial one starts again. The tokenizer comes last: before it `find_model` finds nothing.
+    A complete file is kept, a partial one starts again. The tokenizer comes last: before it
+    `find_model` finds nothing.
     """
     hub = _hub()
     try:
-        entries = hub.HfApi().model_info(identifier, revision=revision, files_metadata=True).siblings or []
+        entries = (
+            hub.HfApi().model_info(identifier, revision=revision, files_metadata=True).siblings
+            or []
+        )
         found = {one.rfilename: one for one in entries}
         graph, wanted = _wanted(identifier, found, file)
         if on_fetch is not None:
-            on_fetch(_announcement(identifier, graph, wanted, {name: found[name].size or 0 for name in found}))
+            on_fetch(
+                _announcement(
+                    identifier, graph, wanted, {name: found[name].size or 0 for name in found}
+                )
+            )
         for name in wanted:
             path = Path(hub.hf_hub_download(identifier, name, revision=revision))
             _verify(path, found[name].lfs)
     except ConfigError:
         raise
-    except Exception as exc:  # whatever the client raises: its errors differ from release to release
-        msg = f"{identifier!r} cannot be fetched from {hub.constants.ENDPOINT}: {_reason(exc, identifier, revision)}"
+    except (
+        Exception
+    ) as exc:  # whatever the client raises: its errors differ from release to release
+        msg = (
+            f"{identifier!r} cannot be fetched from {hub.constants.ENDPOINT}:"
+            f" {_reason(exc, identifier, revision)}"
+        )
         raise ConfigError(msg) from exc
     return ModelFolder(path.parent, _last(identifier))
 
@@ -418,18 +505,27 @@ def _wanted(identifier: str, found: Iterable[str], file: str | None) -> tuple[st
     names = sorted(found, key=lambda name: (name == TOKENIZER, name))
     graph = choose_graph(names, file, f"{identifier!r} on the hub")
     if TOKENIZER not in names:
-        raise ConfigError(f"{identifier!r} on the hub has no {TOKENIZER}. Choose a model that has one.")
+        raise ConfigError(
+            f"{identifier!r} on the hub has no {TOKENIZER}. Choose a model that has one."
+        )
     beside = f"{glob.escape(graph.rpartition('/')[0])}/{_TENSORS}".lstrip("/")
     patterns = (*_DESCRIPTIONS, glob.escape(graph), data_pattern(graph), beside)
-    return graph, [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return graph, [
+        name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)
+    ]
 
 
-def _announcement(identifier: str, graph: str, wanted: Sequence[str], sizes: Mapping[str, int]) -> str:
+def _announcement(
+    identifier: str, graph: str, wanted: Sequence[str], sizes: Mapping[str, int]
+) -> str:
     graphs = [name for name in sizes if name.endswith(".onnx") and 0 < sizes[name] < sizes[graph]]
     least = min(graphs, key=sizes.__getitem__, default="")
     smaller = f" Smaller: --file {least} ({sizes[least] / 1e6:,.0f} MB)." if least else ""
     total = sum(sizes[name] for name in wanted) / 1e6
-    return f"Fetching {identifier}: {graph} and {len(wanted) - 1} more files, {total:,.1f} MB.{smaller}"
+    return (
+        f"Fetching {identifier}: {graph} and {len(wanted) - 1} more files, {total:,.1f}"
+        f" MB.{smaller}"
+    )
 
 
 def _verify(path: Path, stored: Any) -> None:
@@ -443,7 +539,8 @@ def _verify(path: Path, stored: Any) -> None:
         path.resolve().unlink()  # the blob, of which the snapshot has a link
         path.unlink(missing_ok=True)
         raise ConfigError(
-            f"{path.name} is damaged: its SHA-256 is not the hub's. It is deleted; fetch the model again."
+            f"{path.name} is damaged: its SHA-256 is not the hub's. It is deleted; fetch the model"
+            " again."
         )
 
 
@@ -453,20 +550,33 @@ def _reason(exc: Exception, identifier: str, revision: str | None) -> str:
     kinds = {one.__name__ for one in type(exc).__mro__}
     status = getattr(getattr(exc, "response", None), "status_code", None)
     if "OfflineModeIsEnabled" in kinds:
-        return "HF_HUB_OFFLINE is set. Unset it, or copy the model's folder from another machine and pass that folder."
+        return (
+            "HF_HUB_OFFLINE is set. Unset it, or copy the model's folder from another machine and"
+            " pass that folder."
+        )
     if "GatedRepoError" in kinds or status == 403:
         page = f"{hub.constants.ENDPOINT}/{identifier}"
-        return f"access is restricted. Accept the terms at {page}, then set HF_TOKEN or run: hf auth login"
+        return (
+            f"access is restricted. Accept the terms at {page}, then set HF_TOKEN or run: hf auth"
+            " login"
+        )
     if status in (401, 404):
         at = "" if revision is None else f" and the revision {revision!r}"
         example = "organisation/name, such as sentence-transformers/all-MiniLM-L6-v2"
-        return f"there is no such public model. Check the id{at}: {example}. A private one needs HF_TOKEN."
+        return (
+            f"there is no such public model. Check the id{at}: {example}. A private one needs"
+            " HF_TOKEN."
+        )
     if isinstance(exc, OSError) and exc.errno == errno.ENOSPC:
         return (
-            f"no space is left in {hub.constants.HF_HUB_CACHE}. Free some, or set HF_HOME to a folder on another disk."
+            f"no space is left in {hub.constants.HF_HUB_CACHE}. Free some, or set HF_HOME to a"
+            " folder on another disk."
         )
     why = sentence(" ".join(str(exc).split()))
-    way = "set a mirror: HF_ENDPOINT=https://MIRROR, or copy the model's folder to this machine and pass that folder."
+    way = (
+        "set a mirror: HF_ENDPOINT=https://MIRROR, or copy the model's folder to this machine and"
+        " pass that folder."
+    )
     return f"{why} Check the network, {way}"
 
 
@@ -527,8 +637,12 @@ def read_pooling_settings(folder: ModelFolder) -> PoolingSettings:
     modules = folder.modules()
     if modules is None:  # some exports keep the pooling's folder only
         return _pooled(folder, "1_Pooling")
-    # A module is known by its class alone: the packages around it have moved from release to release.
-    by_class = {str(module.get("type")).rpartition(".")[2]: str(module.get("path") or "") for module in modules}
+    # A module is known by its class alone: the packages around it have moved from release to
+    # release.
+    by_class = {
+        str(module.get("type")).rpartition(".")[2]: str(module.get("path") or "")
+        for module in modules
+    }
     steps = _pooled(folder, by_class["Pooling"]) if "Pooling" in by_class else PoolingSettings()
     others = tuple(name for name in by_class if name not in _SUPPORTED_MODULES)
     return replace(steps, normalise="Normalize" in by_class, others=others)
@@ -545,7 +659,12 @@ def checked_poolings(what: str, names: Any) -> tuple[str, ...]:
         (('mean',), ('cls', 'max'))
     """
     listed = [names] if isinstance(names, str) else names
-    require(isinstance(listed, (list, tuple)) and len(listed) > 0, what, names, f"one or several of {POOLINGS}")
+    require(
+        isinstance(listed, (list, tuple)) and len(listed) > 0,
+        what,
+        names,
+        f"one or several of {POOLINGS}",
+    )
     return tuple(validate_choice(what, name, POOLINGS) for name in listed)
 
 
@@ -561,7 +680,8 @@ def pooled(hidden: Matrix, poolings: Sequence[str], start: int = 0) -> Vector:
         (dim x number of poolings,) float32.
 
     Source:
-        sentence-transformers, Pooling; weightedmean: Muennighoff, SGPT, arXiv:2202.08904, section 3.1.
+        sentence-transformers, Pooling; weightedmean: Muennighoff, SGPT, arXiv:2202.08904, section
+        3.1.
 
     Example:
         >>> pooled(np.array([[1, 2], [3, 6]], np.float32), ["mean", "max"])
@@ -591,7 +711,9 @@ def _pooled(folder: ModelFolder, path: str) -> PoolingSettings:
     config = folder.read_json_object(name)
     if not config:
         return PoolingSettings()
-    named = config.get("pooling_mode") or [mode for key, mode in _OLDER_NAMES.items() if config.get(key) is True]
+    named = config.get("pooling_mode") or [
+        mode for key, mode in _OLDER_NAMES.items() if config.get(key) is True
+    ]
     poolings = checked_poolings(f"pooling in {folder.path / name}", named or "mean")
     return PoolingSettings(poolings, with_prefix=config.get("include_prompt", True) is not False)
 
@@ -609,7 +731,9 @@ def _pool(hidden: Matrix, start: int, pooling: str) -> Vector:
         positions = np.arange(start + 1, len(hidden) + 1, dtype=np.float32)
         result = positions @ tokens / positions.sum()
     else:
-        result = tokens.sum(axis=0) / np.float32(len(tokens) if pooling == "mean" else len(tokens) ** 0.5)
+        result = tokens.sum(axis=0) / np.float32(
+            len(tokens) if pooling == "mean" else len(tokens) ** 0.5
+        )
     return result
 
 
@@ -622,8 +746,9 @@ Output: TypeAlias = "NDArray[np.float32]"
 """What a graph says of one line: (tokens, dim) without padding, or (dim,)."""
 
 PADDED_TOKENS = 512
-"""In a batch. On two cores this was the fastest bound, for int8 and for float32 graphs: 1.2 to 1.4 times as fast as 32
-rows whatever their length, which fall out of the processor's caches (benchmarks/embed.py)."""
+"""In a batch. On two cores this was the fastest bound, for int8 and for float32 graphs: 1.2 to 1.4
+times as fast as 32 rows whatever their length, which fall out of the processor's caches
+(benchmarks/embed.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -633,7 +758,8 @@ class Row:
     Args:
         ids: (n,) all its tokens, the special ones included.
         types: (n,) which of two texts each belongs to, as models with ``token_type_ids`` are told.
-        start: Where the own tokens of its last text begin: behind the special ones, and behind its prefix.
+        start: Where the own tokens of its last text begin: behind the special ones, and behind its
+            prefix.
         stop: Where they end.
         prefixed: Whether there is a prefix.
     """
@@ -653,7 +779,8 @@ class Frame:
     """The special tokens around one text, or around and between two.
 
     Args:
-        specials: One run more than texts, each with the ids of its tokens and their types; may be empty.
+        specials: One run more than texts, each with the ids of its tokens and their types; may be
+            empty.
         types: For each text the type of its tokens.
     """
 
@@ -661,7 +788,9 @@ class Frame:
     types: tuple[int, ...]
 
     @classmethod
-    def from_encoding(cls, ids: Sequence[int], types: Sequence[int], owners: Sequence[int | None]) -> Frame:
+    def from_encoding(
+        cls, ids: Sequence[int], types: Sequence[int], owners: Sequence[int | None]
+    ) -> Frame:
         """The frame of a tokenizer's encoding.
 
         Args:
@@ -684,7 +813,9 @@ class Frame:
             else:
                 at, kinds[owner] = owner + 1, kind
         split = [np.array(run, np.int64).reshape(-1, 2) for run in runs]
-        return cls(tuple((run[:, 0], run[:, 1]) for run in split), tuple(kinds[text] for text in texts))
+        return cls(
+            tuple((run[:, 0], run[:, 1]) for run in split), tuple(kinds[text] for text in texts)
+        )
 
     @property
     def size(self) -> int:
@@ -694,7 +825,9 @@ class Frame:
     def row(self, *texts: Ids, prefix: int = 0) -> Row:
         """A line with these texts; so many first tokens of the last one are a prefix of it."""
         ids, types = [self.specials[0][0]], [self.specials[0][1]]
-        for text, kind, (special, special_types) in zip(texts, self.types, self.specials[1:], strict=True):
+        for text, kind, (special, special_types) in zip(
+            texts, self.types, self.specials[1:], strict=True
+        ):
             ids += [text, special]
             types += [np.full(len(text), kind, np.int64), special_types]
         stop = sum(map(len, ids[:-1]))
@@ -708,7 +841,8 @@ def windows(ids: Ids, room: int, *, full_last: bool = False) -> Iterator[Ids]:
     Args:
         ids: (n,) tokens.
         room: The length of a window, at least 1.
-        full_last: Whether the last window begins earlier, in the one before it, so that it is as long as the others.
+        full_last: Whether the last window begins earlier, in the one before it, so that it is as
+            long as the others.
 
     Example:
         >>> [window.tolist() for window in windows(np.arange(5), 2)]
@@ -721,13 +855,17 @@ def windows(ids: Ids, room: int, *, full_last: bool = False) -> Iterator[Ids]:
         yield ids[first : first + room]
 
 
-def batches(lengths: Sequence[int], most_rows: int, most_tokens: int = PADDED_TOKENS) -> Iterator[list[int]]:
-    """Numbers of lines in batches of about the same length, the longest first, so that little is padded.
+def batches(
+    lengths: Sequence[int], most_rows: int, most_tokens: int = PADDED_TOKENS
+) -> Iterator[list[int]]:
+    """Numbers of lines in batches of about the same length, the longest first, so that little is
+    padded.
 
     Args:
         lengths: Of each line its number of tokens, at least 1.
         most_rows: At most so many lines in a batch, at least 1.
-        most_tokens: At most so many tokens in a batch once its lines are padded to the longest; one line may have more.
+        most_tokens: At most so many tokens in a batch once its lines are padded to the longest; one
+            line may have more.
 
     Example:
         >>> list(batches([3, 9, 2, 8, 2], most_rows=2, most_tokens=100))
@@ -744,7 +882,10 @@ def batches(lengths: Sequence[int], most_rows: int, most_tokens: int = PADDED_TO
 
 
 def run_batches(
-    rows: Sequence[tuple[int, Row]], run: Callable[[Sequence[Row]], Sequence[T]], most_rows: int, workers: int
+    rows: Sequence[tuple[int, Row]],
+    run: Callable[[Sequence[Row]], Sequence[T]],
+    most_rows: int,
+    workers: int,
 ) -> Iterator[list[tuple[int, list[T]]]]:
     """Compute rows batch by batch, several batches at once.
 
@@ -755,19 +896,27 @@ def run_batches(
         workers: Threads that compute batches.
 
     Returns:
-        After each batch the texts whose last row was in it, each with the results of all its rows in their order.
+        After each batch the texts whose last row was in it, each with the results of all its rows
+        in their order.
     """
     missing = Counter(text for text, _ in rows)
     parts: dict[int, dict[int, T]] = defaultdict(dict)
     found = list(batches([len(row) for _, row in rows], most_rows))
-    computed = map_in_threads(lambda batch: run([rows[number][1] for number in batch]), found, workers)
+    computed = map_in_threads(
+        lambda batch: run([rows[number][1] for number in batch]), found, workers
+    )
     for batch, results in zip(found, computed, strict=True):
         for number, result in zip(batch, results, strict=True):
             parts[rows[number][0]][number] = result
         done = [
-            text for text in dict.fromkeys(rows[number][0] for number in batch) if len(parts[text]) == missing[text]
+            text
+            for text in dict.fromkeys(rows[number][0] for number in batch)
+            if len(parts[text]) == missing[text]
         ]
-        yield [(text, [result for _, result in sorted(parts.pop(text).items(), key=itemgetter(0))]) for text in done]
+        yield [
+            (text, [result for _, result in sorted(parts.pop(text).items(), key=itemgetter(0))])
+            for text in done
+        ]
 
 
 TooLong = Literal["split", "raise", "cut"]
@@ -807,19 +956,27 @@ class Recipe:
         return self.query_prefix if input_type == "query" else self.document_prefix
 
     def of_row(self, row: Row, output: Output) -> tuple[int, Vector]:
-        """How many tokens of its text a row has, and its vector, from what the graph says: (tokens, dim), or (dim,)."""
+        """How many tokens of its text a row has, and its vector, from what the graph says: (tokens,
+        dim), or (dim,).
+        """
         first = row.start if row.prefixed and not self.with_prefix else 0
         vector = pooled(output, self.poolings, first) if self.hidden else output
         return row.stop - row.start, normalised(vector) if self.normalise else vector
 
     def of_text(self, rows: Sequence[tuple[int, Vector]]) -> Vector:
-        """The vector of a text from those of its windows: their average, weighted by their numbers of tokens.
+        """The vector of a text from those of its windows: their average, weighted by their numbers
+        of tokens.
 
         Source:
-            OpenAI Cookbook, "Embedding texts that are longer than the model's maximum context length".
+            OpenAI Cookbook, "Embedding texts that are longer than the model's maximum context
+            length".
         """
         weights, vectors = zip(*rows, strict=True)
-        whole = vectors[0] if len(rows) == 1 else np.average(vectors, axis=0, weights=weights).astype(np.float32)
+        whole = (
+            vectors[0]
+            if len(rows) == 1
+            else np.average(vectors, axis=0, weights=weights).astype(np.float32)
+        )
         kept: Vector = whole[: self.dimension]
         return normalised(kept) if self.normalise else kept
 
@@ -840,7 +997,8 @@ def settle(
     Args:
         folder: Where the model lies.
         ranks: How many axes each of the graph's outputs has.
-        pooling: This and the rest: see `lazyrag.models.onnx.OnnxEmbedder`. None leaves it to the folder.
+        pooling: This and the rest: see `lazyrag.models.onnx.OnnxEmbedder`. None leaves it to the
+            folder.
         normalise: See there.
         dimension: See there.
         query_prefix: See there.
@@ -863,9 +1021,15 @@ def settle(
         output=output,
         hidden=hidden,
         poolings=poolings if hidden else (),
-        normalise=steps.normalise is not False if normalise is None else validate_boolean("normalise", normalise),
+        normalise=(
+            steps.normalise is not False
+            if normalise is None
+            else validate_boolean("normalise", normalise)
+        ),
         with_prefix=steps.with_prefix,
-        dimension=folder.dimension if dimension is None else validate_integer("dimension", dimension, 1),
+        dimension=(
+            folder.dimension if dimension is None else validate_integer("dimension", dimension, 1)
+        ),
         query_prefix=folder.prefix("query") if query_prefix is None else query_prefix,
         document_prefix=folder.prefix("document") if document_prefix is None else document_prefix,
         too_long=too_long,
@@ -873,7 +1037,9 @@ def settle(
 
 
 def _output(folder: ModelFolder, ranks: Mapping[str, int], *, asked: bool) -> str:
-    """The output to use: what is pooled already, unless a pooling was asked for, else the tokens'."""
+    """The output to use: what is pooled already, unless a pooling was asked for, else the
+    tokens'.
+    """
     hidden = [name for name in (*_HIDDEN, *ranks) if ranks.get(name) == 3]
     if ranks.get(_READY) == 2 and not (asked and hidden):
         return _READY
@@ -883,8 +1049,9 @@ def _output(folder: ModelFolder, ranks: Mapping[str, int], *, asked: bool) -> st
         return next(iter(ranks))
     shapes = ", ".join(f"{name} with {rank} axes" for name, rank in ranks.items())
     msg = (
-        f"The graph of {folder.path} gives {shapes}; an embedding model gives {_HIDDEN[0]} with 3 axes (batch, tokens, "
-        f"dimension), or {_READY} with 2. Is it a cross-encoder, or a model that writes?"
+        f"The graph of {folder.path} gives {shapes}; an embedding model gives {_HIDDEN[0]} with 3"
+        f" axes (batch, tokens, dimension), or {_READY} with 2. Is it a cross-encoder, or a model"
+        " that writes?"
     )
     raise ConfigError(msg)
 
@@ -892,15 +1059,17 @@ def _output(folder: ModelFolder, ranks: Mapping[str, int], *, asked: bool) -> st
 def _check_pooled(folder: ModelFolder, steps: PoolingSettings, poolings: tuple[str, ...]) -> None:
     if steps.others:
         msg = (
-            f"{folder.path / 'modules.json'} has the steps {', '.join(steps.others)}, which the graph does not take. "
-            f"Export the model with them, so that it gives {_READY!r}, or use SentenceTransformerEmbedder."
+            f"{folder.path / 'modules.json'} has the steps {', '.join(steps.others)}, which the"
+            f" graph does not take. Export the model with them, so that it gives {_READY!r}, or use"
+            " SentenceTransformerEmbedder."
         )
         raise ConfigError(msg)
     if not poolings:
         # A wrong guess works, only worse: nobody would notice.
         msg = (
-            f"{folder.path} does not say how token vectors become one: it has no modules.json. Fetch that and "
-            f"1_Pooling/config.json from where the model comes from, or pass pooling=..., one of {', '.join(POOLINGS)}."
+            f"{folder.path} does not say how token vectors become one: it has no modules.json."
+            " Fetch that and 1_Pooling/config.json from where the model comes from, or pass"
+            f" pooling=..., one of {', '.join(POOLINGS)}."
         )
         raise ConfigError(msg)
 
@@ -913,7 +1082,8 @@ _TYPES = {
     "tensor(bool)": np.bool_,
 }
 _ROWS = 32
-_BATCH_TOLERANCE = 1e-3  # relative. A float32 graph gave the same to the last bit, an int8 one differed by 1e-1.
+# relative. A float32 graph gave the same to the last bit, an int8 one differed by 1e-1.
+_BATCH_TOLERANCE = 1e-3
 _PROBE = "The quick brown fox jumps over the lazy dog, 1234567890 times!"
 
 
@@ -924,8 +1094,10 @@ class TextModel:
         what: Who needs it, for messages.
         folder: Where it lies.
         file: The graph's file in the folder; None means the usual one.
-        max_tokens: At most so many tokens in a row, special ones included; None means the model's own limit.
-        threads: Threads that share the work of one call, at least 1; None leaves it to the runtime: one for each core.
+        max_tokens: At most so many tokens in a row, special ones included; None means the model's
+            own limit.
+        threads: Threads that share the work of one call, at least 1; None leaves it to the runtime:
+            one for each core.
 
     Raises:
         ConfigError: If a file is missing or cannot be used, or a value is out of its range.
@@ -951,22 +1123,24 @@ class TextModel:
         self._lower_case = folder.lower_case
         self._tokenizer = _load_tokenizer(tokenizers, vocabulary)
         self._padding = _padding(folder, self._tokenizer)
-        # What the file says of lengths is of no use: all-MiniLM-L6-v2's cuts off at 128 of its 256 tokens, and pads to
-        # as many.
+        # What the file says of lengths is of no use: all-MiniLM-L6-v2's cuts off at 128 of its 256
+        # tokens, and pads to as many.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.one = _frame(self._tokenizer, vocabulary, "a")
         self.two = _frame(self._tokenizer, vocabulary, "a", "a")
         self._session = _load_graph(runtime, self.path, threads)
         self._inputs = _checked_inputs(self.path, self._session.get_inputs())
-        # Some tokenizers do not tell a model which text a token belongs to, though its graph could be told.
+        # Some tokenizers do not tell a model which text a token belongs to, though its graph could
+        # be told.
         named = folder.read_json_object("tokenizer_config.json").get("model_input_names")
         self._tells_types = not isinstance(named, list) or "token_type_ids" in named
         self._identity = ""
         self.ranks = self._try()
 
     def identity(self, name: str, settings: Mapping[str, Any]) -> str:
-        """Name of the model with a hash of its files and of all settings; computed once, as large files take seconds.
+        """Name of the model with a hash of its files and of all settings; computed once, as large
+        files take seconds.
 
         Args:
             name: Of the model.
@@ -976,7 +1150,11 @@ class TextModel:
             ConfigError: If a file has changed since the model was loaded.
         """
         if not self._identity:
-            own = {"lower_case": self._lower_case, "max_tokens": self.max_tokens, "types": self._tells_types}
+            own = {
+                "lower_case": self._lower_case,
+                "max_tokens": self.max_tokens,
+                "types": self._tells_types,
+            }
             self._identity = f"onnx:{name}:{self.contents.digest({**settings, **own})}"
         return self._identity
 
@@ -984,7 +1162,9 @@ class TextModel:
         """The tokens of each text, without special ones, however many."""
         if self._lower_case:
             texts = [text.lower() for text in texts]
-        encodings = self._tokenizer.encode_batch_fast([_encodable(text) for text in texts], add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch_fast(
+            [_encodable(text) for text in texts], add_special_tokens=False
+        )
         return [np.array(encoding.ids, np.int64) for encoding in encodings]
 
     def unknown_share(self, text: str) -> float:
@@ -1006,9 +1186,9 @@ class TextModel:
     def rows_at_once(self, output: str, frame: Frame, batch_size: int | None) -> tuple[int, bool]:
         """How many rows to compute together, and whether they sway each other's outputs.
 
-        A graph with dynamically quantised activations takes their scale from a whole batch. With all-MiniLM-L6-v2 in
-        int8, the cosine between a text's vectors alone and in a batch is .993 in the middle and .979 at worst: as much
-        again as quantising has cost.
+        A graph with dynamically quantised activations takes their scale from a whole batch. With
+        all-MiniLM-L6-v2 in int8, the cosine between a text's vectors alone and in a batch is .993
+        in the middle and .979 at worst: as much again as quantising has cost.
 
         Args:
             output: The output that is used.
@@ -1052,15 +1232,20 @@ class TextModel:
         return {name: np.ndim(value) for name, value in zip(names, values, strict=True)}
 
     def _unfit(self, exc: Exception) -> ConfigError:
-        msg = f"{self.path} fails on its first texts: {sentence(exc)} Is it a model of text, and its tokenizer's?"
+        msg = (
+            f"{self.path} fails on its first texts: {sentence(exc)} Is it a model of text, and its"
+            " tokenizer's?"
+        )
         return ConfigError(msg)
 
 
 def unknown_share(tokenizer: Any, text: str) -> float:
-    """Share of the letters of a text that a tokenizer does not know, as those of a language that it never saw.
+    """Share of the letters of a text that a tokenizer does not know, as those of a language that it
+    never saw.
 
-    A letter outside ASCII is unknown if it is in an unknown token, if it is split into several tokens (its bytes), or
-    if it belongs to a word of an alphabet that is spelled letter by letter, of four letters or more.
+    A letter outside ASCII is unknown if it is in an unknown token, if it is split into several
+    tokens (its bytes), or if it belongs to a word of an alphabet that is spelled letter by letter,
+    of four letters or more.
 
     Args:
         tokenizer: A tokenizer of the package tokenizers.
@@ -1104,8 +1289,9 @@ def _unknown_token(tokenizer: Any) -> int | None:
 def _packages(what: str) -> tuple[ModuleType, ModuleType]:
     """Import the runtime and the tokenizers: packages of an extra."""
     if "onnxruntime" not in sys.modules:
-        # From 1.29 on it reports to its maker unless this is set before it is imported; it also leaves an id in the
-        # user's folder. Nothing here opens a connection that was not asked for; who wants it sets the variable to 0.
+        # From 1.29 on it reports to its maker unless this is set before it is imported; it also
+        # leaves an id in the user's folder. Nothing here opens a connection that was not asked for;
+        # who wants it sets the variable to 0.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
@@ -1119,7 +1305,10 @@ def _max_tokens(folder: ModelFolder, wanted: int | None) -> int:
     if wanted is not None:
         return validate_integer("max_tokens", wanted, 1, folder.positions)
     if folder.max_tokens is None:
-        msg = f"{folder.path} does not say how many tokens the model reads at once. Pass max_tokens=..., 512 for most."
+        msg = (
+            f"{folder.path} does not say how many tokens the model reads at once. Pass"
+            " max_tokens=..., 512 for most."
+        )
         raise ConfigError(msg)
     return folder.max_tokens
 
@@ -1128,7 +1317,9 @@ def _load_tokenizer(tokenizers: ModuleType, path: Path) -> Any:
     try:
         return tokenizers.Tokenizer.from_file(str(path))
     except Exception as exc:  # it raises nothing more special
-        raise ConfigError(f"{path} cannot be used as a tokenizer: {sentence(exc)} Fetch the model again.") from exc
+        raise ConfigError(
+            f"{path} cannot be used as a tokenizer: {sentence(exc)} Fetch the model again."
+        ) from exc
 
 
 def _padding(folder: ModelFolder, tokenizer: Any) -> int:
@@ -1141,36 +1332,49 @@ def _frame(tokenizer: Any, path: Path, *texts: str) -> Frame:
     encoding = tokenizer.encode(*texts)
     frame = Frame.from_encoding(encoding.ids, encoding.type_ids, encoding.sequence_ids)
     if len(frame.types) != len(texts):
-        raise ConfigError(f"{path} has no token for the letter 'a'. Is it the tokenizer of a model of text?")
+        raise ConfigError(
+            f"{path} has no token for the letter 'a'. Is it the tokenizer of a model of text?"
+        )
     return frame
 
 
 def _load_graph(runtime: ModuleType, path: Path, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
-    # Threads that wait for work would spin: twice the processor time, taken from other batches and programs.
+    # Threads that wait for work would spin: twice the processor time, taken from other batches and
+    # programs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3  # errors: what it warns of nobody here can change
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as exc:  # its errors have no base of their own
-        raise ConfigError(f"{path} cannot be loaded: {sentence(exc)} Fetch or export the model again.") from exc
+        raise ConfigError(
+            f"{path} cannot be loaded: {sentence(exc)} Fetch or export the model again."
+        ) from exc
 
 
 def _checked_inputs(path: Path, inputs: Sequence[Any]) -> dict[str, type]:
     """What a graph wants to be fed, by name."""
     for one in inputs:
         if one.name not in _INPUTS or one.type not in _TYPES:
-            msg = f"{path} wants {one.name!r} as {one.type}; a model of text takes {', '.join(_INPUTS)} as numbers."
+            msg = (
+                f"{path} wants {one.name!r} as {one.type}; a model of text takes"
+                f" {', '.join(_INPUTS)} as numbers."
+            )
             raise ConfigError(msg)
         if any(isinstance(size, int) for size in one.shape):
-            msg = f"{path} wants {one.name!r} of shape {one.shape}. Export it again with free batch and sequence axes."
+            msg = (
+                f"{path} wants {one.name!r} of shape {one.shape}. Export it again with free batch"
+                " and sequence axes."
+            )
             raise ConfigError(msg)
     return {one.name: _TYPES[one.type] for one in inputs}
 
 
 def _encodable(text: str) -> str:
-    """A text whose broken characters, halves of surrogate pairs, are replaced by U+FFFD: no encoding has them."""
+    """A text whose broken characters, halves of surrogate pairs, are replaced by U+FFFD: no
+    encoding has them.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

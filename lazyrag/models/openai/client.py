@@ -1,7 +1,8 @@
-"""HTTP client for endpoints that speak OpenAI's protocol: connection pool, limits, retries, streams.
+"""HTTP client for endpoints that speak OpenAI's protocol: connection pool, limits, retries,
+streams.
 
-The one module that imports an HTTP library. OpenAI's own client takes half a second to import, knows no rerank, follows
-redirects, and does not check the number and order of vectors.
+The one module that imports an HTTP library. OpenAI's own client takes half a second to import,
+knows no rerank, follows redirects, and does not check the number and order of vectors.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 20.0  # before the second try, doubling; each pause is a random part of it
+# before the second try, doubling; each pause is a random part of it
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 20.0
 
-_ANSWER_BYTES, _TEXT_BYTES = 1 << 24, 1 << 17  # by default: of an answer, and more for each text of the request
+# by default: of an answer, and more for each text of the request
+_ANSWER_BYTES, _TEXT_BYTES = 1 << 24, 1 << 17
 _STREAM_BYTES = 1 << 26
 _ERROR_BYTES = 1 << 20  # of an unsuccessful response
 _DEADLINE_FACTOR = 10
@@ -68,25 +71,30 @@ class EndpointOptions(TypedDict, total=False):
 
 @known_arguments
 class Endpoint:
-    """A server that speaks OpenAI's protocol, with one connection pool and one limit for all threads and event loops.
+    """A server that speaks OpenAI's protocol, with one connection pool and one limit for all
+    threads and event loops.
 
-    Pass an Endpoint in place of a URL to share it between models. Redirects are not followed, since requests carry the
-    user's texts and key. Proxies and certificates come from the environment, as httpx2 reads it.
+    Pass an Endpoint in place of a URL to share it between models. Redirects are not followed, since
+    requests carry the user's texts and key. Proxies and certificates come from the environment, as
+    httpx2 reads it.
 
     Args:
-        base_url: ``"http://host:port/v1"``, with ``http`` or ``https``; without credentials, query or fragment.
-        api_key: Bearer token. None takes ``LAZYRAG_API_KEY``, else ``OPENAI_API_KEY``, from the environment now; ""
-            sends none.
+        base_url: ``"http://host:port/v1"``, with ``http`` or ``https``; without credentials, query
+            or fragment.
+        api_key: Bearer token. None takes ``LAZYRAG_API_KEY``, else ``OPENAI_API_KEY``, from the
+            environment now; "" sends none.
         timeout_s: Maximum silence of the server, in seconds.
         connect_timeout_s: Timeout for connecting, in seconds.
-        deadline_s: Timeout for a call as a whole, in seconds: every try, the pauses between them, a whole stream.
-            Waiting for the limits of concurrency and rate does not count. None: ``10 * timeout_s``, which for a stream
-            holds until the first piece and between two pieces.
-        max_answer_bytes: Maximum size of an answer, uncompressed. None: 16 MiB, and 128 KiB for each text of the
-            request; 64 MiB for a stream.
+        deadline_s: Timeout for a call as a whole, in seconds: every try, the pauses between them, a
+            whole stream. Waiting for the limits of concurrency and rate does not count. None:
+            ``10 * timeout_s``, which for a stream holds until the first piece and between two
+            pieces.
+        max_answer_bytes: Maximum size of an answer, uncompressed. None: 16 MiB, and 128 KiB for
+            each text of the request; 64 MiB for a stream.
         retries: How often to retry after a transient failure, at least 0.
         concurrency: Maximum number of concurrent calls, at least 1; a call that pauses counts.
-        requests_per_minute: Maximum number of tries that start in any 60 seconds; None for no limit.
+        requests_per_minute: Maximum number of tries that start in any 60 seconds; None for no
+            limit.
         rate_limit: A `RateLimit` that several endpoints share, in place of ``requests_per_minute``.
         headers: Sent with each request, and as secret as the key.
         trust_env: Whether to take proxies and certificates from the environment.
@@ -117,20 +125,29 @@ class Endpoint:
         try:
             self._http.URL(self.base_url)
         except self._http.InvalidURL as exc:
-            raise ConfigError(f"base_url must be a URL; got {self.base_url!r:.200}: {exc}.") from exc
+            raise ConfigError(
+                f"base_url must be a URL; got {self.base_url!r:.200}: {exc}."
+            ) from exc
         self.timeout_s = validate_seconds("timeout_s", timeout_s)
         self.connect_timeout_s = validate_seconds("connect_timeout_s", connect_timeout_s)
         self._has_deadline = deadline_s is not None
         deadline_s = _DEADLINE_FACTOR * self.timeout_s if deadline_s is None else deadline_s
         self.deadline_s = validate_seconds("deadline_s", deadline_s)
         most = max_answer_bytes
-        self.max_answer_bytes = most if most is None else validate_integer("max_answer_bytes", most, 1)
+        self.max_answer_bytes = (
+            most if most is None else validate_integer("max_answer_bytes", most, 1)
+        )
         self.retries = validate_integer("retries", retries, 0)
         self.concurrency = validate_integer("concurrency", concurrency, 1)
         if requests_per_minute is not None:
             require(rate_limit is None, "rate_limit", rate_limit, "None beside requests_per_minute")
             rate_limit = RateLimit(requests_per_minute)
-        require(isinstance(rate_limit, RateLimit | None), "rate_limit", rate_limit, "a RateLimit or None")
+        require(
+            isinstance(rate_limit, RateLimit | None),
+            "rate_limit",
+            rate_limit,
+            "a RateLimit or None",
+        )
         self.rate_limit = rate_limit
         self.without_schema: set[str] = set()
         """Models whose requests are rejected with a JSON schema, see `lazyrag.HttpChatModel`."""
@@ -138,7 +155,8 @@ class Endpoint:
         self._trust_env = trust_env
         self._closed = False
         self._not_before = 0.0  # by time.monotonic
-        # By loop: a forked child has a new one. Its parent's pool is left alone, since the sockets are the parent's.
+        # By loop: a forked child has a new one. Its parent's pool is left alone, since the sockets
+        # are the parent's.
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
     def __repr__(self) -> str:
@@ -159,7 +177,9 @@ class Endpoint:
         call = _Call(self, path, self._tokens(body))
         return await self._post(call, most, **_encode(body))
 
-    async def post_file(self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]) -> Any:
+    async def post_file(
+        self, path: str, fields: Mapping[str, str], file: tuple[str, bytes, str]
+    ) -> Any:
         """Send a form with a file and return the JSON of the answer; runs on the private loop.
 
         Args:
@@ -174,7 +194,9 @@ class Endpoint:
         return await self._post(call, most, data=fields, files={"file": file})
 
     async def _post(self, call: _Call, most: int, **request: Any) -> Any:
-        """Send a request with retries and return the JSON of its answer, which has at most so many bytes."""
+        """Send a request with retries and return the JSON of its answer, which has at most so many
+        bytes.
+        """
 
         async def attempt() -> Any:
             response = await self._send(call.url, **request)
@@ -191,7 +213,8 @@ class Endpoint:
     async def events(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
         """Send JSON and yield the JSON of each event of the answer; runs on the private loop.
 
-        Only failures before the first event are retried. A server that answers with plain JSON gives one event.
+        Only failures before the first event are retried. A server that answers with plain JSON
+        gives one event.
 
         Yields:
             Parsed JSON; at last None if the stream ended with ``[DONE]``.
@@ -219,7 +242,9 @@ class Endpoint:
                 report_usage(usage)
 
     def _tokens(self, body: Mapping[str, Any]) -> int:
-        """The tokens of a request for the rate limit: all of its JSON, and those that the answer may have."""
+        """The tokens of a request for the rate limit: all of its JSON, and those that the answer
+        may have.
+        """
         if self.rate_limit is None or self.rate_limit.tokens_per_minute == math.inf:
             return 0
         answer = body.get("max_completion_tokens") or body.get("max_tokens") or 0
@@ -252,7 +277,9 @@ class Endpoint:
             await background.arun(self._shut())
 
     async def wait_for_turn(self, tokens: int = 0) -> None:
-        """Wait until a pause that the server requested is over and the rate limit allows a try with so many tokens."""
+        """Wait until a pause that the server requested is over and the rate limit allows a try with
+        so many tokens.
+        """
         while (pause_s := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110  another call may prolong it
             await asyncio.sleep(pause_s)
         if self.rate_limit is not None:
@@ -269,10 +296,16 @@ class Endpoint:
         try:
             yield
         except http.ConnectTimeout as exc:
-            msg = f"no connection within connect_timeout_s={self.connect_timeout_s:g}. Check base_url."
+            msg = (
+                f"no connection within connect_timeout_s={self.connect_timeout_s:g}. Check"
+                " base_url."
+            )
             raise EndpointError(msg, retries=ALWAYS, unreachable=True) from exc
         except http.TimeoutException as exc:
-            msg = f"the server was silent for timeout_s={self.timeout_s:g}. Raise that for a slow model."
+            msg = (
+                f"the server was silent for timeout_s={self.timeout_s:g}. Raise that for a slow"
+                " model."
+            )
             raise EndpointError(msg, retries=ALWAYS) from exc
         except http.ConnectError as exc:
             msg = f"no connection ({exc}). Check base_url and the server."
@@ -280,7 +313,9 @@ class Endpoint:
         except http.RequestError as exc:
             # The messages of it and its causes may quote the server, which may repeat the key.
             exc.args, exc.__cause__, exc.__context__ = (self._secrets.hidden(str(exc)),), None, None
-            raise EndpointError(f"the connection broke ({type(exc).__name__}: {exc}).", retries=ALWAYS) from exc
+            raise EndpointError(
+                f"the connection broke ({type(exc).__name__}: {exc}).", retries=ALWAYS
+            ) from exc
 
     async def _shut(self) -> None:
         if pool := self._pools.get(asyncio.get_running_loop()):
@@ -294,7 +329,9 @@ class Endpoint:
                 headers=self._secrets.headers,
                 timeout=http.Timeout(self.timeout_s, connect=self.connect_timeout_s),
                 # Calls wait for our own limit only; two limits would wait for each other.
-                limits=http.Limits(max_connections=None, max_keepalive_connections=self.concurrency),
+                limits=http.Limits(
+                    max_connections=None, max_keepalive_connections=self.concurrency
+                ),
                 follow_redirects=False,
                 trust_env=self._trust_env,
             )
@@ -307,7 +344,9 @@ class Endpoint:
         if self._closed:
             raise EndpointError(f"{self!r} is closed. Make a new one.")
         client = self._pool().client
-        request = client.build_request("POST", url, **content, extensions={"trace": _close_unsecured()})
+        request = client.build_request(
+            "POST", url, **content, extensions={"trace": _close_unsecured()}
+        )
         response = await client.send(request, stream=True)
         if response.is_success:
             return response
@@ -331,7 +370,9 @@ class Endpoint:
         return b"".join(pieces)
 
     def _too_large(self, most: int) -> EndpointError:
-        return EndpointError(f"the answer is larger than max_answer_bytes={most:,}. Raise that if it may.")
+        return EndpointError(
+            f"the answer is larger than max_answer_bytes={most:,}. Raise that if it may."
+        )
 
     async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[Any, None]:
         """Yield the parsed events of a response, and close it."""
@@ -344,7 +385,9 @@ class Endpoint:
                 return
             if content_type.partition(";")[0].strip().lower() != "text/event-stream":
                 found = self._secrets.hidden(content_type)
-                raise EndpointError(f"the answer is no stream, but of content type {found!r:.80}. Check base_url.")
+                raise EndpointError(
+                    f"the answer is no stream, but of content type {found!r:.80}. Check base_url."
+                )
             async for event in self._http.EventSource(response, max_event_size=most):
                 size += len(event.data)
                 if size > most:
@@ -369,7 +412,9 @@ class _Pool:
 
 
 def _close_unsecured() -> Callable[[str, Mapping[str, Any]], Awaitable[None]]:
-    """Return a trace that closes a connection whose TLS handshake fails: cancelled in it, httpcore2 leaves it open."""
+    """Return a trace that closes a connection whose TLS handshake fails: cancelled in it, httpcore2
+    leaves it open.
+    """
     stream: Any = None
 
     async def trace(event: str, info: Mapping[str, Any]) -> None:
@@ -387,7 +432,9 @@ def _release(client: httpx2.AsyncClient, loop: asyncio.AbstractEventLoop) -> Non
     asyncio.run_coroutine_threadsafe(client.aclose(), loop)
 
 
-def make_endpoint(cls: type[Any], base_url: str | Endpoint, api_key: str | None, options: EndpointOptions) -> Endpoint:
+def make_endpoint(
+    cls: type[Any], base_url: str | Endpoint, api_key: str | None, options: EndpointOptions
+) -> Endpoint:
     """Return the endpoint of a model that was given a URL or an `Endpoint`.
 
     Args:
@@ -399,12 +446,16 @@ def make_endpoint(cls: type[Any], base_url: str | Endpoint, api_key: str | None,
     Raises:
         ConfigError: If they do not fit together.
     """
-    check_keywords(cls.__name__, Endpoint, options, skip=2, also_known=keyword_names(cls, skip=2)[0])
+    check_keywords(
+        cls.__name__, Endpoint, options, skip=2, also_known=keyword_names(cls, skip=2)[0]
+    )
     if not isinstance(base_url, Endpoint):
         return Endpoint(base_url, api_key, **options)
     if api_key is not None or options:
         named = ", ".join(["api_key"] * (api_key is not None) + sorted(options))
-        raise ConfigError(f"{cls.__name__} got an Endpoint, and {named} beside it. Pass these to the Endpoint.")
+        raise ConfigError(
+            f"{cls.__name__} got an Endpoint, and {named} beside it. Pass these to the Endpoint."
+        )
     return base_url
 
 
@@ -467,7 +518,10 @@ class _Call:
             async with asyncio.timeout(self._left_s):
                 return await awaitable
         except TimeoutError as exc:
-            msg = f"it took longer than deadline_s={self._endpoint.deadline_s:g}. Raise that if it may."
+            msg = (
+                f"it took longer than deadline_s={self._endpoint.deadline_s:g}. Raise that if it"
+                " may."
+            )
             raise EndpointError(msg) from exc
 
     @property
@@ -479,18 +533,22 @@ class _Call:
         fault.tries = self._tries
         if self._tries > min(fault.retries, self._retries):
             return True
-        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._tries - 1, 50), MAX_PAUSE_S)  # at the longest
+        # at the longest
+        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._tries - 1, 50), MAX_PAUSE_S)
         if pause_s + (fault.wait_s or 0.0) < self._left_s:
             self._endpoint.pause(fault.wait_s or 0.0)
             return False
         requested = f" The server asks to wait {fault.wait_s:g} s." if fault.wait_s else ""
-        fault.what += f"{requested} deadline_s={self._endpoint.deadline_s:g} leaves no time for another try."
+        fault.what += (
+            f"{requested} deadline_s={self._endpoint.deadline_s:g} leaves no time for another try."
+        )
         return True
 
 
 ALWAYS = sys.maxsize
 
-# Timeouts (408), conflicts (409), early data (425), rate limits (429), and server errors but those that never pass.
+# Timeouts (408), conflicts (409), early data (425), rate limits (429), and server errors but those
+# that never pass.
 _TRANSIENT = {408, 409, 425, 429}
 _PERMANENT = {501, 505}
 _PERMANENT_CODES = {"insufficient_quota"}  # comes as 429, and waiting does not help
@@ -555,12 +613,16 @@ def response_error(
 
     Example:
         >>> print(response_error(401, {}, '{"error": {"message": "no such key"}}'))
-        401 Unauthorized: no such key. Check the key: api_key, or LAZYRAG_API_KEY or OPENAI_API_KEY in the environment.
+        401 Unauthorized: no such key. Check the key: api_key, or LAZYRAG_API_KEY or OPENAI_API_KEY
+            in the environment.
     """
     message, code = _message(body, hidden)
     advice = _ADVICE.get(status, "")
     if 300 <= status < 400:
-        message = f"it points to {hidden(headers.get('location', 'nowhere'))!r:.200}, and redirects are not followed"
+        message = (
+            f"it points to {hidden(headers.get('location', 'nowhere'))!r:.200}, and redirects are"
+            " not followed"
+        )
         advice = "Set base_url to where the endpoint is."
     shown = f"{status} {responses.get(status, '')}".rstrip()
     is_transient = status in _TRANSIENT or (status >= 500 and status not in _PERMANENT)
@@ -587,7 +649,10 @@ def parse_json(body: bytes | str, hidden: Callable[[str], str] = str) -> Any:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as exc:
-        msg = f"the answer is not JSON: {_beginning(body, hidden)!r}. Check base_url, and proxies in between."
+        msg = (
+            f"the answer is not JSON: {_beginning(body, hidden)!r}. Check base_url, and proxies in"
+            " between."
+        )
         raise EndpointError(msg, retries=1) from exc  # once: it may have been cut
     error = value.get("error") if isinstance(value, dict) else None
     if not error:
@@ -599,7 +664,9 @@ def parse_json(body: bytes | str, hidden: Callable[[str], str] = str) -> Any:
 
 
 def usage_of(answer: Any) -> Usage | None:
-    """Read the token usage of an answer; None if it is not reported. Texts in, as for embeddings, are a prompt."""
+    """Read the token usage of an answer; None if it is not reported. Texts in, as for embeddings,
+    are a prompt.
+    """
     usage = answer.get("usage") if isinstance(answer, dict) else None
     if not isinstance(usage, dict):
         return None
@@ -615,8 +682,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the pause that a response requests, in seconds; None if it requests none.
 
     Source:
-        RFC 9110, 10.2.3: seconds or a date, which is compared with the response's own date, as clocks differ. The
-        header in milliseconds is OpenAI's.
+        RFC 9110, 10.2.3: seconds or a date, which is compared with the response's own date, as
+        clocks differ. The header in milliseconds is OpenAI's.
 
     Example:
         >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "150"}), retry_after_s({})
@@ -634,7 +701,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 def _beginning(body: bytes | str, hidden: Callable[[str], str]) -> str:
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-    line = " ".join(hidden(text).split())  # hidden first: a secret that is cut in two would not be found
+    # hidden first: a secret that is cut in two would not be found
+    line = " ".join(hidden(text).split())
     return line if len(line) <= _SHOWN else line[:_SHOWN] + " ..."
 
 
@@ -648,7 +716,9 @@ def _message(body: bytes | str, hidden: Callable[[str], str]) -> tuple[str, obje
     if not isinstance(error, dict):
         return _beginning(str(error), hidden), None
     message = next((error[name] for name in ("message", "detail", "msg") if error.get(name)), error)
-    return _beginning(message if isinstance(message, str) else json.dumps(message), hidden), error.get("code")
+    return _beginning(
+        message if isinstance(message, str) else json.dumps(message), hidden
+    ), error.get("code")
 
 
 def _number(text: str | None) -> float | None:
@@ -673,15 +743,17 @@ _PICTURE_TOKENS = 1_500  # a large one, whatever its bytes
 
 @known_arguments
 class RateLimit:
-    """Rate limiter of an account: requests and tokens that start in any 60 seconds, in the order of the calls.
+    """Rate limiter of an account: requests and tokens that start in any 60 seconds, in the order of
+    the calls.
 
-    Pass one to the `Endpoint` of each model of the account, with any ``base_url``. A call waits until enough earlier
-    ones are 60 seconds ago. So no period of 60 seconds exceeds a limit; a token bucket would let up to twice as much
-    through. Limits of this process: others do not know of it.
+    Pass one to the `Endpoint` of each model of the account, with any ``base_url``. A call waits
+    until enough earlier ones are 60 seconds ago. So no period of 60 seconds exceeds a limit; a
+    token bucket would let up to twice as much through. Limits of this process: others do not know
+    of it.
 
-    A call's tokens are those of its request as `lazyrag.text.tokens.EstimatedTokenCounter` counts them, on the safe
-    side, 1,500 for a picture, and its ``max_tokens``. A call with more than the limit waits for 60 seconds without any
-    other.
+    A call's tokens are those of its request as `lazyrag.text.tokens.EstimatedTokenCounter` counts
+    them, on the safe side, 1,500 for a picture, and its ``max_tokens``. A call with more than the
+    limit waits for 60 seconds without any other.
 
     Args:
         requests_per_minute: Maximum number of tries that start, at least 1; None for no limit.
@@ -714,14 +786,20 @@ class RateLimit:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         given = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
-        most = [math.inf if one is None else validate_integer(name, one, 1) for name, one in given.items()]
+        most = [
+            math.inf if one is None else validate_integer(name, one, 1)
+            for name, one in given.items()
+        ]
         self.requests_per_minute, self.tokens_per_minute = most
         self._clock, self._sleep = clock, sleep
         self._started: deque[tuple[float, int]] = deque()  # times and tokens
-        self._locks: weakref.WeakKeyDictionary[Any, asyncio.Lock] = weakref.WeakKeyDictionary()  # by event loop
+        # by event loop
+        self._locks: weakref.WeakKeyDictionary[Any, asyncio.Lock] = weakref.WeakKeyDictionary()
 
     async def wait(self, tokens: int = 0) -> None:
-        """Wait until a call with so many tokens may start, and count it. A cancelled wait does not count."""
+        """Wait until a call with so many tokens may start, and count it. A cancelled wait does not
+        count.
+        """
         async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             while (pause := self._pause(tokens)) > 0:
                 await self._sleep(pause)
@@ -754,14 +832,23 @@ class Secrets:
     def hidden(self, text: str) -> str:
         """Remove the headers' values from a text: some servers repeat the key that they refuse."""
         for secret in sorted(self._parts(), key=len, reverse=True):
-            # A short one only as a word of its own: hiding its letters everywhere would garble messages.
-            word = re.escape(secret) if len(secret) >= _LONG_SECRET else rf"(?<!\w){re.escape(secret)}(?!\w)"
+            # A short one only as a word of its own: hiding its letters everywhere would garble
+            # messages.
+            word = (
+                re.escape(secret)
+                if len(secret) >= _LONG_SECRET
+                else rf"(?<!\w){re.escape(secret)}(?!\w)"
+            )
             text = re.sub(word, "***", text)
         return text
 
     def _parts(self) -> set[str]:
         """The headers' values and the words in them: a server may repeat a part."""
-        parts = {part for value in self.headers.values() for part in (value, *re.split(r"[\s;,=]+", value))}
+        parts = {
+            part
+            for value in self.headers.values()
+            for part in (value, *re.split(r"[\s;,=]+", value))
+        }
         return {part for part in parts if part and part.lower() not in ("bearer", "basic")}
 
 
@@ -778,7 +865,12 @@ def secret_headers(api_key: Any, headers: Any) -> Secrets:
     if api_key is None:
         api_key = next((key for name in KEY_VARIABLES if (key := os.environ.get(name))), "")
     require(isinstance(api_key, str), "api_key", type(api_key), "a string or None")
-    require(headers is None or isinstance(headers, Mapping), "headers", type(headers), "a mapping or None")
+    require(
+        headers is None or isinstance(headers, Mapping),
+        "headers",
+        type(headers),
+        "a mapping or None",
+    )
     further = dict(headers or {})
     key = api_key.strip()  # keys from files end with a line break
     if key and not any(str(name).lower() == "authorization" for name in further):
@@ -796,7 +888,10 @@ def _check_header(what: str, *texts: Any) -> None:
 
 def checked_url(base_url: Any) -> str:
     """Return a base URL without its last slash. Messages show no credentials and no query."""
-    expected = 'base_url must be such as "http://localhost:8000/v1", without credentials, query or fragment'
+    expected = (
+        'base_url must be such as "http://localhost:8000/v1", without credentials, query or'
+        " fragment"
+    )
     if not isinstance(base_url, str):
         raise ConfigError(f"{expected}; got {type(base_url).__name__}.")
     url = base_url.strip().rstrip("/")
@@ -814,7 +909,12 @@ def checked_url(base_url: Any) -> str:
 def _encode(body: Mapping[str, Any]) -> dict[str, Any]:
     """JSON as the content of a request."""
     try:
-        content = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError) as exc:  # a lone surrogate in a text, or an object in the options
+        content = json.dumps(
+            body, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        ).encode()
+    except (
+        TypeError,
+        ValueError,
+    ) as exc:  # a lone surrogate in a text, or an object in the options
         raise EndpointError(f"the request cannot be written as JSON: {exc}.", refused=True) from exc
     return {"content": content, "headers": {"Content-Type": "application/json"}}

@@ -1,4 +1,6 @@
-"""Requests with several texts: if one fails, its halves are tried, so that only the texts at fault fail."""
+"""Requests with several texts: if one fails, its halves are tried, so that only the texts at fault
+fail.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,13 @@ _PROBES = 3
 
 
 class Halving(Generic[R]):
-    """Sends the texts of one call; a request that fails for good is narrowed down to the texts at fault.
+    """Sends the texts of one call; a request that fails for good is narrowed down to the texts at
+    fault.
 
-    Where everything fails, halving would take two requests for each text. So the failure of a request with several
-    texts is checked first by a text alone: one that was accepted before, else up to three others, the shortest and two
-    of medium length, as a text may be too short or too long. If none is accepted, the texts are not at fault.
+    Where everything fails, halving would take two requests for each text. So the failure of a
+    request with several texts is checked first by a text alone: one that was accepted before, else
+    up to three others, the shortest and two of medium length, as a text may be too short or too
+    long. If none is accepted, the texts are not at fault.
 
     Args:
         send: Sends texts in one request.
@@ -37,7 +41,11 @@ class Halving(Generic[R]):
         self._accepted: list[str] = []
         self._successes = 0
         by_length = sorted(texts, key=len)
-        indices = {len(texts) * number // _PROBES for number in range(_PROBES)} if len(texts) > 1 else set()
+        indices = (
+            {len(texts) * number // _PROBES for number in range(_PROBES)}
+            if len(texts) > 1
+            else set()
+        )
         self._probes = [by_length[index] for index in sorted(indices, reverse=True)]
         self._lock = asyncio.Lock()
 
@@ -56,24 +64,34 @@ class Halving(Generic[R]):
             is_at_fault = self._successes > before or await self._accepts_another(fault)
             if is_at_fault and len(texts) > 1:
                 half = len(texts) // 2
-                parts = await concurrency.together(self._half(texts[:half]), self._half(texts[half:]))
+                parts = await concurrency.together(
+                    self._half(texts[:half]), self._half(texts[half:])
+                )
                 return [*parts[0], *parts[1]]
         return [self.verdict or fault] * len(texts)
 
     async def _half(self, texts: list[str]) -> list[R | EndpointError]:
-        """Results of a half, which is halved again without retries, in a task of its own; a single text has them."""
+        """Results of a half, which is halved again without retries, in a task of its own; a single
+        text has them.
+        """
         single_try.set(len(texts) > 1)
         return await self.results(texts)
 
     async def _accepts_another(self, fault: EndpointError) -> bool:
-        """Whether the server accepts another text alone, so that the texts of a failed request are at fault."""
+        """Whether the server accepts another text alone, so that the texts of a failed request are
+        at fault.
+        """
         async with self._lock:
             if self._accepted:
                 return fault.refused or await self._probe(self._accepted[0]) is None
             faults = []
             while self._probes and not self._accepted and self.verdict is None:
                 faults.append(await self._probe(self._probes.pop()))
-            rejected = [one for one in faults if one is not None and one.refused and one.status == fault.status]
+            rejected = [
+                one
+                for one in faults
+                if one is not None and one.refused and one.status == fault.status
+            ]
             if 1 < len(rejected) == len(faults):
                 self.verdict = rejected[0]
             return bool(self._accepted) or fault.refused

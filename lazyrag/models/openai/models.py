@@ -23,7 +23,13 @@ from lazyrag.models.embedding import (
     validate_embed_texts,
     validate_input_type,
 )
-from lazyrag.models.openai.client import Endpoint, EndpointError, EndpointOptions, make_endpoint, usage_of
+from lazyrag.models.openai.client import (
+    Endpoint,
+    EndpointError,
+    EndpointOptions,
+    make_endpoint,
+    usage_of,
+)
 from lazyrag.models.openai.halving import Halving
 from lazyrag.models.protocols import (
     ChatChoice,
@@ -42,14 +48,26 @@ from lazyrag.models.protocols import (
 )
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix
-from lazyrag.validation import require, sendable, validate_boolean, validate_choice, validate_integer, validate_text
+from lazyrag.validation import (
+    require,
+    sendable,
+    validate_boolean,
+    validate_choice,
+    validate_integer,
+    validate_text,
+)
 
 
 class _HttpModel:
     """A model behind an endpoint, which is closed with the model unless it was passed in."""
 
     def __init__(
-        self, kind: str, base_url: str | Endpoint, model: str, api_key: str | None, options: EndpointOptions
+        self,
+        kind: str,
+        base_url: str | Endpoint,
+        model: str,
+        api_key: str | None,
+        options: EndpointOptions,
     ) -> None:
         self.endpoint = make_endpoint(type(self), base_url, api_key, options)
         self.model = validate_text("model", model)
@@ -88,8 +106,9 @@ _SCHEMA_REJECTED = {400, 415, 422, 501}
 class HttpChatModel(_HttpModel):
     """A chat model behind an endpoint that speaks OpenAI's protocol.
 
-    ``json_schema`` in the options is sent as ``response_format``. If the endpoint rejects a request with it, the
-    request is sent once more without it, and if that succeeds, no schema is sent for this model again.
+    ``json_schema`` in the options is sent as ``response_format``. If the endpoint rejects a request
+    with it, the request is sent once more without it, and if that succeeds, no schema is sent for
+    this model again.
 
     Args:
         base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to share.
@@ -103,7 +122,8 @@ class HttpChatModel(_HttpModel):
 
     Example, with a server that runs on this machine::
 
-        with HttpChatModel("http://localhost:8000/v1", "qwen3", options=ChatOptions(temperature=0)) as model:
+        with HttpChatModel("http://localhost:8000/v1", "qwen3", options=ChatOptions(temperature=0))
+        as model:
             print(model.chat("When is tea picked?").text)
     """
 
@@ -122,8 +142,8 @@ class HttpChatModel(_HttpModel):
     def chat(self, prompt: Prompt, options: ChatOptions | None = None) -> ChatCompletion:
         """Generate an answer and wait for it.
 
-        If the server returns fewer candidates than n, the missing ones are requested concurrently, each with a seed of
-        its own if there is a seed; ``usage`` is the sum.
+        If the server returns fewer candidates than n, the missing ones are requested concurrently,
+        each with a seed of its own if there is a seed; ``usage`` is the sum.
 
         Raises:
             GenerationError: If the model fails, or its response cannot be used.
@@ -135,14 +155,18 @@ class HttpChatModel(_HttpModel):
         return await concurrency.arun(self._complete(as_messages(prompt), self._options(options)))
 
     def stream(self, prompt: Prompt, options: ChatOptions | None = None) -> Iterator[ChatDelta]:
-        """Stream an answer. Closing or dropping the iterator ends the call. A rejected JSON schema is an error here.
+        """Stream an answer. Closing or dropping the iterator ends the call. A rejected JSON schema
+        is an error here.
 
         Raises:
-            GenerationError: If the model fails, or the answer is cut off; after the pieces that arrived.
+            GenerationError: If the model fails, or the answer is cut off; after the pieces that
+                arrived.
         """
         return concurrency.stream(self._deltas(as_messages(prompt), self._options(options)))
 
-    def astream(self, prompt: Prompt, options: ChatOptions | None = None) -> AsyncIterator[ChatDelta]:
+    def astream(
+        self, prompt: Prompt, options: ChatOptions | None = None
+    ) -> AsyncIterator[ChatDelta]:
         """Stream an answer, in any event loop."""
         return concurrency.astream(self._deltas(as_messages(prompt), self._options(options)))
 
@@ -152,12 +176,16 @@ class HttpChatModel(_HttpModel):
             return dataclasses.replace(options, json_schema=None)
         return options
 
-    async def _complete(self, messages: tuple[Message, ...], options: ChatOptions) -> ChatCompletion:
+    async def _complete(
+        self, messages: tuple[Message, ...], options: ChatOptions
+    ) -> ChatCompletion:
         try:
             answer, options = await self._post(messages, options)
             choices, usage = choices_of(answer, options.n), usage_of(answer)
             missing = range(len(choices), options.n)
-            more = await concurrency.together(*(self._one_more(messages, options, number) for number in missing))
+            more = await concurrency.together(
+                *(self._one_more(messages, options, number) for number in missing)
+            )
         except EndpointError as exc:
             raise GenerationError(self._message(exc)) from exc
         usages = [one for one in (usage, *(one for _, one in more)) if one is not None]
@@ -165,35 +193,56 @@ class HttpChatModel(_HttpModel):
         return ChatCompletion(
             (*choices, *(choice for choice, _ in more)),
             name if isinstance(name, str) else "",
-            Usage(sum(one.prompt_tokens for one in usages), sum(one.completion_tokens for one in usages))
-            if usages
-            else None,
+            (
+                Usage(
+                    sum(one.prompt_tokens for one in usages),
+                    sum(one.completion_tokens for one in usages),
+                )
+                if usages
+                else None
+            ),
         )
 
-    async def _post(self, messages: tuple[Message, ...], options: ChatOptions) -> tuple[Any, ChatOptions]:
-        """Send a request; returns the answer, and the options without the schema if the endpoint rejects that."""
+    async def _post(
+        self, messages: tuple[Message, ...], options: ChatOptions
+    ) -> tuple[Any, ChatOptions]:
+        """Send a request; returns the answer, and the options without the schema if the endpoint
+        rejects that.
+        """
         try:
-            return await self.endpoint.post(_CHAT_PATH, _body(self.model, messages, options), options.n), options
+            return (
+                await self.endpoint.post(
+                    _CHAT_PATH, _body(self.model, messages, options), options.n
+                ),
+                options,
+            )
         except EndpointError as exc:
             if options.json_schema is None or exc.status not in _SCHEMA_REJECTED:
                 raise
         options = dataclasses.replace(options, json_schema=None)
-        answer = await self.endpoint.post(_CHAT_PATH, _body(self.model, messages, options), options.n)
+        answer = await self.endpoint.post(
+            _CHAT_PATH, _body(self.model, messages, options), options.n
+        )
         self.endpoint.without_schema.add(self.model)
         return answer, options
 
     async def _one_more(
         self, messages: tuple[Message, ...], options: ChatOptions, number: int
     ) -> tuple[ChatChoice, Usage | None]:
-        seed = None if options.seed is None else options.seed + number  # the same seed would give the same answer
+        # the same seed would give the same answer
+        seed = None if options.seed is None else options.seed + number
         answer, _ = await self._post(messages, dataclasses.replace(options, n=1, seed=seed))
         return choices_of(answer, 1)[0], usage_of(answer)
 
-    async def _deltas(self, messages: tuple[Message, ...], options: ChatOptions) -> AsyncGenerator[ChatDelta, None]:
+    async def _deltas(
+        self, messages: tuple[Message, ...], options: ChatOptions
+    ) -> AsyncGenerator[ChatDelta, None]:
         wanted = {} if usage_of_calls.get() is None else {"stream_options": {"include_usage": True}}
         body = {**wanted, **_body(self.model, messages, options), "stream": True}
         try:
-            async with contextlib.aclosing(deltas_of(self.endpoint.events(_CHAT_PATH, body), options.n)) as deltas:
+            async with contextlib.aclosing(
+                deltas_of(self.endpoint.events(_CHAT_PATH, body), options.n)
+            ) as deltas:
                 async for delta in deltas:
                     yield delta
         except EndpointError as exc:
@@ -209,7 +258,11 @@ def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> di
         "stop": None if options.stop is None else list(options.stop),
         "seed": options.seed,
         "logprobs": options.logprobs or None,
-        "response_format": {"type": "json_schema", "json_schema": schema} if options.json_schema is not None else None,
+        "response_format": (
+            {"type": "json_schema", "json_schema": schema}
+            if options.json_schema is not None
+            else None
+        ),
     }
     return {
         "model": model,
@@ -220,9 +273,16 @@ def _body(model: str, messages: tuple[Message, ...], options: ChatOptions) -> di
 
 
 def _validate_options(options: ChatOptions) -> ChatOptions:
-    require(isinstance(options, ChatOptions), "options", options, "ChatOptions, such as ChatOptions(temperature=0)")
+    require(
+        isinstance(options, ChatOptions),
+        "options",
+        options,
+        "ChatOptions, such as ChatOptions(temperature=0)",
+    )
     taken = sorted(_OWN_PARAMETERS.intersection(options.extra or {}))
-    require(not taken, "extra", taken, "a mapping without the parameters that the model sets itself")
+    require(
+        not taken, "extra", taken, "a mapping without the parameters that the model sets itself"
+    )
     return options
 
 
@@ -251,11 +311,17 @@ def choices_of(answer: Any, most: int) -> list[ChatChoice]:
         text = _text(message.get("content"))
         if text is None:
             raise _no_text(message, choice.get("finish_reason"))
-        found.append(ChatChoice(SurrogateJoiner().feed(text, is_last=True), _reason(choice), _logprobs(choice)))
+        found.append(
+            ChatChoice(
+                SurrogateJoiner().feed(text, is_last=True), _reason(choice), _logprobs(choice)
+            )
+        )
     return found
 
 
-async def deltas_of(events: AsyncGenerator[Any, None], wanted: int) -> AsyncGenerator[ChatDelta, None]:
+async def deltas_of(
+    events: AsyncGenerator[Any, None], wanted: int
+) -> AsyncGenerator[ChatDelta, None]:
     """Yield the pieces of a streamed answer, without empty ones.
 
     Args:
@@ -263,7 +329,8 @@ async def deltas_of(events: AsyncGenerator[Any, None], wanted: int) -> AsyncGene
         wanted: Number of candidates.
 
     Raises:
-        EndpointError: After the last piece, if the answer is cut off, or a candidate is missing or has no text.
+        EndpointError: After the last piece, if the answer is cut off, or a candidate is missing or
+            has no text.
     """
     candidates = [_Candidate() for _ in range(wanted)]
     done, count = False, 0
@@ -281,10 +348,14 @@ async def deltas_of(events: AsyncGenerator[Any, None], wanted: int) -> AsyncGene
             exc.what = f"{exc.what} The answer is incomplete: it broke off after {count} pieces."
         raise
     if not done and not all(one.finished for one in candidates):
-        raise EndpointError(f"the stream ended early, after {count} pieces. The answer is incomplete.")
+        raise EndpointError(
+            f"the stream ended early, after {count} pieces. The answer is incomplete."
+        )
     missing = sum(not one.came for one in candidates)
     if missing:
-        raise EndpointError(f"the stream held {wanted - missing} of {wanted} candidates. Use n=1, or do not stream.")
+        raise EndpointError(
+            f"the stream held {wanted - missing} of {wanted} candidates. Use n=1, or do not stream."
+        )
     for one in candidates:
         if one.instead is not None and not one.has_text:
             raise _no_text(one.instead, None)
@@ -305,7 +376,8 @@ def _delta(choice: dict[str, Any], candidates: list[_Candidate]) -> ChatDelta:
     index = _index(choice)
     if not 0 <= index < len(candidates):
         raise EndpointError(f"a piece belongs to candidate {index} of {len(candidates)}.")
-    message = choice.get("delta", choice.get("message"))  # a whole message, from a server that does not stream
+    # a whole message, from a server that does not stream
+    message = choice.get("delta", choice.get("message"))
     message = message if isinstance(message, dict) else {}
     one = candidates[index]
     reason = _reason(choice)
@@ -335,9 +407,17 @@ def _text(content: Any) -> str | None:
     if content is None or isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else [None]
-    texts: list[Any] = [one.get("text") for one in parts if isinstance(one, dict) and one.get("type", "text") == "text"]
-    if not all(isinstance(part, dict) for part in parts) or not all(isinstance(text, str) for text in texts):
-        raise EndpointError(f"a message's content must be a text or a list of parts; got {shown(content)}.")
+    texts: list[Any] = [
+        one.get("text")
+        for one in parts
+        if isinstance(one, dict) and one.get("type", "text") == "text"
+    ]
+    if not all(isinstance(part, dict) for part in parts) or not all(
+        isinstance(text, str) for text in texts
+    ):
+        raise EndpointError(
+            f"a message's content must be a text or a list of parts; got {shown(content)}."
+        )
     return "".join(texts) if texts else None
 
 
@@ -366,7 +446,9 @@ def _logprobs(choice: dict[str, Any]) -> tuple[TokenLogprob, ...] | None:
     try:
         return tuple(TokenLogprob(str(one["token"]), float(one["logprob"])) for one in tokens)
     except (TypeError, KeyError, ValueError, OverflowError) as exc:
-        raise EndpointError(f"logprobs must be [{{'token', 'logprob'}}, ...]; got {shown(tokens)}.") from exc
+        raise EndpointError(
+            f"logprobs must be [{{'token', 'logprob'}}, ...]; got {shown(tokens)}."
+        ) from exc
 
 
 _MAX_WAITING = 2  # finished batches that wait for the consumer
@@ -376,15 +458,15 @@ _MAX_WAITING = 2  # finished batches that wait for the consumer
 class HttpEmbedder(_HttpModel):
     """An embedding model behind an endpoint that speaks OpenAI's protocol.
 
-    Batches run concurrently, within the endpoint's limits. A batch that fails for good is narrowed down to the texts at
-    fault, often one that is too long: only they fail.
+    Batches run concurrently, within the endpoint's limits. A batch that fails for good is narrowed
+    down to the texts at fault, often one that is too long: only they fail.
 
     Args:
         base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to share.
         model: Name of the model on the server.
         api_key: See `Endpoint`, as for further keywords. Only with a URL.
-        dimension: Length of the vectors; sent to the server, so the model must be able to shorten them, or have it
-            anyway. Vectors of another length fail. None takes the model's own.
+        dimension: Length of the vectors; sent to the server, so the model must be able to shorten
+            them, or have it anyway. Vectors of another length fail. None takes the model's own.
         max_tokens: Maximum number of input tokens; None if unknown.
         normalised: Whether the model returns vectors of unit length. They are not changed.
         batch_size: Maximum number of texts in a request.
@@ -416,8 +498,12 @@ class HttpEmbedder(_HttpModel):
         **endpoint: Unpack[EndpointOptions],
     ) -> None:
         super().__init__("embedding", base_url, model, api_key, endpoint)
-        self.dimension = dimension if dimension is None else validate_integer("dimension", dimension, 1)
-        self.max_tokens = max_tokens if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
+        self.dimension = (
+            dimension if dimension is None else validate_integer("dimension", dimension, 1)
+        )
+        self.max_tokens = (
+            max_tokens if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
+        )
         self.normalised = validate_boolean("normalised", normalised)
         self.batch_size = validate_integer("batch_size", batch_size, 1)
         self._prefixes: dict[InputType, str] = {"query": query_prefix, "document": document_prefix}
@@ -428,7 +514,9 @@ class HttpEmbedder(_HttpModel):
     def identity(self) -> str:
         """URL, model, and the settings that affect vectors."""
         settings = [] if self.dimension is None else [f"dimension={self.dimension}"]
-        settings += [f"{name}_prefix={prefix!r}" for name, prefix in self._prefixes.items() if prefix]
+        settings += [
+            f"{name}_prefix={prefix!r}" for name, prefix in self._prefixes.items() if prefix
+        ]
         return ":".join([super().identity, *settings])
 
     def embed(self, texts: Sequence[str], input_type: InputType = "document") -> Matrix:
@@ -448,15 +536,20 @@ class HttpEmbedder(_HttpModel):
         results = CheckedEmbedder(self, self._name).embed_each(texts, dimension, input_type)
         return stack_dense(results, self._name, dimension)
 
-    def embed_batches(self, texts: Sequence[str], input_type: InputType = "document") -> Iterator[EmbeddedBatch]:
+    def embed_batches(
+        self, texts: Sequence[str], input_type: InputType = "document"
+    ) -> Iterator[EmbeddedBatch]:
         """Embed texts; every position is yielded exactly once, batches as they finish.
 
-        Closing or dropping the iterator ends the running calls. Only a few batches are requested ahead of the consumer.
+        Closing or dropping the iterator ends the running calls. Only a few batches are requested
+        ahead of the consumer.
         """
         batches = self._batches(validate_embed_texts(texts), validate_input_type(input_type))
         return concurrency.stream(batches, _MAX_WAITING)
 
-    async def _batches(self, texts: list[Any], input_type: InputType) -> AsyncGenerator[EmbeddedBatch, None]:
+    async def _batches(
+        self, texts: list[Any], input_type: InputType
+    ) -> AsyncGenerator[EmbeddedBatch, None]:
         blank = [index for index, text in enumerate(texts) if not is_embeddable(text)]
         if blank:
             yield EmbeddedBatch(blank, [blank_error(texts[index]) for index in blank])
@@ -469,7 +562,9 @@ class HttpEmbedder(_HttpModel):
             while True:
                 for start in itertools.islice(starts, self.endpoint.concurrency - len(running)):
                     part = slice(start, start + self.batch_size)
-                    running.add(asyncio.ensure_future(self._batch(positions[part], prefixed[part], halving)))
+                    running.add(
+                        asyncio.ensure_future(self._batch(positions[part], prefixed[part], halving))
+                    )
                 if not running:
                     return
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -480,11 +575,16 @@ class HttpEmbedder(_HttpModel):
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _batch(self, positions: list[int], texts: list[str], halving: Halving[Embedded]) -> EmbeddedBatch:
+    async def _batch(
+        self, positions: list[int], texts: list[str], halving: Halving[Embedded]
+    ) -> EmbeddedBatch:
         results = await halving.results(texts)
         # One error may be that of many texts.
         errors = {id(one): self._error(one) for one in results if isinstance(one, EndpointError)}
-        return EmbeddedBatch(positions, [errors[id(one)] if isinstance(one, EndpointError) else one for one in results])
+        return EmbeddedBatch(
+            positions,
+            [errors[id(one)] if isinstance(one, EndpointError) else one for one in results],
+        )
 
     async def _request(self, texts: list[str]) -> list[Embedded]:
         body: dict[str, Any] = {"model": self.model, "input": texts, "encoding_format": "float"}
@@ -500,7 +600,9 @@ class HttpEmbedder(_HttpModel):
             return self._error(EndpointError(f"the answer for a text is unusable: it {exc}."))
         if self.dimension not in (None, len(vector)):
             sizes = f"{len(vector)} numbers; dimension is {self.dimension}"
-            return EmbeddingError(f"{self._name} returned {sizes}. Leave it out, or set it to the model's own.")
+            return EmbeddingError(
+                f"{self._name} returned {sizes}. Leave it out, or set it to the model's own."
+            )
         return vector
 
     def _error(self, fault: EndpointError) -> EmbeddingError:
@@ -516,12 +618,18 @@ def _in_order(answer: Any, count: int) -> list[Any]:
         EndpointError: If there is not exactly one for each.
     """
     data = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(data, list) or not all(isinstance(one, dict) and "embedding" in one for one in data):
-        raise EndpointError(f"the answer must be {{'data': [{{'index', 'embedding'}}, ...]}}; got {shown(answer)}.")
+    if not isinstance(data, list) or not all(
+        isinstance(one, dict) and "embedding" in one for one in data
+    ):
+        raise EndpointError(
+            f"the answer must be {{'data': [{{'index', 'embedding'}}, ...]}}; got {shown(answer)}."
+        )
     found = {one.get("index"): one["embedding"] for one in data if type(one.get("index")) is int}
     if len(data) != count or found.keys() != set(range(count)):
         indices = f"{[one.get('index') for one in data]!r:.80}"
-        raise EndpointError(f"the answer to {count} texts has {len(data)} vectors with the indices {indices}.")
+        raise EndpointError(
+            f"the answer to {count} texts has {len(data)} vectors with the indices {indices}."
+        )
     return [found[index] for index in range(count)]
 
 
@@ -529,19 +637,22 @@ RerankApi: TypeAlias = Literal["common", "tei"]
 
 
 class HttpRerankModel(_HttpModel):
-    """A rerank model behind an endpoint with the common ``/rerank``: Jina, Cohere, vLLM, Infinity and others.
+    """A rerank model behind an endpoint with the common ``/rerank``: Jina, Cohere, vLLM, Infinity
+    and others.
 
     ``api="tei"`` speaks that of Hugging Face's text-embeddings-inference, which serves one model.
 
     Args:
-        base_url: The endpoint: ``"http://host:port/v1"``, for text-embeddings-inference ``"http://host:port"``; or an
-            `Endpoint` to share.
+        base_url: The endpoint: ``"http://host:port/v1"``, for text-embeddings-inference
+            ``"http://host:port"``; or an `Endpoint` to share.
         model: Name of the model on the server. It is not sent to text-embeddings-inference.
         api_key: See `Endpoint`, as for further keywords. Only with a URL.
-        api: ``"common"``: ``documents`` in the request, ``results`` in the response. ``"tei"``: ``texts`` in the
-            request, a list of index and score as the response; a text that is too long is an error there, and not cut.
-        batch_size: Maximum number of documents in a request; None: 512, for text-embeddings-inference 32, the defaults
-            of the servers. Larger inputs are sent in concurrent requests, whose scores are comparable.
+        api: ``"common"``: ``documents`` in the request, ``results`` in the response. ``"tei"``:
+            ``texts`` in the request, a list of index and score as the response; a text that is too
+            long is an error there, and not cut.
+        batch_size: Maximum number of documents in a request; None: 512, for
+            text-embeddings-inference 32, the defaults of the servers. Larger inputs are sent in
+            concurrent requests, whose scores are comparable.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -566,15 +677,25 @@ class HttpRerankModel(_HttpModel):
         super().__init__("rerank", base_url, model, api_key, endpoint)
         self.api: RerankApi = validate_choice("api", api, get_args(RerankApi))
         default = 512 if api == "common" else 32
-        self.batch_size = default if batch_size is None else validate_integer("batch_size", batch_size, 1)
+        self.batch_size = (
+            default if batch_size is None else validate_integer("batch_size", batch_size, 1)
+        )
 
-    def __call__(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+    def __call__(
+        self, query: str, documents: Sequence[str], top_n: int | None = None
+    ) -> list[tuple[int, float]]:
         """Rank documents; see `RerankModel`."""
-        return concurrency.run(self._rank(checked_query(query), *checked_documents(documents, top_n)))
+        return concurrency.run(
+            self._rank(checked_query(query), *checked_documents(documents, top_n))
+        )
 
-    async def arerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[tuple[int, float]]:
+    async def arerank(
+        self, query: str, documents: Sequence[str], top_n: int | None = None
+    ) -> list[tuple[int, float]]:
         """Rank documents, in any event loop. Cancelling the task ends the call."""
-        return await concurrency.arun(self._rank(checked_query(query), *checked_documents(documents, top_n)))
+        return await concurrency.arun(
+            self._rank(checked_query(query), *checked_documents(documents, top_n))
+        )
 
     async def _rank(self, query: str, documents: list[str], top_n: int) -> list[tuple[int, float]]:
         async def send(batch: list[str]) -> list[float | None]:
@@ -589,7 +710,9 @@ class HttpRerankModel(_HttpModel):
             return results
 
         try:
-            parts = await concurrency.together(*map(rank, range(0, len(documents), self.batch_size)))
+            parts = await concurrency.together(
+                *map(rank, range(0, len(documents), self.batch_size))
+            )
             results = [result for part in parts for result in part]
             faults = [one for one in results if isinstance(one, EndpointError)]
             if faults and len(faults) == len(results):
@@ -597,13 +720,18 @@ class HttpRerankModel(_HttpModel):
         except EndpointError as exc:
             raise RetrievalError(self._message(exc)) from exc
         if faults:
-            failed = f"{self._name} cannot rank {len(faults)} of {len(documents)} passages, which have no score"
+            failed = (
+                f"{self._name} cannot rank {len(faults)} of {len(documents)} passages, which have"
+                " no score"
+            )
             warn_user(f"{failed}: {self.endpoint.hide_secrets(faults[0])}", AnswerWarning)
         scores = [(index, score) for index, score in enumerate(results) if isinstance(score, float)]
         return sorted(scores, key=lambda pair: (-pair[1], pair[0]))[:top_n]
 
     async def _scores(self, query: str, documents: list[str], top_n: int) -> list[float | None]:
-        """Return the scores of documents in one request; None for those that are not among the first ``top_n``."""
+        """Return the scores of documents in one request; None for those that are not among the
+        first ``top_n``.
+        """
         top_n, count = min(top_n, len(documents)), len(documents)
         if self.api == "common":
             body = {"model": self.model, "query": query, "documents": documents, "top_n": top_n}
@@ -627,4 +755,8 @@ class HttpRerankModel(_HttpModel):
 
 
 def _is_result(one: Any, score: str) -> bool:
-    return isinstance(one, dict) and type(one.get("index")) is int and type(one.get(score)) in (int, float)
+    return (
+        isinstance(one, dict)
+        and type(one.get("index")) is int
+        and type(one.get(score)) in (int, float)
+    )

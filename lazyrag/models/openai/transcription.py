@@ -20,10 +20,12 @@ _FORMAT_REJECTED = {400, 415, 422}
 
 @sendable
 class HttpTranscriber(_HttpModel):
-    """A media reader for audio and video: a speech model behind an endpoint with OpenAI's ``/audio/transcriptions``.
+    """A media reader for audio and video: a speech model behind an endpoint with OpenAI's
+    ``/audio/transcriptions``.
 
-    The file is sent as it is, in one request; the pieces of the transcript keep their times, which become locations.
-    A model that knows no times is called again for the text alone, and then its text has no locations.
+    The file is sent as it is, in one request; the pieces of the transcript keep their times, which
+    become locations. A model that knows no times is called again for the text alone, and then its
+    text has no locations.
 
     Args:
         base_url: The endpoint: ``"http://host:port/v1"``, or an `Endpoint` to share.
@@ -31,7 +33,8 @@ class HttpTranscriber(_HttpModel):
         language: ISO 639-1 code of the speech, such as ``"zh"``; "" lets the model detect it.
         max_bytes: Maximum size of a file. OpenAI accepts 25 MB; servers of your own usually more.
         api_key: See `Endpoint`, as for further keywords. Only with a URL.
-        endpoint: Of these, ``timeout_s`` is 600 by default, as servers are silent until the whole file is transcribed.
+        endpoint: Of these, ``timeout_s`` is 600 by default, as servers are silent until the whole
+            file is transcribed.
 
     Raises:
         ConfigError: If an argument is invalid.
@@ -71,7 +74,10 @@ class HttpTranscriber(_HttpModel):
         size = path.stat().st_size
         if size > self.max_bytes:
             msg = f"The file has {size:,} bytes; max_bytes={self.max_bytes:,} is exceeded."
-            raise LoadError(f"{msg} Cut it, compress it, or raise HttpTranscriber(max_bytes=...) if the server may.")
+            raise LoadError(
+                f"{msg} Cut it, compress it, or raise HttpTranscriber(max_bytes=...) if the server"
+                " may."
+            )
         try:
             return _pieces(concurrency.run(self._transcribe(path.name, path.read_bytes())))
         except EndpointError as exc:
@@ -80,7 +86,8 @@ class HttpTranscriber(_HttpModel):
     async def _transcribe(self, name: str, data: bytes) -> Any:
         fields = {"model": self.model} | ({"language": self.language} if self.language else {})
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        file = (f"file{Path(name).suffix.lower()}", data, kind)  # servers know formats by suffix; names may be private
+        # servers know formats by suffix; names may be private
+        file = (f"file{Path(name).suffix.lower()}", data, kind)
         if self._knows_times:
             times = {"response_format": "verbose_json", "timestamp_granularities[]": "segment"}
             try:
@@ -90,9 +97,13 @@ class HttpTranscriber(_HttpModel):
                     raise
                 rejected = exc
         try:
-            answer = await self.endpoint.post_file(_PATH, fields | {"response_format": "json"}, file)
+            answer = await self.endpoint.post_file(
+                _PATH, fields | {"response_format": "json"}, file
+            )
         except EndpointError as exc:
-            raise rejected if self._knows_times and exc.status in _FORMAT_REJECTED else exc from None
+            raise (
+                rejected if self._knows_times and exc.status in _FORMAT_REJECTED else exc
+            ) from None
         self._knows_times = False
         return answer
 
@@ -106,13 +117,17 @@ def _pieces(answer: Any) -> str | list[tuple[float, float, str]]:
     found = answer if isinstance(answer, dict) else {}
     if segments := found.get("segments"):
         try:
-            pieces = [(float(one["start"]), float(one["end"]), str(one["text"])) for one in segments]
+            pieces = [
+                (float(one["start"]), float(one["end"]), str(one["text"])) for one in segments
+            ]
         except (KeyError, TypeError, ValueError) as exc:
             msg = "the segments of the answer must be [{'start', 'end', 'text'}, ...]"
             raise EndpointError(f"{msg}; got {shown(segments)}.") from exc
         if all(0 <= start <= end < float("inf") for start, end, _ in pieces):
             return pieces
-        raise EndpointError(f"the times of the answer must be 0 <= start <= end; got {shown(segments)}.")
+        raise EndpointError(
+            f"the times of the answer must be 0 <= start <= end; got {shown(segments)}."
+        )
     if not isinstance(text := found.get("text"), str):
         raise EndpointError(f"the answer must be {{'text', 'segments'}}; got {shown(answer)}.")
     return text

@@ -29,7 +29,9 @@ class NewToken(BaseModel):
     scope: str = "read"
     name: str = ""
     labels: list[str] | None = None
-    expires: str | None = Field(None, description="A period such as '12h', '90d' or '8w'; null for never.")
+    expires: str | None = Field(
+        None, description="A period such as '12h', '90d' or '8w'; null for never."
+    )
 
 
 class CreatedToken(BaseModel):
@@ -50,7 +52,9 @@ def access_of(request: Request) -> Access:
     """The tokens and the audit log of the service."""
     access = service_of(request).access
     if access is None:
-        raise ProblemError(501, "The service was started without access control.", "Pass access= to Service.")
+        raise ProblemError(
+            501, "The service was started without access control.", "Pass access= to Service."
+        )
     return access
 
 
@@ -75,7 +79,9 @@ async def log_in(request: Request, login: Login) -> Response:
     session = await service.run(access.open_session, principal)
     response = JSONResponse(asdict(principal))
     path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
-    response.set_cookie(COOKIE, session, SESSION_S, path=path, secure=secure, httponly=True, samesite="strict")
+    response.set_cookie(
+        COOKIE, session, SESSION_S, path=path, secure=secure, httponly=True, samesite="strict"
+    )
     return response
 
 
@@ -91,7 +97,9 @@ async def log_out(request: Request, _: Principal = needs("read")) -> Response:
     if session := request.cookies.get(COOKIE):
         await service_of(request).run(access_of(request).end_session, session)
     response = Response(status_code=204)
-    response.delete_cookie(COOKIE, request.scope.get("root_path") or "/", httponly=True, samesite="strict")
+    response.delete_cookie(
+        COOKIE, request.scope.get("root_path") or "/", httponly=True, samesite="strict"
+    )
     return response
 
 
@@ -123,7 +131,9 @@ async def list_audit(
     principal: Principal = needs("admin"),
 ) -> AuditPage:
     """Rows of the audit log, oldest first; a token with labels sees its own."""
-    rows = await service_of(request).run(access_of(request).audit, principal, after=after, limit=limit)
+    rows = await service_of(request).run(
+        access_of(request).audit, principal, after=after, limit=limit
+    )
     return AuditPage(rows=rows, next=rows[-1].id if len(rows) == limit else None)
 
 

@@ -21,7 +21,14 @@ from starlette.responses import Response, StreamingResponse
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.result import Citation, Hit
 from lazyrag.errors import GenerationError
-from lazyrag.evaluation.golden import Golden, GoldenQuestion, GoldenReport, LocationLabel, golden_measure, judge
+from lazyrag.evaluation.golden import (
+    Golden,
+    GoldenQuestion,
+    GoldenReport,
+    LocationLabel,
+    golden_measure,
+    judge,
+)
 from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
@@ -44,7 +51,10 @@ COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
 MAX_WRITING, MAX_GOLDEN = 128, 500
 """Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
-NO_MODEL = "The service has no chat model: these are the passages that it would read. Set models.chat to have answers."
+NO_MODEL = (
+    "The service has no chat model: these are the passages that it would read. Set models.chat to"
+    " have answers."
+)
 _ENDED = "SELECT 1 FROM event WHERE answer = ? AND number <= ? AND name = 'done'"
 
 Event = tuple[int, str, str]
@@ -83,7 +93,10 @@ class ProblemNote(BaseModel):
 _State: Any = Literal["WORKING", "SUCCESS", "FAILED", "CANCELED"]
 _Answer = create_model(
     "Answer",
-    __doc__="An answer with its citations, and the passages that the model read, or would read if there were one.",
+    __doc__=(
+        "An answer with its citations, and the passages that the model read, or would read if there"
+        " were one."
+    ),
     id=(str, ...),
     state=(_State, ...),
     question=(str, ...),
@@ -91,7 +104,10 @@ _Answer = create_model(
     citations=(search.list_of(search.model_of(Citation)), ...),
     problems=(list[ProblemNote], ...),
     hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
-    measures=(dict[str, Any], Field(description="`query` (what was searched), `seconds`, `usage` (tokens).")),
+    measures=(
+        dict[str, Any],
+        Field(description="`query` (what was searched), `seconds`, `usage` (tokens)."),
+    ),
 )
 
 
@@ -104,12 +120,16 @@ class Stored(BaseModel):
 
 
 class FeedbackBody(Body):
-    """A judgement of an answer that can still be read, or of a hit, or of both: a source of the answer."""
+    """A judgement of an answer that can still be read, or of a hit, or of both: a source of the
+    answer.
+    """
 
     good: bool
     answer: Name | None = None
     hit: Name | None = None
-    query: Annotated[Question, Field(description="What was searched, for a hit without an answer.")] = ""
+    query: Annotated[
+        Question, Field(description="What was searched, for a hit without an answer.")
+    ] = ""
     note: Annotated[str, Field(max_length=10_000)] = ""
 
 
@@ -122,12 +142,15 @@ class SpanLabel(Body):
 
 
 Labels = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=4_096)]], Field(default_factory=list, max_length=100)
+    list[Annotated[str, Field(min_length=1, max_length=4_096)]],
+    Field(default_factory=list, max_length=100),
 ]
 
 
 class GoldenBody(Body):
-    """A question with what must be found, as in a file of golden questions; or a good judgement that it is made of."""
+    """A question with what must be found, as in a file of golden questions; or a good judgement
+    that it is made of.
+    """
 
     question: Question = ""
     ids: Labels
@@ -165,7 +188,9 @@ _Measure = create_model(
 )
 _Evaluation = create_model(
     "Evaluation",
-    __doc__="A stored evaluation. Differences are b less a; p is that of the paired randomisation test.",
+    __doc__=(
+        "A stored evaluation. Differences are b less a; p is that of the paired randomisation test."
+    ),
     __base__=(EvaluationBody, Stored),
     questions=(int, ...),
     seconds=(float, ...),
@@ -189,13 +214,19 @@ class Notebook:
     def require_room(self, principal: Principal) -> None:
         """Check that this process can write one more answer for a principal.
 
-        What a principal may use is as much as is free: alone it gets a half, and the next one finds room.
+        What a principal may use is as much as is free: alone it gets a half, and the next one finds
+        room.
 
         Raises:
             ProblemError: 429 if it writes too many.
         """
         if [*self.tasks.values()].count(principal.id) >= MAX_WRITING - len(self.tasks):
-            raise ProblemError(429, "Too many answers are being written.", "Try again.", headers={"Retry-After": "5"})
+            raise ProblemError(
+                429,
+                "Too many answers are being written.",
+                "Try again.",
+                headers={"Retry-After": "5"},
+            )
 
     def join(self, task: Any, principal: Principal) -> None:
         """Count a task among those that write answers for a principal, until it ends."""
@@ -226,7 +257,9 @@ class Notebook:
 
     def events(self, answer: str, after: int = 0) -> list[Event]:
         """Return the events of an answer after a number."""
-        query = "SELECT number, name, data FROM event WHERE answer = ? AND number > ? ORDER BY number"
+        query = (
+            "SELECT number, name, data FROM event WHERE answer = ? AND number > ? ORDER BY number"
+        )
         return self.rows(query, answer, after)
 
     def stop(self, answer: str) -> None:
@@ -239,9 +272,18 @@ class Notebook:
             return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
 
     def add(self, scope: Scope, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a record, and return it. Ids are in the order of time, and tell nothing of others' records."""
+        """Store a record, and return it. Ids are in the order of time, and tell nothing of others'
+        records.
+        """
         made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
-        row = kind, scope.name, made["id"], scope.principal.id, made["created"], json.dumps(body, ensure_ascii=False)
+        row = (
+            kind,
+            scope.name,
+            made["id"],
+            scope.principal.id,
+            made["created"],
+            json.dumps(body, ensure_ascii=False),
+        )
         self.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
         return {**made, "principal": scope.principal.id, **body}
 
@@ -255,14 +297,20 @@ class Notebook:
         *,
         is_own: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return records, oldest first: with labels the principal's own, as others may have seen more than it does."""
+        """Return records, oldest first: with labels the principal's own, as others may have seen
+        more than it does.
+        """
         own = scope.principal.id if is_own or scope.principal.labels is not None else None
         query = (
-            "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id > ? "
-            "AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id LIMIT ?"
+            "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id"
+            " > ? AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id"
+            " LIMIT ?"
         )
         rows = self.rows(query, kind, scope.name, after, one, own, limit)
-        return [{"id": row[0], "created": row[1], "principal": row[2], **json.loads(row[3])} for row in rows]
+        return [
+            {"id": row[0], "created": row[1], "principal": row[2], **json.loads(row[3])}
+            for row in rows
+        ]
 
     def record(self, scope: Scope, kind: str, number: str) -> dict[str, Any]:
         """Return a record.
@@ -272,7 +320,11 @@ class Notebook:
         """
         for found in self.records(scope, kind, one=number):
             return found
-        raise ProblemError(404, f"There is no record {number!r:.80} in {kind}.", "List them to see which there are.")
+        raise ProblemError(
+            404,
+            f"There is no record {number!r:.80} in {kind}.",
+            "List them to see which there are.",
+        )
 
 
 def owner_of(scope: Scope) -> str:
@@ -292,23 +344,31 @@ Book = Annotated[Notebook, Depends(_book)]
 
 # Answers
 
-_EVENT = {"type": "object", "properties": {name: {"type": "string"} for name in ("event", "id", "data")}}
-_EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
+_EVENT = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+}
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": _EVENT}}}
+}
 
 
 @router.post("/answers", tags=["answers"], response_model=_Answer, responses=_EVENTS)
 async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) -> Response:
     """Answer a question from the documents, with citations.
 
-    With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete answer). The header
-    `Location` names the answer, and `GET .../events` goes on with a stream that was cut.
+    With `stream` the events are `delta` (text), `citation`, `problem` and `done` (the complete
+    answer). The header `Location` names the answer, and `GET .../events` goes on with a stream that
+    was cut.
     """
     book.require_room(scope.principal)
     run, answer, now = scope.service.run, uuid.uuid4().hex, time.time()
     pieces = _pieces(body, scope, await run(scope.retriever, body))
     row = answer, owner_of(scope), body.question, now, now
     await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
-    task = asyncio.create_task(_supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces)))
+    task = asyncio.create_task(
+        _supervise(scope, book, answer, _write(scope, book, answer, body.question, pieces))
+    )
     book.join(task, scope.principal)
     headers = location_of(request, "one_answer", set=scope.name, answer=answer)
     if body.stream:
@@ -322,8 +382,12 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
 
 @router.get("/answers/{answer}", tags=["answers"], response_model=_Answer)
 async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
-    """Get an answer, as far as it is written. Only who asked can read it, and only for some minutes."""
-    return await scope.respond(lambda: answer_of(answer, book.question(scope, answer), book.events(answer)))
+    """Get an answer, as far as it is written. Only who asked can read it, and only for some
+    minutes.
+    """
+    return await scope.respond(
+        lambda: answer_of(answer, book.question(scope, answer), book.events(answer))
+    )
 
 
 @router.get(
@@ -333,9 +397,14 @@ async def one_answer(answer: str, scope: Reading, book: Book) -> Response:
     responses={**_EVENTS, 204: {"description": "There is no event after it."}},
 )
 async def answer_events(
-    answer: str, scope: Reading, book: Book, last_event_id: Annotated[str, Header(max_length=20)] = "0"
+    answer: str,
+    scope: Reading,
+    book: Book,
+    last_event_id: Annotated[str, Header(max_length=20)] = "0",
 ) -> Response:
-    """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is written."""
+    """Get the events of an answer after the one that `Last-Event-ID` names, and go on while it is
+    written.
+    """
     await scope.service.run(book.question, scope, answer)
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
     if await scope.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
@@ -349,13 +418,16 @@ async def _pieces(
     """The events of an answer; the last one, ``hits``, has what the model read."""
     filters = search.filter_of(body.filters)
     if scope.service.chat is None:
-        hits = await scope.service.run(lambda: hits_of(retriever(body.question, filters, body.topk)))
+        hits = await scope.service.run(
+            lambda: hits_of(retriever(body.question, filters, body.topk))
+        )
         yield "problem", {"detail": NO_MODEL}
         yield "hits", {"hits": to_dict(hits), "measures": {"query": body.question}}
         return
     pipeline = RAGPipeline(retriever=retriever, generator=scope.service.chat)
     history = [turn.model_dump() for turn in body.history]
-    run = pipeline._run(body.question, history)  # `astream` warns of problems, which are events here
+    # `astream` warns of problems, which are events here
+    run = pipeline._run(body.question, history)
     async with aclosing(run.deltas(body.topk, None, filters)) as deltas:
         async for delta in deltas:
             if delta.text:
@@ -365,22 +437,40 @@ async def _pieces(
             if delta.answer is not None:
                 for problem in delta.answer.problems:
                     is_upstream = run.failure is not None and problem in run.problems
-                    yield "problem", {"detail": _not_condensed(run.failure) if is_upstream else problem}
+                    yield (
+                        "problem",
+                        {"detail": _not_condensed(run.failure) if is_upstream else problem},
+                    )
                 usage = (delta.answer.generation.metadata or {}).get("usage")
-                measures = {"query": run.search_query, "seconds": sum(run.seconds.values()), "usage": usage}
-                yield "hits", {"hits": to_dict(list(delta.answer.context.sources)), "measures": measures}
+                measures = {
+                    "query": run.search_query,
+                    "seconds": sum(run.seconds.values()),
+                    "usage": usage,
+                }
+                yield (
+                    "hits",
+                    {"hits": to_dict(list(delta.answer.context.sources)), "measures": measures},
+                )
 
 
 def _not_condensed(failure: GenerationError | None) -> str:
-    """The problem that a question was searched as it is, without the text of the model's endpoint."""
+    """The problem that a question was searched as it is, without the text of the model's
+    endpoint.
+    """
     found = problem_of(failure or GenerationError(""))
     return f"The question was searched as it is. {found.detail} {found.remedy}"
 
 
 async def _write(
-    scope: Scope, book: Notebook, answer: str, question: str, pieces: AsyncIterator[tuple[str, dict[str, Any]]]
+    scope: Scope,
+    book: Notebook,
+    answer: str,
+    question: str,
+    pieces: AsyncIterator[tuple[str, dict[str, Any]]],
 ) -> None:
-    """Store the events of an answer. The last one is ``done``, also after an error or a cancellation."""
+    """Store the events of an answer. The last one is ``done``, also after an error or a
+    cancellation.
+    """
     events: list[Event] = []
     found: dict[str, Any] = {"hits": [], "measures": {}}
     state = "SUCCESS"
@@ -407,7 +497,11 @@ async def _write(
             add(name, **data)
     except asyncio.CancelledError:
         state = "CANCELED"
-        add("problem", detail="The answer was stopped, as nobody read it any more.", remedy="Ask again.")
+        add(
+            "problem",
+            detail="The answer was stopped, as nobody read it any more.",
+            remedy="Ask again.",
+        )
     except Exception as exc:
         state, problem = "FAILED", problem_of(exc)
         if problem.status >= 500:
@@ -440,7 +534,10 @@ def answer_of(answer: str, question: str, events: Sequence[Event]) -> dict[str, 
     if read and read[-1][0] == "done":
         found: dict[str, Any] = read[-1][1]
         return found
-    of = {kind: [data for name, data in read if name == kind] for kind in ("delta", "citation", "problem")}
+    of = {
+        kind: [data for name, data in read if name == kind]
+        for kind in ("delta", "citation", "problem")
+    }
     text = "".join(data["text"] for data in of["delta"]) if of["delta"] else None
     more: dict[str, Any] = {
         "text": text,
@@ -455,15 +552,19 @@ def answer_of(answer: str, question: str, events: Sequence[Event]) -> dict[str, 
 async def follow(
     scope: Scope, book: Notebook, answer: str, after: int, request: Request | None = None
 ) -> AsyncIterator[Event]:
-    """The events of an answer after a number, until the last one. A number of 0 means that none came for a while.
+    """The events of an answer after a number, until the last one. A number of 0 means that none
+    came for a while.
 
     They end where none came for long: the process that wrote them was killed.
     """
     noted, last = 0.0, time.monotonic()
     quiet = last
-    while (now := time.monotonic()) - last < SILENCE_S and not (request and await request.is_disconnected()):
+    while (now := time.monotonic()) - last < SILENCE_S and not (
+        request and await request.is_disconnected()
+    ):
         if now - noted > GRACE_S / 4:
-            query = "UPDATE answer SET followed = ? WHERE id = ? AND followed >= 0"  # it may have been stopped
+            # it may have been stopped
+            query = "UPDATE answer SET followed = ? WHERE id = ? AND followed >= 0"
             await scope.service.run(book.write, query, (time.time(), answer))
             noted = now
         for event in await scope.service.run(book.events, answer, after):
@@ -480,7 +581,11 @@ async def follow(
 def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Response:
     async def body() -> AsyncIterator[bytes]:
         async for number, name, data in events:
-            yield format_sse_event(data_str=data, event=name, id=str(number)) if number else KEEPALIVE_COMMENT
+            yield (
+                format_sse_event(data_str=data, event=name, id=str(number))
+                if number
+                else KEEPALIVE_COMMENT
+            )
 
     return event_stream(body(), headers)
 
@@ -508,7 +613,10 @@ def _list(kind: str, model: Any) -> None:
     """Add the routes that read the records of a kind."""
 
     async def list_records(
-        scope: Reading, book: Book, after: Annotated[str, Query(max_length=64)] = "", limit: Limit = 100
+        scope: Reading,
+        book: Book,
+        after: Annotated[str, Query(max_length=64)] = "",
+        limit: Limit = 100,
     ) -> Response:
         """List records, oldest first; `after` is the last id of the page before."""
         return await scope.respond(book.records, scope, kind, after, limit)
@@ -519,12 +627,20 @@ def _list(kind: str, model: Any) -> None:
 
     many, one = _WORDS[kind]
     listed = f"List {many}, oldest first; `after` is the last id of the page before."
-    router.get(f"/{kind}", tags=["evaluation"], response_model=search.list_of(model), description=listed)(list_records)
-    get = router.get(f"/{kind}/{{number}}", tags=["evaluation"], response_model=model, description=f"Get {one}.")
+    router.get(
+        f"/{kind}", tags=["evaluation"], response_model=search.list_of(model), description=listed
+    )(list_records)
+    get = router.get(
+        f"/{kind}/{{number}}", tags=["evaluation"], response_model=model, description=f"Get {one}."
+    )
     get(one_record)
 
 
-for _kind, _model in {"feedback": Feedback, "golden": GoldenModel, "evaluations": _Evaluation}.items():
+for _kind, _model in {
+    "feedback": Feedback,
+    "golden": GoldenModel,
+    "evaluations": _Evaluation,
+}.items():
     _list(_kind, _model)
 
 
@@ -539,8 +655,16 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
             cited = answer_of(body.answer, query, book.events(body.answer))["citations"]
             about = about or {citation["uid"]: citation["source"] for citation in cited}
         elif body.hit is None:
-            raise ProblemError(422, "The judgement names neither an answer nor a hit.", "Give one of them, or both.")
-        more = {"query": query, "uids": list(about), "documents": list(dict.fromkeys(about.values()))}
+            raise ProblemError(
+                422,
+                "The judgement names neither an answer nor a hit.",
+                "Give one of them, or both.",
+            )
+        more = {
+            "query": query,
+            "uids": list(about),
+            "documents": list(dict.fromkeys(about.values())),
+        }
         return book.add(scope, "feedback", {**body.model_dump(), **more})
 
     return await scope.respond(store, status=201)
@@ -552,8 +676,11 @@ async def add_golden(body: GoldenBody, scope: Reading, book: Book) -> Response:
     return await scope.respond(store_golden, scope, book, body, status=201, slow=True)
 
 
-def store_golden(scope: Scope, book: Notebook, body: GoldenBody, replaces: str = "") -> dict[str, Any]:
-    """Store a golden question whose labels are in the documents, perhaps in place of the one with an id.
+def store_golden(
+    scope: Scope, book: Notebook, body: GoldenBody, replaces: str = ""
+) -> dict[str, Any]:
+    """Store a golden question whose labels are in the documents, perhaps in place of the one with
+    an id.
 
     Raises:
         ProblemError: 409, 422 if it cannot be stored; then nothing is replaced.
@@ -562,15 +689,22 @@ def store_golden(scope: Scope, book: Notebook, body: GoldenBody, replaces: str =
     if body.feedback is not None:
         judged = book.record(scope, "feedback", body.feedback)
         if not judged["good"]:
-            raise ProblemError(409, "The judgement is bad, so it names nothing to find.", "Give labels yourself.")
+            raise ProblemError(
+                409, "The judgement is bad, so it names nothing to find.", "Give labels yourself."
+            )
         given["question"] = body.question or judged["query"]
         given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
     if not given["question"].strip() or not any(given[name] for name in _LABELS):
-        raise ProblemError(422, "A golden question needs a question and a label.", "Add what must be found.")
+        raise ProblemError(
+            422, "A golden question needs a question and a label.", "Add what must be found."
+        )
     known = {one["question"] for one in book.records(scope, "golden") if one["id"] != replaces}
     if given["question"] in known:
-        raise ProblemError(409, "The set has this golden question already.", "Delete it to replace it.")
-    judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))  # its labels are in the documents
+        raise ProblemError(
+            409, "The set has this golden question already.", "Delete it to replace it."
+        )
+    # its labels are in the documents
+    judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))
     book.take(replaces)
     return book.add(scope, "golden", given)
 
@@ -591,8 +725,13 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
         began, measures = time.perf_counter(), []
         stored, _, reports = judged_golden(scope, book, (body.a, body.b))
         for a, b in zip(*(report.verdicts for report in reports), strict=True):
-            of_one = [{one.question: one.values.get(a.measure) for one in report.questions} for report in reports]
-            values = [{key: value for key, value in one.items() if value is not None} for one in of_one]
+            of_one = [
+                {one.question: one.values.get(a.measure) for one in report.questions}
+                for report in reports
+            ]
+            values = [
+                {key: value for key, value in one.items() if value is not None} for one in of_one
+            ]
             found = {"measure": a.measure, "questions": a.questions, "a": a.value, "b": b.value}
             measures.append({**found, **asdict(compare(*values))})
         seconds = round(time.perf_counter() - began, 3)
@@ -619,12 +758,19 @@ def judged_golden(
 
 
 def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
-    """Stored golden questions as a file of them; the line of a question is its place in the list."""
+    """Stored golden questions as a file of them; the line of a question is its place in the
+    list.
+    """
     questions = []
     for line, one in enumerate(stored, start=1):
-        labels = [LocationLabel(span["path"], "", span["start"], span["end"], line) for span in one["spans"]]
+        labels = [
+            LocationLabel(span["path"], "", span["start"], span["end"], line)
+            for span in one["spans"]
+        ]
         labels += [LocationLabel("", text, None, None, line) for text in one["texts"]]
         more = tuple(one["ids"]), tuple(labels), tuple(one["references"])
         questions.append(GoldenQuestion(one["question"], line, *more))
-    measures = [found for found in map(golden_measure, MEASURES) if any(map(found.applies_to, questions))]
+    measures = [
+        found for found in map(golden_measure, MEASURES) if any(map(found.applies_to, questions))
+    ]
     return Golden(Path("golden questions"), tuple(questions), dict.fromkeys(measures, 1.0))

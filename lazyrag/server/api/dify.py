@@ -21,7 +21,16 @@ from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
 
 router = APIRouter(prefix="/dify", tags=["dify"])
 
-_OPERATORS = {"is": "eq", "=": "eq", "is not": "ne", "≠": "ne", ">": "gt", "≥": "ge", "<": "lt", "≤": "le"}
+_OPERATORS = {
+    "is": "eq",
+    "=": "eq",
+    "is not": "ne",
+    "≠": "ne",
+    ">": "gt",
+    "≥": "ge",
+    "<": "lt",
+    "≤": "le",
+}
 _OPERATORS |= {"before": "lt", "after": "gt", "not contains": "contains"}
 
 
@@ -37,7 +46,10 @@ class Comparison(BaseModel):
 
     def filter(self) -> Filter:
         """The filter that means the same."""
-        operator, names = self.comparison_operator, [self.name] if isinstance(self.name, str) else self.name
+        operator, names = (
+            self.comparison_operator,
+            [self.name] if isinstance(self.name, str) else self.name,
+        )
         if operator.endswith("empty"):
             return Or(*(Condition(name, "exists", operator == "not empty") for name in names))
         op = _OPERATORS.get(operator, operator)
@@ -70,7 +82,9 @@ class RetrievalBody(BaseModel):
 
 @router.post("/retrieval")
 async def retrieve(body: RetrievalBody, call: Reading) -> Response:
-    """Search a set. The metadata of a record is never null, and has the raw score and the location."""
+    """Search a set. The metadata of a record is never null, and has the raw score and the
+    location.
+    """
     name = (await call.run(store_ids, call.service)).get(body.knowledge_id, body.knowledge_id)
     docs = await call.run(set_named, call, name, body.knowledge_id)
     given, setting = body.metadata_condition, body.retrieval_setting
@@ -82,17 +96,26 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
         with retrieval_span(name, body.query, setting.top_k):
             hits = hits_of(retriever(body.query, where, setting.top_k))
         if sum(len(one.text) for one in hits) > MAX_TEXT:
-            raise ProblemError(413, f"The records have more than {MAX_TEXT:,} characters.", "Ask for fewer.")
+            raise ProblemError(
+                413, f"The records have more than {MAX_TEXT:,} characters.", "Ask for fewer."
+            )
         records = []
         for hit in hits:
             score = unit_score(hit.score, by_keywords=not docs.embed_keys)
-            own = {"path": hit.source, "document_id": hit.document_id, "node": hit.id, "raw_score": hit.score}
+            own = {
+                "path": hit.source,
+                "document_id": hit.document_id,
+                "node": hit.id,
+                "raw_score": hit.score,
+            }
             url = passage_url(call.request, name, hit.source, hit.id)
             fields = to_dict({"url": url, **hit.metadata, **own})
             metadata = {key: value for key, value in fields.items() if value is not None}
             if score >= (setting.score_threshold or 0.0):
                 title = hit.source.rpartition("/")[2]
-                records.append({"content": hit.text, "score": score, "title": title, "metadata": metadata})
+                records.append(
+                    {"content": hit.text, "score": score, "title": title, "metadata": metadata}
+                )
         return {"records": records}
 
     return reply(await call.run(find))

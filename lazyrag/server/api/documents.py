@@ -1,4 +1,6 @@
-"""Routes of sets, documents and jobs. Everything that writes is a job of the set, which the writer process runs."""
+"""Routes of sets, documents and jobs. Everything that writes is a job of the set, which the writer
+process runs.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,24 @@ from lazyrag.data.segment import IMAGE
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.ingest.sync import MAX_DELETED
 from lazyrag.server.api import uploads
-from lazyrag.server.api.search import JsonFilter, Limit, OldJsonFilter, count_nodes, json_filter, list_of, model_of
-from lazyrag.server.api.uploads import Administration, Call, JobModel, Nested, Reading, Writing, reply
+from lazyrag.server.api.search import (
+    JsonFilter,
+    Limit,
+    OldJsonFilter,
+    count_nodes,
+    json_filter,
+    list_of,
+    model_of,
+)
+from lazyrag.server.api.uploads import (
+    Administration,
+    Call,
+    JobModel,
+    Nested,
+    Reading,
+    Writing,
+    reply,
+)
 from lazyrag.server.core.body import Body as StrictModel
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
@@ -34,7 +52,12 @@ router = APIRouter(prefix="/api/v1", tags=["documents"])
 _LOOK_S = 0.3  # between two looks at a job
 _PAGE = 1_000
 _Position = Annotated[int, Query(ge=0)]
-_SHOWN_AS = {".pdf": "application/pdf", ".png": "image/png", ".jpg": "image/jpeg", ".txt": "text/plain; charset=utf-8"}
+_SHOWN_AS = {
+    ".pdf": "application/pdf",
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".txt": "text/plain; charset=utf-8",
+}
 FILE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -43,11 +66,20 @@ FILE_HEADERS = {
 
 _Name, _Number = (str, ...), (int, ...)
 _Set = create_model(
-    "SetInfo", name=_Name, groups=(list[str], ...), fields=(dict[str, str], ...), embed_keys=(list[str], ...)
+    "SetInfo",
+    name=_Name,
+    groups=(list[str], ...),
+    fields=(dict[str, str], ...),
+    embed_keys=(list[str], ...),
 )
 _OneSet = create_model("OneSet", __base__=_Set, documents=_Number)
 _Sets = create_model("Sets", sets=(list_of(_Set), ...))
-_More: Any = {"is_current": (bool, True), "is_complete": (bool, True), "indexes": (list[str], []), "reason": (str, "")}
+_More: Any = {
+    "is_current": (bool, True),
+    "is_complete": (bool, True),
+    "indexes": (list[str], []),
+    "reason": (str, ""),
+}
 _Count = create_model("GroupCount", name=_Name, documents=_Number, nodes=_Number, **_More)
 _Status = create_model(
     "Status",
@@ -79,7 +111,13 @@ class _Png(Response):
 async def list_sets(request: Request, principal: Annotated[Principal, needs("read")]) -> Response:
     """The sets that the principal may read."""
     service = service_of(request)
-    return reply({"sets": [_set_info(name, service.view(name, principal)) for name in service.names(principal)]})
+    return reply(
+        {
+            "sets": [
+                _set_info(name, service.view(name, principal)) for name in service.names(principal)
+            ]
+        }
+    )
 
 
 @router.get("/sets/{set}", response_model=_OneSet)
@@ -97,11 +135,18 @@ async def get_status(call: Reading) -> Response:
 
 def _set_info(name: str, docs: Document) -> dict[str, Any]:
     fields = {one: field.data_type.name for one, field in docs.fields.items()}
-    return {"name": name, "groups": list(docs.groups), "fields": fields, "embed_keys": list(docs.embed_keys)}
+    return {
+        "name": name,
+        "groups": list(docs.groups),
+        "fields": fields,
+        "embed_keys": list(docs.embed_keys),
+    }
 
 
 def status_of(call: Call) -> dict[str, Any]:
-    """The status of what a principal sees: of everything from the ledger's tree, else from its documents."""
+    """The status of what a principal sees: of everything from the ledger's tree, else from its
+    documents.
+    """
     if call.principal.labels is None:
         status = to_dict(call.docs.status())
         del status["errors"]  # documents have them
@@ -125,8 +170,16 @@ async def list_documents(
 ) -> Response:
     """A page of documents, by id; ``next`` is the ``after`` of the page that follows."""
     condition = json_filter(filters, where)
-    page = await call.run(call.docs.documents, after=after, limit=limit, status=status, filters=condition)
-    return _tagged(call, {"documents": [*map(call.public, page)], "next": page[-1].id if len(page) == limit else None})
+    page = await call.run(
+        call.docs.documents, after=after, limit=limit, status=status, filters=condition
+    )
+    return _tagged(
+        call,
+        {
+            "documents": [*map(call.public, page)],
+            "next": page[-1].id if len(page) == limit else None,
+        },
+    )
 
 
 @router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)
@@ -220,8 +273,14 @@ async def get_marks(call: Reading, document_id: str, start: _Position, end: _Pos
 def _tagged(call: Call, value: Any) -> Response:
     """A value with a tag of what this principal sees of it; 304 if the client has it."""
     response = reply(value)
-    tag = hashlib.sha256(f"{call.principal.labels!r}".encode() + bytes(response.body)).hexdigest()[:32]
-    headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
+    tag = hashlib.sha256(f"{call.principal.labels!r}".encode() + bytes(response.body)).hexdigest()[
+        :32
+    ]
+    headers = {
+        "ETag": f'"{tag}"',
+        "Cache-Control": "private, no-cache",
+        "Vary": "Authorization, Cookie",
+    }
     known = call.request.headers.get("if-none-match", "")
     if known == "*" or f'"{tag}"' in known:
         return Response(None, 304, headers)
@@ -289,8 +348,12 @@ async def delete_document(call: Writing, document_id: str) -> Response:
 async def update_metadata(call: Writing, wanted: Metadata) -> Response:
     """Change metadata of documents."""
     await call.visible(*wanted.changes)
-    if call.principal.labels is not None and any("labels" in one for one in wanted.changes.values()):
-        raise ProblemError(403, "A token with labels cannot change labels.", "Use a token without labels.")
+    if call.principal.labels is not None and any(
+        "labels" in one for one in wanted.changes.values()
+    ):
+        raise ProblemError(
+            403, "A token with labels cannot change labels.", "Use a token without labels."
+        )
     return await call.accept("update_metadata", {"changes": wanted.changes})
 
 
@@ -306,7 +369,9 @@ async def roll_back(call: Writing, wanted: Rollback) -> Response:
 async def purge(call: Administration, wanted: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
     require_all(call)
-    return await call.accept("purge", await call.run(uploads.purge_arguments, call, wanted.document))
+    return await call.accept(
+        "purge", await call.run(uploads.purge_arguments, call, wanted.document)
+    )
 
 
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
@@ -329,7 +394,9 @@ def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
         ids[given] = identity
         metadata |= {identity: own} if own else {}
     texts = {ids[given]: text for given, text in wanted.texts.items()}
-    return ids, Jobs(call.whole).submit("add_texts", {"texts": texts, "metadata": metadata}, key=key)
+    return ids, Jobs(call.whole).submit(
+        "add_texts", {"texts": texts, "metadata": metadata}, key=key
+    )
 
 
 @router.post("/sets/{set}/sync", responses=uploads.ESTIMATED, **_accepted)
@@ -339,7 +406,9 @@ async def sync(
     dry_run: bool = False,
     price: Annotated[float, Query(ge=0)] = 0,
 ) -> Response:
-    """Ingest what changed in the set's folder; with ``dry_run=1``, only estimate it, as for uploads."""
+    """Ingest what changed in the set's folder; with ``dry_run=1``, only estimate it, as for
+    uploads.
+    """
     require_all(call)
     given = wanted or Sync()
     if dry_run:
@@ -351,7 +420,11 @@ async def sync(
 def require_all(call: Call) -> None:
     """Refuse what concerns all documents to a principal with labels."""
     if call.principal.labels is not None:
-        raise ProblemError(403, "This concerns documents that the token does not see.", "Use a token without labels.")
+        raise ProblemError(
+            403,
+            "This concerns documents that the token does not see.",
+            "Use a token without labels.",
+        )
 
 
 _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
@@ -359,8 +432,16 @@ _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
     "verify": ("verify", Administration, "Compare the ledger with the stores."),
     "repair": ("repair", Administration, "Fix what a verification finds."),
     "compact": ("compact", Administration, "Give back the space of what is not live any more."),
-    "activate": ("activate_group", Administration, "Build groups: ``names``, ``embed_keys``, ``analysers``."),
-    "change-model": ("change_model", Administration, "Change the embedding model in the background."),
+    "activate": (
+        "activate_group",
+        Administration,
+        "Build groups: ``names``, ``embed_keys``, ``analysers``.",
+    ),
+    "change-model": (
+        "change_model",
+        Administration,
+        "Change the embedding model in the background.",
+    ),
 }
 
 
@@ -370,7 +451,11 @@ def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
         return await call.accept(kind, arguments or {})
 
     act.__doc__ = summary
-    act.__annotations__ = {"call": who, "arguments": Annotated[Nested | None, Body()], "return": Response}
+    act.__annotations__ = {
+        "call": who,
+        "arguments": Annotated[Nested | None, Body()],
+        "return": Response,
+    }
     return act
 
 
@@ -400,7 +485,9 @@ def own_jobs(call: Call, after: str | None, limit: int, state: State | None = No
     """A page of the jobs that a principal submitted, the newest first; administrators see all."""
     found: list[Any] = []
     last = None if after is None else getattr(call.job(after), "id", "")
-    while len(found) < limit and (page := Jobs(call.whole).list(after=last, limit=_PAGE, state=state)):
+    while len(found) < limit and (
+        page := Jobs(call.whole).list(after=last, limit=_PAGE, state=state)
+    ):
         last = page[-1].id
         found += [job for job in page if call.owns(job)]
     return found[:limit]

@@ -30,17 +30,22 @@ class RerankBody(Model):
     model: Annotated[str, Field(max_length=200)]
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY, pattern=r"\S")]
     documents: Annotated[
-        list[Annotated[str, Field(max_length=MAX_TEXT)] | TextDocument], Field(min_length=1, max_length=2048)
+        list[Annotated[str, Field(max_length=MAX_TEXT)] | TextDocument],
+        Field(min_length=1, max_length=2048),
     ]
     top_n: Annotated[int, Field(ge=1)] | None = None
-    return_documents: Annotated[bool | None, Field(description="By default only in /v1/rerank.")] = None
+    return_documents: Annotated[
+        bool | None, Field(description="By default only in /v1/rerank.")
+    ] = None
     user: str | None = None
 
 
 @router.post("/v1/rerank")
 @router.post("/v2/rerank")
 async def rerank(body: RerankBody, call: Reading) -> Response:
-    """Order documents by the configured rerank model, or by BM25, whose scores are mapped to the range from 0 to 1."""
+    """Order documents by the configured rerank model, or by BM25, whose scores are mapped to the
+    range from 0 to 1.
+    """
     texts = [one if isinstance(one, str) else one.text for one in body.documents]
     known = rerankers_of(call)
     if body.model not in known:
@@ -54,7 +59,8 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
         results = []
         for index, score in model(body.query, texts, body.top_n):
             own = score
-            if body.model == "bm25":  # which gives a text without a word of the query more than 0, unless it is alone
+            # which gives a text without a word of the query more than 0, unless it is alone
+            if body.model == "bm25":
                 [(_, alone)] = model(body.query, [texts[index]])
                 own = unit_score(score if alone else 0.0, by_keywords=True)
             more = {"document": {"text": texts[index]}} if shown else {}
@@ -62,9 +68,16 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
         found: dict[str, Any] = {"id": str(uuid.uuid4()), "results": results}
         tokens = sum(one.prompt_tokens for one in calls)
         if not is_v1:
-            meta = {"api_version": {"version": "2"}, **({"tokens": {"input_tokens": tokens}} if calls else {})}
+            meta = {
+                "api_version": {"version": "2"},
+                **({"tokens": {"input_tokens": tokens}} if calls else {}),
+            }
             return {**found, "meta": meta}
-        usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if calls or body.model == "bm25" else {}
+        usage = (
+            {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+            if calls or body.model == "bm25"
+            else {}
+        )
         return {**found, "object": "list", "model": body.model, **usage}
 
     return reply(await unless_gone(call.request, call.run(work)))

@@ -1,4 +1,6 @@
-"""Routes that read: search, explanations, nodes and their surroundings, the agent's tools, metrics."""
+"""Routes that read: search, explanations, nodes and their surroundings, the agent's tools,
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,16 @@ MAX_FILTER_DEPTH, MAX_FILTER_PARTS = 16, 1_000
 # Models
 
 Name = Annotated[str, Field(max_length=200)]
-Filters = Annotated[dict[str, Any] | None, Field(description="Values by field, or a condition: see `filter_of`.")]
+Filters = Annotated[
+    dict[str, Any] | None, Field(description="Values by field, or a condition: see `filter_of`.")
+]
 Limit = Annotated[int, Query(ge=1, le=1_000)]
-JsonFilter = Annotated[str | None, Query(max_length=MAX_QUERY, description='JSON, such as {"file_type": [".pdf"]}')]
-OldJsonFilter = Annotated[str | None, Query(max_length=MAX_QUERY, description="The same as filters.", deprecated=True)]
+JsonFilter = Annotated[
+    str | None, Query(max_length=MAX_QUERY, description='JSON, such as {"file_type": [".pdf"]}')
+]
+OldJsonFilter = Annotated[
+    str | None, Query(max_length=MAX_QUERY, description="The same as filters.", deprecated=True)
+]
 Span = Annotated[list[int], Field(min_length=2, max_length=2)]
 Score = float | str | None
 """Scores that are no numbers are texts: ``"nan"``, ``"-inf"``."""
@@ -56,10 +64,12 @@ class SearchOptions(Body):
     """How to search. `default` is hybrid search if the set has embeddings, else keyword search."""
 
     group: Name = "MediumChunk"
-    retriever: Annotated[Name, Field(description="`default`, `hybrid`, `vector`, or the name of a similarity.")] = (
-        "default"
+    retriever: Annotated[
+        Name, Field(description="`default`, `hybrid`, `vector`, or the name of a similarity.")
+    ] = "default"
+    embed_keys: Annotated[list[Name] | None, Field(max_length=16, description="Null for all.")] = (
+        None
     )
-    embed_keys: Annotated[list[Name] | None, Field(max_length=16, description="Null for all.")] = None
     target: Annotated[Name | None, Field(description="Map the hits to this group.")] = None
 
 
@@ -96,12 +106,19 @@ class GrepBody(Body):
 
 
 def model_of(cls: type, **types: Any) -> Any:
-    """Make the model of a dataclass: fields that `to_dict` shows, with their own types or those that are given."""
+    """Make the model of a dataclass: fields that `to_dict` shows, with their own types or those
+    that are given.
+    """
     fields: dict[str, Any] = {
-        one.name: (types.get(one.name, one.type), ...) for one in dataclasses.fields(cls) if one.repr
+        one.name: (types.get(one.name, one.type), ...)
+        for one in dataclasses.fields(cls)
+        if one.repr
     }
     return create_model(
-        cls.__name__, __module__=cls.__module__, __doc__=(cls.__doc__ or "").partition("\n")[0], **fields
+        cls.__name__,
+        __module__=cls.__module__,
+        __doc__=(cls.__doc__ or "").partition("\n")[0],
+        **fields,
     )
 
 
@@ -139,13 +156,25 @@ _hits = model_of(
 )
 _stages, _dropped = model_of(StageSummary, inputs=list[int]), model_of(DroppedNode, score=Score)
 _explained = model_of(
-    Explanation, filters=str | None, hits=list_of(_hits), stages=list_of(_stages), dropped=list_of(_dropped)
+    Explanation,
+    filters=str | None,
+    hits=list_of(_hits),
+    stages=list_of(_stages),
+    dropped=list_of(_dropped),
 )
-_Found: Any = create_model("SearchResponse", hits=(list[NodeModel], ...), explanation=(_explained | None, ...))
+_Found: Any = create_model(
+    "SearchResponse", hits=(list[NodeModel], ...), explanation=(_explained | None, ...)
+)
 _Nodes = create_model("Nodes", nodes=(list[NodeModel], ...))
-_NodePage = create_model("NodePage", __base__=_Nodes, next=(int | None, Field(description="The next `offset`.")))
-_Group = create_model("Group", name=(str, ...), parent=(str | None, ...), documents=(int, ...), nodes=(int, ...))
-_Location = create_model("Location", start=(int, ...), end=(int, ...), kind=(str, ...), label=(str, ...))
+_NodePage = create_model(
+    "NodePage", __base__=_Nodes, next=(int | None, Field(description="The next `offset`."))
+)
+_Group = create_model(
+    "Group", name=(str, ...), parent=(str | None, ...), documents=(int, ...), nodes=(int, ...)
+)
+_Location = create_model(
+    "Location", start=(int, ...), end=(int, ...), kind=(str, ...), label=(str, ...)
+)
 _Tree = create_model("Tree", groups=(list_of(_Group), ...), defined=(list[str], ...))
 
 # What routes share
@@ -161,19 +190,29 @@ class Scope:
     docs: Document
 
     def retriever(self, options: SearchOptions) -> BaseRetriever[list[DocNode]]:
-        """The retriever of some options. The last ones are used again: making one costs more than a search."""
+        """The retriever of some options. The last ones are used again: making one costs more than a
+        search.
+        """
         keys = None if options.embed_keys is None else tuple(options.embed_keys)
-        return self.service.retriever(self.docs, options.group, options.retriever, keys, options.target)
+        return self.service.retriever(
+            self.docs, options.group, options.retriever, keys, options.target
+        )
 
-    async def respond(self, find: Callable[..., Any], *args: Any, status: int = 200, slow: bool = False) -> Response:
-        """Run blocking work, and respond with its result as JSON; of slow work only a few at a time."""
+    async def respond(
+        self, find: Callable[..., Any], *args: Any, status: int = 200, slow: bool = False
+    ) -> Response:
+        """Run blocking work, and respond with its result as JSON; of slow work only a few at a
+        time.
+        """
         async with self.service.slow if slow else nullcontext():
             return as_json(await self.service.run(_read_again, find, *args), status)
 
     def nodes(self, nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
         """Convert nodes to JSON types, in one state of the set."""
         if sum(len(node.text) for node in nodes) > MAX_TEXT:
-            raise ProblemError(413, f"The nodes have more than {MAX_TEXT:,} characters.", "Ask for fewer.")
+            raise ProblemError(
+                413, f"The nodes have more than {MAX_TEXT:,} characters.", "Ask for fewer."
+            )
 
         def read(snapshot: LocalSnapshot) -> list[dict[str, Any]]:
             snapshot.prefetch_parents([node.segment for node in nodes[:_TOGETHER]])
@@ -191,16 +230,24 @@ class Scope:
         for segment in self.docs.reader.held(uid):
             if group in (None, segment.group):
                 return self.docs.reader.show(segment)
-        raise ProblemError(404, f"There is no node {uid!r:.80}.", "Uids change with the text: search again.")
+        raise ProblemError(
+            404, f"There is no node {uid!r:.80}.", "Uids change with the text: search again."
+        )
 
 
-async def _scope(set: str, request: Request, principal: Annotated[Principal, needs("read")]) -> Scope:  # noqa: A002
+async def _scope(
+    set: str,  # noqa: A002
+    request: Request,
+    principal: Annotated[Principal, needs("read")],  # noqa: A002
+) -> Scope:  # noqa: A002
     service = service_of(request)
     return Scope(service, principal, set, service.view(set, principal))
 
 
 def _read_again(find: Callable[..., Any], *args: Any) -> Any:
-    """Read; once more, if a document was deleted or changed between the search and the reading of its nodes."""
+    """Read; once more, if a document was deleted or changed between the search and the reading of
+    its nodes.
+    """
     with suppress(StaleNodeError):
         return find(*args)
     return find(*args)
@@ -211,7 +258,9 @@ Reading = Annotated[Scope, Depends(_scope)]
 
 
 def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Make a response of JSON types. They are not validated: tests hold them to the OpenAPI document."""
+    """Make a response of JSON types. They are not validated: tests hold them to the OpenAPI
+    document.
+    """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(text.encode(), status, headers, "application/json")
 
@@ -219,8 +268,9 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
 def filter_of(given: Mapping[str, Any] | None, depth: int = 0, parts: int = 1) -> FilterLike | None:
     """Read a filter of JSON.
 
-    Either ``{"year": [2024, 2025]}``, where every field must have one of its values, or a condition ``{"field":
-    "year", "op": ">=", "value": 2024}``, or ``{"and": [...]}``, ``{"or": [...]}``, ``{"not": {...}}`` of filters.
+    Either ``{"year": [2024, 2025]}``, where every field must have one of its values, or a condition
+    ``{"field": "year", "op": ">=", "value": 2024}``, or ``{"and": [...]}``, ``{"or": [...]}``,
+    ``{"not": {...}}`` of filters.
 
     Raises:
         ConfigError: If it is something else, nested too deeply, or too large.
@@ -238,10 +288,17 @@ def filter_of(given: Mapping[str, Any] | None, depth: int = 0, parts: int = 1) -
     word, value = next(iter(given.items())) if len(given) == 1 else ("", None)
     if word == "not" and isinstance(value, Mapping):
         return Not(_part(value, depth, parts))
-    if word in ("and", "or") and isinstance(value, list) and all(isinstance(one, Mapping) for one in value):
+    if (
+        word in ("and", "or")
+        and isinstance(value, list)
+        and all(isinstance(one, Mapping) for one in value)
+    ):
         # As if all parts beside this one were as large: never less than there are.
         if (parts := parts * len(value)) > MAX_FILTER_PARTS:
-            raise ConfigError(f"filters must not have more than {MAX_FILTER_PARTS:,} conditions. Give lists of values.")
+            raise ConfigError(
+                f"filters must not have more than {MAX_FILTER_PARTS:,} conditions. Give lists of"
+                " values."
+            )
         return (And if word == "and" else Or)(*(_part(one, depth, parts) for one in value))
     return given
 
@@ -253,14 +310,18 @@ def _part(given: Mapping[str, Any], depth: int, parts: int) -> Filter:
 
 def json_filter(filters: str | None, where: str | None = None) -> FilterLike | None:
     """Read the filter of a query parameter, which has two names."""
-    given = {name: text for name, text in (("filters", filters), ("where", where)) if text is not None}
+    given = {
+        name: text for name, text in (("filters", filters), ("where", where)) if text is not None
+    }
     text = named_filters(given).get("filters")
     try:
         found = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
         found = text
     if found is not None and not isinstance(found, dict):
-        raise ProblemError(422, "The filter must be a JSON object.", 'Such as {"file_type": [".pdf"]}.')
+        raise ProblemError(
+            422, "The filter must be a JSON object.", 'Such as {"file_type": [".pdf"]}.'
+        )
     return filter_of(found)
 
 
@@ -290,7 +351,9 @@ async def why_not(body: WhyNotBody, scope: Reading) -> Response:
     """Explain why a node is not among the hits of a search, or give its rank."""
 
     def find() -> Any:
-        return to_dict(scope.retriever(body).why_not(body.uid, body.query, filter_of(body.filters), body.topk))
+        return to_dict(
+            scope.retriever(body).why_not(body.uid, body.query, filter_of(body.filters), body.topk)
+        )
 
     return await scope.respond(find)
 
@@ -299,14 +362,19 @@ async def why_not(body: WhyNotBody, scope: Reading) -> Response:
 
 Path = Annotated[str, Query(min_length=1, max_length=4_096, description="The document.")]
 Window = Annotated[int, Query(ge=0, le=100)]
-InGroup = Annotated[str | None, Query(max_length=200, alias="group", description="Where several groups have the uid.")]
+InGroup = Annotated[
+    str | None,
+    Query(max_length=200, alias="group", description="Where several groups have the uid."),
+]
 
 
 @sets.get("/nodes", response_model=_NodePage)
 async def list_nodes(
     scope: Reading,
     group: Annotated[str, Query(max_length=200)] = "MediumChunk",
-    document_id: Annotated[str | None, Query(max_length=200, description="Only nodes of this document.")] = None,
+    document_id: Annotated[
+        str | None, Query(max_length=200, description="Only nodes of this document.")
+    ] = None,
     filters: JsonFilter = None,
     where: OldJsonFilter = None,
     limit: Limit = 100,
@@ -317,8 +385,13 @@ async def list_nodes(
     def find() -> dict[str, Any]:
         ids = None if document_id is None else [document_id]
         condition = json_filter(filters, where)
-        found = scope.docs.get_nodes(group, document_ids=ids, filters=condition, limit=limit + 1, offset=offset)
-        return {"nodes": scope.nodes(found[:limit]), "next": offset + limit if len(found) > limit else None}
+        found = scope.docs.get_nodes(
+            group, document_ids=ids, filters=condition, limit=limit + 1, offset=offset
+        )
+        return {
+            "nodes": scope.nodes(found[:limit]),
+            "next": offset + limit if len(found) > limit else None,
+        }
 
     return await scope.respond(find, slow=True)
 
@@ -334,7 +407,9 @@ async def neighbours(
     scope: Reading, uid: str, group: InGroup = None, before: Window = 1, after: Window = 1
 ) -> Response:
     """Get a node with its neighbours in its group and document, in order."""
-    return await scope.respond(lambda: {"nodes": scope.nodes(scope.docs.window(scope.node(uid, group), before, after))})
+    return await scope.respond(
+        lambda: {"nodes": scope.nodes(scope.docs.window(scope.node(uid, group), before, after))}
+    )
 
 
 @sets.get("/nodes/{uid}/parents", response_model=_Nodes)
@@ -356,7 +431,9 @@ async def children(scope: Reading, uid: str, group: InGroup = None, limit: Limit
 
     def find() -> dict[str, Any]:
         below = scope.node(uid, group).children
-        return {"nodes": scope.nodes([node for of_group in below.values() for node in of_group[:limit]])}
+        return {
+            "nodes": scope.nodes([node for of_group in below.values() for node in of_group[:limit]])
+        }
 
     return await scope.respond(find)
 
@@ -369,7 +446,9 @@ async def related(scope: Reading, uid: str, limit: Limit = 6) -> Response:
 
 @sets.get("/tree", response_model=_Tree)
 async def tree(scope: Reading) -> Response:
-    """List the node groups with their parents, and the numbers of documents and nodes that the principal sees."""
+    """List the node groups with their parents, and the numbers of documents and nodes that the
+    principal sees.
+    """
     return await scope.respond(_tree, scope.docs, slow=True)
 
 
@@ -379,7 +458,9 @@ def _tree(docs: Document) -> dict[str, Any]:
     return {"groups": groups, "defined": list(docs.groups)}
 
 
-def count_nodes(docs: Document, failed: list[tuple[str, str]] | None = None) -> tuple[int, list[dict[str, Any]]]:
+def count_nodes(
+    docs: Document, failed: list[tuple[str, str]] | None = None
+) -> tuple[int, list[dict[str, Any]]]:
     """Count the visible documents, and for each built group its documents and nodes.
 
     Args:
@@ -414,7 +495,9 @@ async def grep(body: GrepBody, scope: Reading) -> Response:
 
     def find() -> Any:
         filters = filter_of(body.filters)
-        return to_dict(scope.docs.grep(body.text, filters, limit=body.limit, ignore_case=body.ignore_case))
+        return to_dict(
+            scope.docs.grep(body.text, filters, limit=body.limit, ignore_case=body.ignore_case)
+        )
 
     return await scope.respond(find, slow=True)
 
@@ -423,13 +506,20 @@ async def grep(body: GrepBody, scope: Reading) -> Response:
 
 
 @router.get("/metrics", tags=["health"], response_class=PlainTextResponse)
-async def metrics(request: Request, principal: Annotated[Principal, needs("admin")]) -> PlainTextResponse:
+async def metrics(
+    request: Request, principal: Annotated[Principal, needs("admin")]
+) -> PlainTextResponse:
     """Metrics of this web process in Prometheus' text format, for admins who see everything."""
     service = service_of(request)
     if principal.labels is not None:
-        raise ProblemError(403, "Metrics count hidden documents, too.", "Use a token without labels.")
+        raise ProblemError(
+            403, "Metrics count hidden documents, too.", "Use a token without labels."
+        )
     running, waiting = service.running
-    gauges: list[tuple[str, dict[str, str], float]] = [("calls_running", {}, running), ("calls_waiting", {}, waiting)]
+    gauges: list[tuple[str, dict[str, str], float]] = [
+        ("calls_running", {}, running),
+        ("calls_waiting", {}, waiting),
+    ]
     for name, docs in [*service.sets.items()]:
         status = await service.run(docs.status)
         gauges.append(("documents", {"set": name}, status.documents))

@@ -1,7 +1,9 @@
-"""Uploads: files in one multipart request, large files in parts, and the keys that make repeated requests harmless.
+"""Uploads: files in one multipart request, large files in parts, and the keys that make repeated
+requests harmless.
 
-Names of files are never paths. A received file is stored under the digest of its content, below the service's state
-folder, so that another web process or a restart continues, and equal files are stored once.
+Names of files are never paths. A received file is stored under the digest of its content, below the
+service's state folder, so that another web process or a restart continues, and equal files are
+stored once.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ _METADATA_BYTES = 1 << 20
 _NAME_BYTES = 255
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9]{1,10}){1,2}$")
 _ESCAPED = re.compile("%(?:22|0A|0D)")
-"""What browsers send for a quotation mark and line breaks in the name of a file; they escape no ``%``."""
+"""What browsers send for a quotation mark and line breaks in the name of a file; they escape no
+``%``."""
 _OVERRIDES = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that let a name look like another one."""
 
@@ -75,7 +78,9 @@ def checked_nesting(value: Any, most: int = 16) -> Any:
     Raises:
         ValueError: If it is.
     """
-    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for one in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         if not most:
             raise ValueError("must not be nested more than 16 times")
         checked_nesting(one, most - 1)
@@ -88,7 +93,8 @@ _METADATA = TypeAdapter(dict[str, Nested])
 
 
 def checked_name(name: str) -> str:
-    """The name of a file as the id of a document, in composed characters (NFC): a Mac sends decomposed ones.
+    """The name of a file as the id of a document, in composed characters (NFC): a Mac sends
+    decomposed ones.
 
     Raises:
         ProblemError: 422 if it leads elsewhere, or has characters that no name needs.
@@ -101,8 +107,12 @@ def checked_name(name: str) -> str:
     shown = ascii(name[:80])
     remedy = "Use a relative name of at most 255 bytes with forward slashes."
     if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES:
-        raise ProblemError(422, f"The name of a file must have 1 to {_NAME_BYTES} bytes; got {shown}.", remedy)
-    if any(unicodedata.category(one) in {"Cc", "Cs", "Zl", "Zp"} or one in _OVERRIDES for one in name):
+        raise ProblemError(
+            422, f"The name of a file must have 1 to {_NAME_BYTES} bytes; got {shown}.", remedy
+        )
+    if any(
+        unicodedata.category(one) in {"Cc", "Cs", "Zl", "Zp"} or one in _OVERRIDES for one in name
+    ):
         raise ProblemError(422, f"The name {shown} contains control characters.", remedy)
     if "\\" in name or {"", ".", ".."} & set(name.split("/")):
         raise ProblemError(422, f"The name {shown} is no relative name.", remedy)
@@ -121,13 +131,18 @@ def uploaded_file(call: Call, identity: str) -> Path | None:
     row = table.find(identity)
     if row is None or row.status != "live":
         return None
-    live = next((one.content_hash for one in table.versions(row.id) if one.number == row.version), row.content_hash)
+    live = next(
+        (one.content_hash for one in table.versions(row.id) if one.number == row.version),
+        row.content_hash,
+    )
     path = stored_path(call.folder, live, identity)
     return path if live and path.is_file() else None
 
 
 class FileResult(BaseModel):
-    """What became of a file of a request: the id of its document, or the problem for which it is refused."""
+    """What became of a file of a request: the id of its document, or the problem for which it is
+    refused.
+    """
 
     name: str
     id: str | None = None
@@ -137,7 +152,11 @@ class FileResult(BaseModel):
 
     def refuse(self, problem: ProblemError) -> None:
         """Note why it is refused."""
-        self.problem = {"status": problem.status, "detail": problem.detail, "remedy": problem.remedy}
+        self.problem = {
+            "status": problem.status,
+            "detail": problem.detail,
+            "remedy": problem.remedy,
+        }
 
 
 class Form:
@@ -146,12 +165,15 @@ class Form:
     def __init__(self, content_type: str, folder: Path, limit: int) -> None:
         kind, options = parse_options_header(content_type)
         if kind != b"multipart/form-data" or b"boundary" not in options:
-            raise ProblemError(415, "Files must be sent as multipart/form-data.", "curl -F file=@tea.pdf does so.")
+            raise ProblemError(
+                415, "Files must be sent as multipart/form-data.", "curl -F file=@tea.pdf does so."
+            )
         self.files: list[FileResult] = []
         self.fields: dict[str, bytes] = {}
         self.is_complete = False
         self._folder, self._limit = folder, limit
-        self._drafts = folder / "incoming" / uuid.uuid4().hex  # not among the files before there is a job for them
+        # not among the files before there is a job for them
+        self._drafts = folder / "incoming" / uuid.uuid4().hex
         self._out: BinaryIO | None = None
         self._hash = hashlib.blake2b(digest_size=16)
         self._field, self._line, self._disposition = "", b"", b""
@@ -164,7 +186,9 @@ class Form:
         try:
             self._parser.write(data)
         except FormParserError as exc:
-            raise ProblemError(422, f"The multipart body is malformed: {exc}.", "Send it again.") from exc
+            raise ProblemError(
+                422, f"The multipart body is malformed: {exc}.", "Send it again."
+            ) from exc
 
     def store(self) -> None:
         """Give the accepted files their names."""
@@ -172,7 +196,9 @@ class Form:
         for number, file in enumerate(self.files):
             if file.problem is None:
                 os.utime(self._drafts / str(number))  # for `sweep`
-                (self._drafts / str(number)).replace(stored_path(self._folder, file.content_hash, file.name))
+                (self._drafts / str(number)).replace(
+                    stored_path(self._folder, file.content_hash, file.name)
+                )
         sync_folder(self._folder / "files")
 
     def close(self) -> None:
@@ -194,13 +220,19 @@ class Form:
 
     def _headers_finished(self) -> None:
         options, self._disposition = parse_options_header(self._disposition)[1], b""
-        self._field = "" if b"filename" in options else options.get(b"name", b"").decode("utf-8", "replace")
+        self._field = (
+            "" if b"filename" in options else options.get(b"name", b"").decode("utf-8", "replace")
+        )
         if b"filename" not in options:
             if len(self.fields) > _MOST_FIELDS:
-                raise ProblemError(413, f"The form has more than {_MOST_FIELDS} fields.", "Send fewer.")
+                raise ProblemError(
+                    413, f"The form has more than {_MOST_FIELDS} fields.", "Send fewer."
+                )
             return
         if len(self.files) == MOST_FILES:
-            raise ProblemError(413, f"A request has at most {MOST_FILES} files.", "Send several requests.")
+            raise ProblemError(
+                413, f"A request has at most {MOST_FILES} files.", "Send several requests."
+            )
         sent = options[b"filename"].decode("utf-8", "replace")
         file = FileResult(name=_ESCAPED.sub(lambda match: unquote(match.group()), sent))
         self.files.append(file)
@@ -217,7 +249,9 @@ class Form:
         if self._field:
             self.fields[self._field] = self.fields.get(self._field, b"") + data[start:end]
             if sum(map(len, self.fields.values())) > _METADATA_BYTES:
-                raise ProblemError(413, f"The field {self._field!a:.80} is too large.", "At most 1 MiB is allowed.")
+                raise ProblemError(
+                    413, f"The field {self._field!a:.80} is too large.", "At most 1 MiB is allowed."
+                )
         elif self._out is not None:
             file = self.files[-1]
             file.bytes += end - start
@@ -266,7 +300,9 @@ def _store(out: BinaryIO, path: Path) -> None:
     sync_folder(path.parent)
 
 
-def assemble(folder: Path, parts: Iterable[Path], name: str, digest: Any, expected: str | None) -> str:
+def assemble(
+    folder: Path, parts: Iterable[Path], name: str, digest: Any, expected: str | None
+) -> str:
     """Put parts together to a stored file, and return its content hash.
 
     Args:
@@ -344,7 +380,9 @@ class Call:
 
     @property
     def folder(self) -> Path:
-        """The folder of the set's uploads; hidden, as a sync of a folder around it must not see it."""
+        """The folder of the set's uploads; hidden, as a sync of a folder around it must not see
+        it.
+        """
         return self.service.state / "uploads" / f".set-{file_name(self.name)}"
 
     async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
@@ -365,7 +403,9 @@ class Call:
 
     def public(self, found: Any) -> Any:
         """A document with its error as the principal may see it."""
-        return replace(found, error=public_error(found.error, is_operator=self.principal.may("admin")))
+        return replace(
+            found, error=public_error(found.error, is_operator=self.principal.may("admin"))
+        )
 
     async def visible(self, *identities: str) -> Any:
         """The last of some documents.
@@ -377,11 +417,14 @@ class Call:
         for identity in identities:
             found = await self.run(self.find, identity)
             if found is None:
-                raise ProblemError(404, f"There is no document {identity!a}.", "List the documents of the set.")
+                raise ProblemError(
+                    404, f"There is no document {identity!a}.", "List the documents of the set."
+                )
         return found
 
     def key(self, *parts: Any) -> str:
-        """The key of a job that the principal submits; for 24 hours the same one for the same ``Idempotency-Key``.
+        """The key of a job that the principal submits; for 24 hours the same one for the same
+        ``Idempotency-Key``.
 
         See `job_key`; `owns` recognises it.
 
@@ -397,7 +440,8 @@ class Call:
             name = hashlib.sha256(f"{self.principal.id}\0{self.given_key}".encode()).hexdigest()
             path = self.service.state / "keys" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if KEPT_S < _age(path) < float("inf"):  # a missing one may be another request's a moment later
+            # a missing one may be another request's a moment later
+            if KEPT_S < _age(path) < float("inf"):
                 path.unlink(missing_ok=True)
             with _draft(self.folder) as out, contextlib.suppress(FileExistsError):
                 out.write(f"{digest} {nonce}".encode())
@@ -414,7 +458,9 @@ class Call:
         return job_key(self.principal.id, self.principal.labels, nonce)
 
     def owns(self, job: Any) -> bool:
-        """Whether the principal may see a job: its own, or, as an administrator of all documents, any."""
+        """Whether the principal may see a job: its own, or, as an administrator of all documents,
+        any.
+        """
         if self.principal.may("admin") and self.principal.labels is None:
             return True
         return str(job.key or "").startswith(self.key_of(""))
@@ -451,18 +497,22 @@ class Call:
         return self.accepted(await self.run(submit), **more)
 
     def accepted(self, job: Any, **more: Any) -> Response:
-        """The response with a submitted job; what is not needed any more of the uploads is removed after it."""
+        """The response with a submitted job; what is not needed any more of the uploads is removed
+        after it.
+        """
         self.request.state.documents = documents_of(job.kind, job.arguments)  # for the audit log
         headers = location_of(self.request, "get_job", set=self.name, job_id=self.job_id(job))
-        response = reply({**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers)
+        response = reply(
+            {**more, "job": self.shown(job)} if more else self.shown(job), 202, headers=headers
+        )
         response.background = BackgroundTask(self.run_slow, sweep, self)
         return response
 
     def owned(self, name: str, metadata: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
         """The id and the metadata with which the principal adds a document.
 
-        A principal with labels replaces only what it sees. Everything else it adds gets a new id, whether or not there
-        is a hidden document of that name, and its labels.
+        A principal with labels replaces only what it sees. Everything else it adds gets a new id,
+        whether or not there is a hidden document of that name, and its labels.
 
         Raises:
             ProblemError: 403 for labels that it does not have.
@@ -473,9 +523,15 @@ class Call:
         known = self.find(name)
         mine = set(self.principal.labels if known is None else known.labels)
         given = metadata.get("labels", sorted(mine))
-        is_list = isinstance(given, list) and all(isinstance(one, str) for one in given) and bool(given)
+        is_list = (
+            isinstance(given, list) and all(isinstance(one, str) for one in given) and bool(given)
+        )
         if not is_list or not set(given) <= mine or (known is not None and set(given) != mine):
-            raise ProblemError(403, "The token does not allow these labels.", f"Allowed: {', '.join(sorted(mine))}.")
+            raise ProblemError(
+                403,
+                "The token does not allow these labels.",
+                f"Allowed: {', '.join(sorted(mine))}.",
+            )
         prefix = hashlib.blake2b(f"{key}/{name}".encode(), digest_size=4).hexdigest()
         return name if known is not None else f"~{prefix}/{name}", {**metadata, "labels": given}
 
@@ -532,7 +588,11 @@ class JobModel(BaseModel):
 _Added = create_model("AddedFiles", files=(list[FileResult], ...), job=(JobModel, ...))
 _FILES = {"type": "array", "items": {"type": "string", "format": "binary"}}
 _TEXT = {"type": "string", "description": "JSON: metadata by name of file"}
-_SCHEMA = {"type": "object", "required": ["file"], "properties": {"file": _FILES, "metadata": _TEXT}}
+_SCHEMA = {
+    "type": "object",
+    "required": ["file"],
+    "properties": {"file": _FILES, "metadata": _TEXT},
+}
 _Estimate = create_model(
     "Estimate",
     files=(Any, ...),
@@ -541,27 +601,41 @@ _Estimate = create_model(
     tokens=(int, ...),
     cost=(float | None, ...),
 )
-ESTIMATED: dict[int | str, dict[str, Any]] = {200: {"model": _Estimate, "description": "With `dry_run=1`."}}
+ESTIMATED: dict[int | str, dict[str, Any]] = {
+    200: {"model": _Estimate, "description": "With `dry_run=1`."}
+}
 _FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}}
 
 
-@router.post("/sets/{set}/documents", status_code=202, response_model=_Added, responses=ESTIMATED, openapi_extra=_FORM)
-async def upload_files(call: Writing, dry_run: bool = False, price: Annotated[float, Query(ge=0)] = 0) -> Response:
-    """Add files; each one gets its own result, and a file that is refused does not hold up the others.
+@router.post(
+    "/sets/{set}/documents",
+    status_code=202,
+    response_model=_Added,
+    responses=ESTIMATED,
+    openapi_extra=_FORM,
+)
+async def upload_files(
+    call: Writing, dry_run: bool = False, price: Annotated[float, Query(ge=0)] = 0
+) -> Response:
+    """Add files; each one gets its own result, and a file that is refused does not hold up the
+    others.
 
-    With ``dry_run=1`` nothing is added: the response estimates model calls, tokens and, at a ``price`` of a million
-    embedded tokens, cost.
+    With ``dry_run=1`` nothing is added: the response estimates model calls, tokens and, at a
+    ``price`` of a million embedded tokens, cost.
     """
     form = await receive_form(call.request, call.service, call.folder)
     metadata = _metadata_field(form.fields.get("metadata", b"{}"))
-    key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
+    key = await call.run(
+        call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata
+    )
     return await add_files(call, form.files, metadata, key, price if dry_run else None)
 
 
 async def receive_form(
     request: Request, service: Service, folder: Path, check: Callable[[Form], Any] = lambda _: None
 ) -> Form:
-    """Receive a multipart request; its files are stored below a folder, unless a check raises an error.
+    """Receive a multipart request; its files are stored below a folder, unless a check raises an
+    error.
 
     Raises:
         ProblemError: If it has no files, or is none.
@@ -571,7 +645,9 @@ async def receive_form(
         async for block in _blocks(request):
             await service.run(form.write, block)
         if not form.is_complete or not form.files:
-            raise ProblemError(422, "The form has no files, or ends early.", "Send at least one file.")
+            raise ProblemError(
+                422, "The form has no files, or ends early.", "Send at least one file."
+            )
         check(form)
         await service.run(form.store)
     except ClientDisconnect as exc:
@@ -586,7 +662,9 @@ def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
         by_name = _METADATA.validate_json(text)
     except ValidationError as exc:
         remedy = 'Such as {"tea.pdf": {"year": 2025}}.'
-        raise ProblemError(422, "The field metadata must be a JSON object by name of file.", remedy) from exc
+        raise ProblemError(
+            422, "The field metadata must be a JSON object by name of file.", remedy
+        ) from exc
     return {normal_name(name): metadata for name, metadata in by_name.items()}
 
 
@@ -604,7 +682,9 @@ async def add_files(
     def arrange(file: FileResult) -> None:
         identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
         if identity in paths:
-            raise ProblemError(409, "Another file of the request has this name.", "Rename one of them.")
+            raise ProblemError(
+                409, "Another file of the request has this name.", "Rename one of them."
+            )
         file.id = identity
         paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
         given.update({identity: own} if own else {})
@@ -622,7 +702,9 @@ async def add_files(
     if price is not None:
         plan = await call.run_slow(plan_files, call.whole._indexer, paths)
         return reply({"files": results, **estimate(call, plan, price)})
-    job = await call.run(Jobs(call.whole).submit, "add_files", {"files": paths, "metadata": given}, key=key)
+    job = await call.run(
+        Jobs(call.whole).submit, "add_files", {"files": paths, "metadata": given}, key=key
+    )
     return call.accepted(job, files=results)
 
 
@@ -634,15 +716,24 @@ def require_named(metadata: Iterable[str], names: Container[str], what: str) -> 
     """
     for one in metadata:
         if one not in names:
-            raise ProblemError(422, f"metadata names {one!a}, which is none of the {what}.", "Use the same names.")
+            raise ProblemError(
+                422, f"metadata names {one!a}, which is none of the {what}.", "Use the same names."
+            )
 
 
 def estimate(call: Call, plan: SyncPlan, price: float) -> dict[str, Any]:
-    """What a plan says; to a principal with labels only of its own files, as the rest extrapolates from all others."""
+    """What a plan says; to a principal with labels only of its own files, as the rest extrapolates
+    from all others.
+    """
     steps = [one for one in plan.steps if call.principal.labels is None or one.step == "load"]
     tokens = sum(one.tokens for one in steps if one.step.startswith("embed "))
     cost = tokens * price / 1e6 if price else None
-    return {"steps": steps, "calls": sum(one.calls for one in steps), "tokens": tokens, "cost": cost}
+    return {
+        "steps": steps,
+        "calls": sum(one.calls for one in steps),
+        "tokens": tokens,
+        "cost": cost,
+    }
 
 
 # In parts
@@ -670,7 +761,8 @@ class UploadState(BaseModel):
 
 
 class _Upload:
-    """An unfinished upload, as files in a folder: what was declared, and the parts that have arrived.
+    """An unfinished upload, as files in a folder: what was declared, and the parts that have
+    arrived.
 
     Raises:
         ProblemError: 404 if there is none, or it belongs to another principal.
@@ -681,7 +773,9 @@ class _Upload:
         self.folder = call.folder / "unfinished" / upload_id
         try:
             is_id = re.fullmatch("[0-9a-f]{32}", upload_id) is not None
-            self.about = json.loads((self.folder / "about").read_text(encoding="utf-8")) if is_id else {}
+            self.about = (
+                json.loads((self.folder / "about").read_text(encoding="utf-8")) if is_id else {}
+            )
         except FileNotFoundError:
             self.about = {}
         if self.about.get("principal") != call.principal.id:
@@ -699,7 +793,8 @@ class _Upload:
         """Put the parts together, check the whole and store it. Idempotent.
 
         Raises:
-            ProblemError: 409 if parts are missing, 422 if the whole has another digest than was declared.
+            ProblemError: 409 if parts are missing, 422 if the whole has another digest than was
+                declared.
         """
         about = self.about
         known = about.get("content_hash", "")
@@ -707,11 +802,17 @@ class _Upload:
             missing = sorted({*range(1, self.parts + 1)} - {*self.state().received})
             if missing:
                 msg = f"{len(missing)} of {self.parts} parts are missing."
-                raise ProblemError(409, msg, "Send them, then complete the upload.", missing=missing[:1000])
+                raise ProblemError(
+                    409, msg, "Send them, then complete the upload.", missing=missing[:1000]
+                )
             parts = [self.folder / f"{number}.part" for number in range(1, self.parts + 1)]
-            about["content_hash"] = assemble(self.set_folder, parts, about["name"], hashlib.sha256(), about["sha256"])
+            about["content_hash"] = assemble(
+                self.set_folder, parts, about["name"], hashlib.sha256(), about["sha256"]
+            )
             _save(self.set_folder, self.folder / "about", about)
-        return FileResult(name=about["name"], bytes=about["size"], content_hash=about["content_hash"])
+        return FileResult(
+            name=about["name"], bytes=about["size"], content_hash=about["content_hash"]
+        )
 
     def remove_parts(self) -> None:
         """Give back their space."""
@@ -720,7 +821,9 @@ class _Upload:
 
 
 def _too_large(limit: int) -> ProblemError:
-    return ProblemError(413, f"The file has more than {limit:,} bytes.", "Split it, or raise the service's limit.")
+    return ProblemError(
+        413, f"The file has more than {limit:,} bytes.", "Split it, or raise the service's limit."
+    )
 
 
 @router.post("/sets/{set}/uploads", status_code=201)
@@ -730,7 +833,9 @@ async def begin_upload(call: Writing, upload: NewUpload) -> UploadState:
     if upload.size > call.service.upload_bytes:
         raise _too_large(call.service.upload_bytes)
     if -(-upload.size // upload.part_size) > MOST_PARTS:
-        raise ProblemError(422, f"An upload has at most {MOST_PARTS:,} parts.", "Use a larger part_size.")
+        raise ProblemError(
+            422, f"An upload has at most {MOST_PARTS:,} parts.", "Use a larger part_size."
+        )
 
     def begin() -> UploadState:
         sweep(call)
@@ -751,9 +856,14 @@ async def get_upload(call: Writing, upload_id: str) -> UploadState:
 
 @router.put("/sets/{set}/uploads/{upload_id}/parts/{number}", status_code=204)
 async def put_part(
-    call: Writing, upload_id: str, number: int, x_content_sha256: Annotated[str, Header(pattern="^[0-9a-f]{64}$")]
+    call: Writing,
+    upload_id: str,
+    number: int,
+    x_content_sha256: Annotated[str, Header(pattern="^[0-9a-f]{64}$")],
 ) -> None:
-    """Send a part, in any order; sending it again replaces it. ``X-Content-SHA256`` is checked on arrival."""
+    """Send a part, in any order; sending it again replaces it. ``X-Content-SHA256`` is checked on
+    arrival.
+    """
     upload = await call.run(_Upload, call, upload_id)
     if not 1 <= number <= upload.parts or "content_hash" in upload.about:
         raise ProblemError(422, f"The upload takes parts 1 to {upload.parts} until it is complete.")
@@ -769,7 +879,10 @@ async def put_part(
         except ClientDisconnect as exc:
             raise ProblemError(400, "The request was cut off.", "Send the part again.") from exc
         if done != expected or digest.hexdigest() != x_content_sha256:
-            msg = f"Part {number} must have {expected:,} bytes with the given SHA-256; {done:,} arrived."
+            msg = (
+                f"Part {number} must have {expected:,} bytes with the given SHA-256; {done:,}"
+                " arrived."
+            )
             raise ProblemError(422, msg, "Send the part again.")
         await call.run(_store, out, upload.folder / f"{number}.part")
 
@@ -779,7 +892,9 @@ async def complete_upload(call: Writing, upload_id: str) -> Response:
     """Check the file and add it; may be repeated."""
     upload = await call.run(_Upload, call, upload_id)
     file = await call.run_slow(upload.complete)
-    answer = await add_files(call, [file], {file.name: upload.about["metadata"]}, call.key_of(upload_id))
+    answer = await add_files(
+        call, [file], {file.name: upload.about["metadata"]}, call.key_of(upload_id)
+    )
     await call.run(upload.remove_parts)  # not before there is a job
     return answer
 
@@ -795,7 +910,8 @@ async def delete_upload(call: Writing, upload_id: str) -> None:
 
 
 def sweep(call: Call, *, every_s: float = 60) -> None:
-    """Remove what is not needed any more of a set's uploads: unfinished ones, and files of deleted documents.
+    """Remove what is not needed any more of a set's uploads: unfinished ones, and files of deleted
+    documents.
 
     Args:
         call: A request about the set.
@@ -806,7 +922,11 @@ def sweep(call: Call, *, every_s: float = 60) -> None:
     if _age(stamp) < every_s or not folder.exists():
         return
     stamp.touch()
-    for old in [*folder.glob("unfinished/*"), *folder.glob("incoming/*"), *call.service.state.glob("keys/*")]:
+    for old in [
+        *folder.glob("unfinished/*"),
+        *folder.glob("incoming/*"),
+        *call.service.state.glob("keys/*"),
+    ]:
         if _age(old) > KEPT_S:
             shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
     files = [path for path in folder.glob("files/*") if _age(path) > _GRACE_S]
@@ -816,12 +936,18 @@ def sweep(call: Call, *, every_s: float = 60) -> None:
     needed = {path for state in _PENDING for path in _job_files(docs, state)}
     hashes = docs._indexer.ledger.documents.content_hashes()
     for path in files:
-        if path.name.partition(".")[0] not in hashes and str(path) not in needed and _age(path) > _GRACE_S:
+        if (
+            path.name.partition(".")[0] not in hashes
+            and str(path) not in needed
+            and _age(path) > _GRACE_S
+        ):
             path.unlink(missing_ok=True)
 
 
 def purge_arguments(call: Call, identity: str) -> dict[str, Any]:
-    """Remove the files of a document, and return the arguments of the job that purges it and searches all places."""
+    """Remove the files of a document, and return the arguments of the job that purges it and
+    searches all places.
+    """
     remove_files(call, identity)
     state = call.service.state
     places = (call.folder, state / "uploads" / ".openai", state / BOOK, state / "openai.db")
@@ -829,7 +955,8 @@ def purge_arguments(call: Call, identity: str) -> dict[str, Any]:
 
 
 def remove_files(call: Call, identity: str) -> None:
-    """Remove the uploaded files of a document's versions, except those that other documents are made of.
+    """Remove the uploaded files of a document's versions, except those that other documents are
+    made of.
 
     Those of versions that are not stored go as `sweep` removes them: a minute after they arrived.
     """
@@ -855,7 +982,9 @@ def _job_files(docs: Document, state: Any) -> Iterator[str]:
     after = None
     while page := Jobs(docs).list(after=after, limit=500, state=state):
         for job in page:
-            if job.kind == "add_files" and (state in _PENDING[:2] or time.time() - job.updated.timestamp() < KEPT_S):
+            if job.kind == "add_files" and (
+                state in _PENDING[:2] or time.time() - job.updated.timestamp() < KEPT_S
+            ):
                 yield from job.arguments["files"].values()
         after = page[-1].id
 

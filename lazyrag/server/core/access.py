@@ -1,4 +1,6 @@
-"""Access to the service: tokens, browser sessions, the audit log, and the middleware that guards every route."""
+"""Access to the service: tokens, browser sessions, the audit log, and the middleware that guards
+every route.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,13 @@ ACCESS_FORMAT = FileFormat(
     migrations=(_SCHEMA, "ALTER TABLE audit ADD COLUMN text TEXT NOT NULL DEFAULT '';"),
     when_damaged="Restore it from a backup, or delete it and create new tokens.",
 )
-_SELECT_TOKENS = "SELECT id, name, scope, labels, created, expires, revoked, used FROM token ORDER BY created, rowid"
-_COLUMNS = "id, own, time_ms, principal, address, action, dataset, documents, status, request, text, hash"
+_SELECT_TOKENS = (
+    "SELECT id, name, scope, labels, created, expires, revoked, used FROM token ORDER BY created,"
+    " rowid"
+)
+_COLUMNS = (
+    "id, own, time_ms, principal, address, action, dataset, documents, status, request, text, hash"
+)
 _SELECT_AUDIT = f"SELECT {_COLUMNS} FROM audit"  # noqa: S608
 _NEXT_OWN = "SELECT 1 + ifnull(max(own), 0) FROM audit WHERE principal = ?"
 _INSERT_AUDIT = f"INSERT INTO audit ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
@@ -88,7 +95,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row of the audit log: before a request that changes something, and after each one that did or was denied.
+    """A row of the audit log: before a request that changes something, and after each one that did
+    or was denied.
 
     Args:
         id: Number of the row; for principals with labels its number among their own.
@@ -101,7 +109,8 @@ class AuditRow:
         status: The HTTP status; None before the request was handled.
         request: Id of the request.
         text: The body of a query, if the service records them; "" for none.
-        hash: SHA-256 of the previous row's hash and this row's content; "" for principals with labels.
+        hash: SHA-256 of the previous row's hash and this row's content; "" for principals with
+            labels.
     """
 
     id: int
@@ -123,7 +132,8 @@ class AuditCheck:
 
     Args:
         rows: Number of rows that were read.
-        head: Hash of the last one. Compare it with a stored one to see that no rows at the end are missing.
+        head: Hash of the last one. Compare it with a stored one to see that no rows at the end are
+            missing.
         damaged: Number of the first row that does not fit; None for none.
     """
 
@@ -146,7 +156,12 @@ class Access:
     """
 
     def __init__(
-        self, state: Path, *, hosts: Iterable[str] = (), requests_per_s: float = 1_000.0, texts: bool = False
+        self,
+        state: Path,
+        *,
+        hosts: Iterable[str] = (),
+        requests_per_s: float = 1_000.0,
+        texts: bool = False,
     ) -> None:
         make_state(state)
         self.path = state / "access.db"
@@ -189,9 +204,15 @@ class Access:
             ConfigError: If an argument is not valid.
         """
         validate_choice("scope", scope, SCOPES)
-        require(name.isprintable() and len(name) <= 100, "name", name, "up to 100 printable characters")
-        found = None if labels is None else tuple(sorted(set(validate_texts("labels", list(labels)))))
-        require(found != (), "labels", list(found or ()), "a list of texts, or None for all documents")
+        require(
+            name.isprintable() and len(name) <= 100, "name", name, "up to 100 printable characters"
+        )
+        found = (
+            None if labels is None else tuple(sorted(set(validate_texts("labels", list(labels)))))
+        )
+        require(
+            found != (), "labels", list(found or ()), "a list of texts, or None for all documents"
+        )
         now = int(time.time())
         token = Token(secrets.token_hex(6), name, scope, found, now, _end(now, expires), None, None)
         text = f"lrg_{token.id}_{secrets.token_hex(24)}"
@@ -208,7 +229,10 @@ class Access:
         """All tokens, oldest first, revoked ones too."""
         with self._reader.reading() as connection:
             rows = connection.execute(_SELECT_TOKENS).fetchall()
-        return [Token(one, name, scope, _labels(labels), *rest) for one, name, scope, labels, *rest in rows]
+        return [
+            Token(one, name, scope, _labels(labels), *rest)
+            for one, name, scope, labels, *rest in rows
+        ]
 
     def revoke(self, token_id: str, *, by: str = "local") -> None:
         """Revoke a token and its sessions, from the next request of any process on.
@@ -219,9 +243,13 @@ class Access:
         with self._writer.writing(durable=True) as connection:
             known = [one for (one,) in connection.execute("SELECT id FROM token")]
             if token_id not in known:
-                raise NotRegisteredError(f"There is no token {token_id!r}. {known_names(token_id, known)}")
+                raise NotRegisteredError(
+                    f"There is no token {token_id!r}. {known_names(token_id, known)}"
+                )
             now = int(time.time())
-            connection.execute("UPDATE token SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, token_id))
+            connection.execute(
+                "UPDATE token SET revoked = ? WHERE id = ? AND revoked IS NULL", (now, token_id)
+            )
             connection.execute("DELETE FROM session WHERE token = ?", (token_id,))
             self._append(connection, by, f"revoke token {token_id}", status=200)
 
@@ -229,17 +257,28 @@ class Access:
         """Whether requests need a token: as soon as the first one exists, for ever."""
         if not self._is_closed:
             with self._reader.reading() as connection:
-                self._is_closed = connection.execute("SELECT 1 FROM token LIMIT 1").fetchone() is not None
+                self._is_closed = (
+                    connection.execute("SELECT 1 FROM token LIMIT 1").fetchone() is not None
+                )
         return self._is_closed
 
     def of_token(self, text: str) -> Principal | None:
         """The principal of a token; None if it is forged, expired or revoked."""
         match = _TOKEN.fullmatch(text)
-        return self._principal("token WHERE token.id = ?", "token.digest", text, match[1]) if match else None
+        return (
+            self._principal("token WHERE token.id = ?", "token.digest", text, match[1])
+            if match
+            else None
+        )
 
     def of_session(self, text: str) -> Principal | None:
-        """The principal of a browser session; None if there is none, or its token is no longer valid."""
-        source = "session JOIN token ON token.id = session.token WHERE session.expires > ? AND session.digest = ?"
+        """The principal of a browser session; None if there is none, or its token is no longer
+        valid.
+        """
+        source = (
+            "session JOIN token ON token.id = session.token WHERE session.expires > ? AND"
+            " session.digest = ?"
+        )
         return self._principal(source, "session.digest", text, int(time.time()), _digest(text))
 
     def _principal(self, source: str, column: str, text: str, *keys: Any) -> Principal | None:
@@ -257,12 +296,15 @@ class Access:
         return Principal(row[0], row[1], _labels(row[2]))
 
     def take_once(self, text: str) -> Principal | None:
-        """The principal of a token whose text is valid this one time; its sessions go on until it expires."""
+        """The principal of a token whose text is valid this one time; its sessions go on until it
+        expires.
+        """
         principal = self.of_token(text)
         if principal is not None:
             with self._writer.writing(durable=True) as connection:
                 query = "UPDATE token SET digest = '' WHERE id = ? AND digest = ?"
-                if not connection.execute(query, (principal.id, _digest(text))).rowcount:  # another one was faster
+                # another one was faster
+                if not connection.execute(query, (principal.id, _digest(text))).rowcount:
                     return None
         return principal
 
@@ -271,7 +313,10 @@ class Access:
         now, text = int(time.time()), secrets.token_hex(32)
         with self._writer.writing() as connection:
             connection.execute("DELETE FROM session WHERE expires <= ?", (now,))
-            connection.execute("INSERT INTO session VALUES (?, ?, ?)", (_digest(text), principal.id, now + SESSION_S))
+            connection.execute(
+                "INSERT INTO session VALUES (?, ?, ?)",
+                (_digest(text), principal.id, now + SESSION_S),
+            )
         return text
 
     def end_session(self, text: str) -> None:
@@ -303,11 +348,25 @@ class Access:
         request: str = "",
         text: str = "",
     ) -> None:
-        last, previous = connection.execute("SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1").fetchone() or (0, "")
+        last, previous = connection.execute(
+            "SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1"
+        ).fetchone() or (0, "")
         [own] = connection.execute(_NEXT_OWN, (principal,)).fetchone()
         ids = json.dumps(list(documents))
         now = int(time.time() * 1000)
-        content = [last + 1, own, now, principal, address, action, dataset, ids, status, request, text]
+        content = [
+            last + 1,
+            own,
+            now,
+            principal,
+            address,
+            action,
+            dataset,
+            ids,
+            status,
+            request,
+            text,
+        ]
         connection.execute(_INSERT_AUDIT, (*content, _chained(previous, content)))
 
     def audit(
@@ -342,7 +401,16 @@ class Access:
             rows = connection.execute(statement, (after, before, who, action, limit)).fetchall()
         return [
             AuditRow(
-                one if is_whole else own, at, who, where, what, name, tuple(json.loads(ids)), status, request, *more
+                one if is_whole else own,
+                at,
+                who,
+                where,
+                what,
+                name,
+                tuple(json.loads(ids)),
+                status,
+                request,
+                *more,
             )
             for one, own, at, who, where, what, name, ids, status, request, *more in rows
         ]
@@ -366,7 +434,9 @@ def _digest(text: str) -> str:
 
 def _chained(previous: str, content: Sequence[Any]) -> str:
     # Rows without a text have the hash that they had before there was that column.
-    return _digest(f"{previous}\n{json.dumps(content if content[-1] else content[:-1], ensure_ascii=False)}")
+    return _digest(
+        f"{previous}\n{json.dumps(content if content[-1] else content[:-1], ensure_ascii=False)}"
+    )
 
 
 def _labels(stored: str | None) -> tuple[str, ...] | None:
@@ -375,7 +445,12 @@ def _labels(stored: str | None) -> tuple[str, ...] | None:
 
 def _end(now: int, expires: str | None) -> int | None:
     match = _PERIOD.fullmatch(expires or "")
-    require(expires is None or match is not None, "expires", expires, "a period such as '12h', '90d' or '8w'")
+    require(
+        expires is None or match is not None,
+        "expires",
+        expires,
+        "a period such as '12h', '90d' or '8w'",
+    )
     return now + int(match[1]) * {"h": 3600, "d": 86_400, "w": 604_800}[match[2]] if match else None
 
 
@@ -415,7 +490,9 @@ def check_bind(host: str, access: Access, at: Path) -> None:
         ConfigError: If it would listen on another address.
     """
     now = time.time()
-    if is_local(host) or any(one.revoked is None and (one.expires or now + 1) > now for one in access.tokens()):
+    if is_local(host) or any(
+        one.revoked is None and (one.expires or now + 1) > now for one in access.tokens()
+    ):
         return
     msg = f"host must be 127.0.0.1 or ::1 as long as there is no token; got {host!r}."
     raise ConfigError(f"{msg} Create one first: lazyrag token create --scope admin --at {at}")

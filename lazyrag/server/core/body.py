@@ -11,7 +11,9 @@ from lazyrag.validation import named_filters
 
 
 class Body(BaseModel):
-    """A request's body: unknown names are refused, as they are likely to be misspelt. ``where`` means ``filters``."""
+    """A request's body: unknown names are refused, as they are likely to be misspelt. ``where``
+    means ``filters``.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

@@ -13,7 +13,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
 
@@ -83,7 +91,8 @@ class ServerConfig(_Section):
     log: Literal["text", "json"] = "text"
     """Format of the log on the standard error output; ``json`` for JSON lines."""
     shutdown_s: float = Field(default=10.0, gt=0, le=600)
-    """Longest time of a shutdown, in seconds; then what still runs is killed, and continues at the next start."""
+    """Longest time of a shutdown, in seconds; then what still runs is killed, and continues at the
+    next start."""
 
 
 class LimitsConfig(_Section):
@@ -103,13 +112,17 @@ class ModelsConfig(_Section):
     """``[models]``: the models of all sets."""
 
     chat: str = Field(default="", pattern=_CHAT)
-    """Chat model for answers: ``openai:NAME``, or ``module:attribute``; "" to return the cited passages."""
+    """Chat model for answers: ``openai:NAME``, or ``module:attribute``; "" to return the cited
+    passages."""
     embed: str = ""
-    """Embedding model of sets that are made at run time: as for ``lazyrag index --embed``, or ``module:attribute``."""
+    """Embedding model of sets that are made at run time: as for ``lazyrag index --embed``, or
+    ``module:attribute``."""
     url: str = ""
-    """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is OPENAI_API_KEY."""
+    """Endpoint of ``openai:NAME``; by default the environment's OPENAI_BASE_URL. The key is
+    OPENAI_API_KEY."""
     rerank: str = ""
-    """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or ``module:attribute``."""
+    """Rerank model beside BM25: ``openai:NAME``, a cross-encoder on this machine, or
+    ``module:attribute``."""
 
 
 class SetConfig(_Section):
@@ -126,7 +139,8 @@ class SetConfig(_Section):
     launcher: int | str | None = None
     """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
     loading: Annotated[str, AfterValidator(_checked_loading)] = ""
-    """How child processes read files, as for ``lazyrag index --loading``; ``processes=0`` for none."""
+    """How child processes read files, as for ``lazyrag index --loading``; ``processes=0`` for
+    none."""
     embed: str | None = None
     """Embedding model: as for ``lazyrag index --embed``, or ``module:attribute``."""
     setup: str = Field(default="", pattern=_FUNCTION)
@@ -155,21 +169,32 @@ class SetConfig(_Section):
         return self
 
     def label_overlaps(self) -> Iterator[str]:
-        """A sentence for each pair of patterns with different labels that can match the same file."""
+        """A sentence for each pair of patterns with different labels that can match the same
+        file.
+        """
         rules = self.labels.items() if isinstance(self.labels, dict) else ()
         for (first, labels), (second, others) in itertools.combinations(rules, 2):
-            if set(labels) != set(others) and _can_match_both(_any_letter(first), _any_letter(second)):
+            if set(labels) != set(others) and _can_match_both(
+                _any_letter(first), _any_letter(second)
+            ):
                 yield (
-                    f"A file that matches {first!r} and {second!r} has the labels of both: "
-                    f"{', '.join(sorted({*labels, *others}))}. A token with any of them sees it. To restrict it, let "
-                    "only one of the patterns match."
+                    f"A file that matches {first!r} and {second!r} has the labels of both:"
+                    f" {', '.join(sorted({*labels, *others}))}. A token with any of them sees it."
+                    " To restrict it, let only one of the patterns match."
                 )
 
     def labels_of(self, path: Path) -> dict[str, Any] | None:
         """Metadata of a file: its labels, for `file_metadata`."""
         patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
-        name = path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
-        found = [label for pattern, labels in patterns.items() if fnmatch.fnmatch(name, pattern) for label in labels]
+        name = (
+            path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
+        )
+        found = [
+            label
+            for pattern, labels in patterns.items()
+            if fnmatch.fnmatch(name, pattern)
+            for label in labels
+        ]
         return {"labels": list(dict.fromkeys(found))} if found else None
 
 
@@ -197,9 +222,15 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> Config:
-        if self.server.state.resolve() in {one.path.resolve() for one in self.sets.values() if one.path}:
+        if self.server.state.resolve() in {
+            one.path.resolve() for one in self.sets.values() if one.path
+        }:
             raise ValueError("server.state must not be the folder of a set")
-        stores = [(one.store or one.path, one.store_conf) for one in self.sets.values() if one.store or one.path]
+        stores = [
+            (one.store or one.path, one.store_conf)
+            for one in self.sets.values()
+            if one.store or one.path
+        ]
         if any(stores.count(one) > 1 for one in stores):
             raise ValueError("sets must have a store each, and two have the same; set their store")
         return self
@@ -221,12 +252,21 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
     if not path.is_file():
         if not path.is_dir():
             raise DatasetPathError(f"There is no folder or configuration file {path}.")
-        state = path / STATE_FOLDER if store is None else store.expanduser().absolute() / Path(STATE_FOLDER).name
+        state = (
+            path / STATE_FOLDER
+            if store is None
+            else store.expanduser().absolute() / Path(STATE_FOLDER).name
+        )
         name = re.sub(r"[^\w.-]+", "-", path.name).strip(".-") or "files"
-        table = {"server": {"state": state, **given}, "sets": {name: {"path": path, "store": store}}}
+        table = {
+            "server": {"state": state, **given},
+            "sets": {name: {"path": path, "store": store}},
+        }
         return _validated("", table, Path.cwd())
     if store is not None:
-        raise ConfigError(f"--store is for a folder; got it with the file {path}. Set sets.NAME.store there.")
+        raise ConfigError(
+            f"--store is for a folder; got it with the file {path}. Set sets.NAME.store there."
+        )
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
@@ -246,25 +286,41 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
         section: Any = SetConfig if place[0] == "sets" else Config
         if len(place) == 2:  # noqa: PLR2004
             section = Config.model_fields[place[0]].annotation
-        raise ConfigError(f"{where}Unknown key {'.'.join(place)}. {known_names(place[-1], section.model_fields)}")
+        raise ConfigError(
+            f"{where}Unknown key {'.'.join(place)}. {known_names(place[-1], section.model_fields)}"
+        )
     if error["type"] == "missing":
-        raise ConfigError(f"{where}{'.'.join(place)} is missing. A set is a table such as [sets.notes] with a path.")
-    name = ".".join(one for one in place if not re.match(r"(list|dict)\[|\[key\]", one))  # pydantic's own
-    raise ConfigError(f"{where}{name} {expectation(error).replace('an object', 'a table')}.".replace(":  ", ": "))
+        raise ConfigError(
+            f"{where}{'.'.join(place)} is missing. A set is a table such as [sets.notes] with a"
+            " path."
+        )
+    # pydantic's own
+    name = ".".join(one for one in place if not re.match(r"(list|dict)\[|\[key\]", one))
+    raise ConfigError(
+        f"{where}{name} {expectation(error).replace('an object', 'a table')}.".replace(":  ", ": ")
+    )
 
 
 def expectation(error: Mapping[str, Any]) -> str:
     """What is wrong with a value, of an error of pydantic: ``must be a valid integer; got 'x'``."""
     found = _EXPECTED.get(error.get("ctx", {}).get("pattern", error["type"]))
     if found is None:
-        found = re.sub(r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"])
+        found = re.sub(
+            r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"]
+        )
         found = re.sub(r"^Value error, |, unable to .*| after validation, not \d+$", "", found)
     given = error["input"]
-    return f"{found}; got {given!r}" if isinstance(given, (str, int, float)) and len(str(given)) <= 80 else found
+    return (
+        f"{found}; got {given!r}"
+        if isinstance(given, (str, int, float)) and len(str(given)) <= 80
+        else found
+    )
 
 
 def make_state(state: Path) -> None:
-    """Make the state folder, for this user only, even if it is in one that others can read, or that is served."""
+    """Make the state folder, for this user only, even if it is in one that others can read, or that
+    is served.
+    """
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in ("keys", "sets", "uploads"):
         (state / name).mkdir(exist_ok=True, mode=0o700)
@@ -290,7 +346,9 @@ def load_object(target: str) -> Any:
         ) from exc
 
 
-def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: str | None = "labels") -> Document:
+def open_set(
+    name: str, chosen: SetConfig, state: Path, *, write: bool, fields: str | None = "labels"
+) -> Document:
     """Open the Document of a set.
 
     Args:
@@ -316,20 +374,41 @@ def open_set(name: str, chosen: SetConfig, state: Path, *, write: bool, fields: 
         more |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
     if write and path:
         more.update(include=chosen.include, exclude=chosen.exclude)
-    own = chosen.embed if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:") else ""
+    own = (
+        chosen.embed
+        if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:")
+        else ""
+    )
     if chosen.path is not None and chosen.store_conf is None and not own:
-        project = projects.new_project(chosen.path, chosen.store).with_options(embed=chosen.embed, fields=fields)
-        docs: Document = project.open(write=write, files=path is not None, loading=chosen.loading, **more)
+        project = projects.new_project(chosen.path, chosen.store).with_options(
+            embed=chosen.embed, fields=fields
+        )
+        docs: Document = project.open(
+            write=write, files=path is not None, loading=chosen.loading, **more
+        )
         if write:
             project.save()
     else:
-        embed = load_object(own) if own else projects.make_embedder(chosen.embed) if chosen.embed else None
-        folder = chosen.store or (chosen.path / ".lazyrag" if chosen.path else state / "sets" / name)
+        embed = (
+            load_object(own)
+            if own
+            else projects.make_embedder(chosen.embed)
+            if chosen.embed
+            else None
+        )
+        folder = chosen.store or (
+            chosen.path / ".lazyrag" if chosen.path else state / "sets" / name
+        )
         conf = chosen.store_conf or projects.Project(folder, folder).store_conf
         if write and chosen.store_conf is None:
             folder.mkdir(parents=True, exist_ok=True)
         more |= parse_loading(chosen.loading)
-        more.update(store_conf=conf, name=chosen.name, doc_fields=projects.label_fields(), read_only=not write)
+        more.update(
+            store_conf=conf,
+            name=chosen.name,
+            doc_fields=projects.label_fields(),
+            read_only=not write,
+        )
         docs = Document(path, embed, **more)
     if chosen.setup:
         load_object(chosen.setup)(docs)

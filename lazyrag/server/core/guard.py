@@ -1,4 +1,6 @@
-"""What the service adds to a job where it runs: who submitted it still sees the documents, and answers go with them."""
+"""What the service adds to a job where it runs: who submitted it still sees the documents, and
+answers go with them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ BOOK_TABLES = """
     CREATE TABLE record (kind TEXT, set_name TEXT, id TEXT, principal TEXT, created REAL, body TEXT,
         PRIMARY KEY (kind, set_name, id)) WITHOUT ROWID;
 """
-BOOK_FORMAT = FileFormat("service's notebook", 0x6C726E62, (BOOK_TABLES,), "Move it away: feedback is in it.")
+BOOK_FORMAT = FileFormat(
+    "service's notebook", 0x6C726E62, (BOOK_TABLES,), "Move it away: feedback is in it."
+)
 
 ADD_EVENT = (
     "INSERT OR IGNORE INTO event SELECT ?1, ?2, ?3, ?4 FROM answer WHERE id = ?1 "
@@ -38,19 +42,26 @@ ADD_EVENT = (
 """Nothing follows the end of an answer, which a purge brings about, too."""
 
 _READ = (
-    "SELECT answer.id, event.data FROM answer LEFT JOIN event ON answer = id AND name IN ('done', ?) "
-    "WHERE json_extract(owner, '$[0]') IN (?, '/v1/responses')"
+    "SELECT answer.id, event.data FROM answer LEFT JOIN event ON answer = id AND name IN ('done',"
+    " ?) WHERE json_extract(owner, '$[0]') IN (?, '/v1/responses')"
 )
 _KEY = re.compile(r"(\[.*\]):[0-9a-f]{32}")
 _MARK = """INSERT INTO answer VALUES (hex(randomblob(16)), '["purge"]', '', ?1, ?1)"""
 _GONE = {"detail": "A document that the answer may quote was deleted.", "remedy": "Ask again."}
-_END: dict[str, Any] = {"state": "CANCELED", "question": "", "text": None, "citations": [], "problems": [_GONE]}
+_END: dict[str, Any] = {
+    "state": "CANCELED",
+    "question": "",
+    "text": None,
+    "citations": [],
+    "problems": [_GONE],
+}
 _END |= {"hits": [], "measures": {}}
 _LAST = 2**62  # number of the event that ends an answer from outside
 
 
 def job_key(principal: str, labels: Sequence[str] | None, nonce: str) -> str:
-    """The idempotency key of a service's job: it names who submits it, and the labels that `guarded` checks.
+    """The idempotency key of a service's job: it names who submits it, and the labels that
+    `guarded` checks.
 
     Example:
         >>> job_key("local", None, "7f")
@@ -60,10 +71,13 @@ def job_key(principal: str, labels: Sequence[str] | None, nonce: str) -> str:
 
 
 def open_book(state: Path) -> Database:
-    """Open the file of answers, feedback, golden questions and evaluations, which all processes share."""
+    """Open the file of answers, feedback, golden questions and evaluations, which all processes
+    share.
+    """
     book = Database(state / BOOK, BOOK_FORMAT)
     with book.reading() as connection:
-        connection.execute("PRAGMA secure_delete = ON")  # answers quote documents, which may be deleted
+        # answers quote documents, which may be deleted
+        connection.execute("PRAGMA secure_delete = ON")
     return book
 
 
@@ -87,19 +101,27 @@ def guarded(
     """Run a job of a set in this block; see `lazyrag.document.Worker`.
 
     Raises:
-        DatasetPathError: If documents have been hidden from the job's principal since it submitted the job.
+        DatasetPathError: If documents have been hidden from the job's principal since it submitted
+            the job.
         ConfigError: If their labels have changed, which the job would undo.
     """
     documents = documents_of(kind, arguments)
     match = _KEY.fullmatch(key or "")
     labels = json.loads(match[1])[1] if match else None
     if labels is not None:
-        seen, known = docs.restricted({"labels": labels}), Jobs(docs).ledger.documents.named(documents)
+        seen, known = (
+            docs.restricted({"labels": labels}),
+            Jobs(docs).ledger.documents.named(documents),
+        )
         for one in documents:
-            present = seen.document(one).labels if one in known and known[one].status == "live" else ()
+            present = (
+                seen.document(one).labels if one in known and known[one].status == "live" else ()
+            )
             given = arguments.get("metadata", {}).get(one, {}).get("labels", present)
             if present and set(given) != set(present):
-                raise ConfigError(f"The labels of {one!r} have changed meanwhile. Send the request again.")
+                raise ConfigError(
+                    f"The labels of {one!r} have changed meanwhile. Send the request again."
+                )
     if kind == "purge":  # before the certificate, and after it for those that were begun meanwhile
         forget_answers(name, state, documents)
     yield
@@ -107,30 +129,47 @@ def guarded(
         forget_answers(name, state, documents, is_purge=kind == "purge")
 
 
-def forget_answers(name: str, state: Path, documents: Sequence[str] | None = None, *, is_purge: bool = True) -> None:
+def forget_answers(
+    name: str, state: Path, documents: Sequence[str] | None = None, *, is_purge: bool = True
+) -> None:
     """Empty the answers of a set that have read some documents.
 
     Args:
         name: The set.
         state: The service's state folder.
         documents: Paths or ids; None for all, also where nothing was read.
-        is_purge: Whether to end those that are being written, too, and to delete records about the documents.
+        is_purge: Whether to end those that are being written, too, and to delete records about the
+            documents.
     """
-    names = {""} if documents is None else {*documents, *(one.rpartition("/")[2] for one in documents)}
+    names = (
+        {""} if documents is None else {*documents, *(one.rpartition("/")[2] for one in documents)}
+    )
     quoted = [""] if documents is None else [json.dumps(one, ensure_ascii=False) for one in names]
     with open_book(state) as book:
         with book.writing(durable=True) as connection:
             answers = connection.execute(_READ, ("done" if is_purge else "", name)).fetchall()
-            gone = [(one,) for one, read in answers if (any(map(read.__contains__, quoted)) if read else is_purge)]
-            connection.executemany("DELETE FROM answer WHERE id = ? AND owner LIKE '[\"/v1/responses\",%'", gone)
+            gone = [
+                (one,)
+                for one, read in answers
+                if (any(map(read.__contains__, quoted)) if read else is_purge)
+            ]
+            connection.executemany(
+                "DELETE FROM answer WHERE id = ? AND owner LIKE '[\"/v1/responses\",%'", gone
+            )
             connection.executemany("DELETE FROM event WHERE answer = ?", gone)
             connection.executemany("UPDATE answer SET question = '' WHERE id = ?", gone)
             ends = [(one, _LAST, "done", json.dumps({"id": one, **_END})) for (one,) in gone]
             connection.executemany(ADD_EVENT, ends)
             if is_purge:  # responses that are being written look for it
                 connection.execute(_MARK, (time.time(),))
-            records = connection.execute("SELECT id, body FROM record WHERE set_name = ?", (name,)).fetchall()
-            named = [(one,) for one, text in records if (one,) in gone or any(map(text.__contains__, quoted))]
+            records = connection.execute(
+                "SELECT id, body FROM record WHERE set_name = ?", (name,)
+            ).fetchall()
+            named = [
+                (one,)
+                for one, text in records
+                if (one,) in gone or any(map(text.__contains__, quoted))
+            ]
             connection.executemany("DELETE FROM record WHERE id = ?", named if is_purge else ())
         if is_purge or gone:
             book.shrink()  # also the log

@@ -26,7 +26,9 @@ _FORMAT = FileFormat(
     "file of sets",
     application_id=int.from_bytes(b"lzSE", "big"),
     migrations=(_SCHEMA,),
-    when_damaged="Restore it from a backup, or delete it: the stores lie beside it, in the folder sets.",
+    when_damaged=(
+        "Restore it from a backup, or delete it: the stores lie beside it, in the folder sets."
+    ),
 )
 
 
@@ -79,18 +81,26 @@ class MadeSets:
             if len(rows) >= MOST_SETS:
                 raise ProblemError(507, f"There are {MOST_SETS:,} sets.", "Delete some.")
             row = (made.id, name, made.embed, made.created)
-            connection.execute("INSERT INTO made (id, name, embed, created) VALUES (?, ?, ?, ?)", row)
+            connection.execute(
+                "INSERT INTO made (id, name, embed, created) VALUES (?, ?, ?, ?)", row
+            )
         return made
 
     def list(self) -> list[MadeSet]:
-        """All sets, oldest first; also those that were deleted, as long as their files are there."""
+        """All sets, oldest first; also those that were deleted, as long as their files are
+        there.
+        """
         with self._file.reading() as connection:
-            return [MadeSet(*row) for row in connection.execute("SELECT * FROM made ORDER BY rowid")]
+            return [
+                MadeSet(*row) for row in connection.execute("SELECT * FROM made ORDER BY rowid")
+            ]
 
     def find(self, name: str) -> MadeSet | None:
         """A set by name; None if there is none."""
         with self._file.reading() as connection:
-            row = connection.execute("SELECT * FROM made WHERE name = ? AND NOT deleted", (name,)).fetchone()
+            row = connection.execute(
+                "SELECT * FROM made WHERE name = ? AND NOT deleted", (name,)
+            ).fetchone()
         return row and MadeSet(*row)
 
     def delete(self, name: str) -> bool:

@@ -26,7 +26,8 @@ MAX_BODY = 1_000_000
 MAX_STREAMS = 100
 """Event streams of a principal at the same time, per process."""
 CHECK_S = 5.0
-"""How often an open event stream looks whether its token is still valid, in seconds, if events come so often."""
+"""How often an open event stream looks whether its token is still valid, in seconds, if events come
+so often."""
 PUBLIC = re.compile(r"POST /api/v1/session|(GET|HEAD|POST) /login|(GET|HEAD) /static/.*")
 """Methods and paths that need no token."""
 
@@ -36,7 +37,10 @@ _NO_PAGE = re.compile(r"/(api|v1|v2|mcp|dify|static|healthz|readyz|metrics|opena
 _SET = re.compile(r"/(?:api/v1/sets|s)/([^/]+)")
 _FORWARDED = re.compile(r'for\s*=\s*"?([^";,]*)', re.IGNORECASE)
 _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
-    (re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)|/s/[^/]+/files"), float("inf")),
+    (
+        re.compile(r"/api/v1/sets/[^/]+/(documents|uploads/[^/]+/parts/[^/]+)|/s/[^/]+/files"),
+        float("inf"),
+    ),
     (re.compile(r"/api/v1/sets/[^/]+/(texts|_\w+)"), 16 * MAX_BODY),
     (re.compile(r"/v1/(files|uploads/[^/]+/parts)"), float("inf")),
     (re.compile(r"/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank"), 16 * MAX_BODY),
@@ -63,7 +67,9 @@ _HEADERS = {
 class AccessMiddleware:
     """Guards every route: hosts, origins, limits, tokens, audit log, headers of responses."""
 
-    def __init__(self, app: Any, service: Service, problem_page: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, app: Any, service: Service, problem_page: Callable[..., Any] | None = None
+    ) -> None:
         self.app = app
         self.service = service
         self.problem_page = problem_page
@@ -106,7 +112,8 @@ class AccessMiddleware:
         await response(scope, receive, send)
 
     async def _admit(self, scope: Any, path: str, limit: float) -> bool:
-        """Give a request its principal, and return whether it changes something, and is in the audit log.
+        """Give a request its principal, and return whether it changes something, and is in the
+        audit log.
 
         Raises:
             ProblemError: If it is not admitted.
@@ -116,12 +123,16 @@ class AccessMiddleware:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > _MAX_HEADERS:
             raise ProblemError(431, f"The headers have more than {_MAX_HEADERS:,} bytes.")
         if float(headers.get("content-length", 0)) > limit:
-            raise ProblemError(413, f"The body has more than {limit:,.0f} bytes.", "Send it in several requests.")
+            raise ProblemError(
+                413, f"The body has more than {limit:,.0f} bytes.", "Send it in several requests."
+            )
         if path in _HEALTH:
             return False
         host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
         if host not in self.access.hosts:
-            raise ProblemError(421, f"The host {host[:100]!a} is not one of this service.", _HOST_REMEDY)
+            raise ProblemError(
+                421, f"The host {host[:100]!a} is not one of this service.", _HOST_REMEDY
+            )
         bearer = _bearer(headers)
         _check_origin(scope["method"], headers, has_token=bool(bearer))
         principal = await self.principal(scope, headers)
@@ -130,10 +141,14 @@ class AccessMiddleware:
             if wait := self.access.requests.take(principal.id):
                 raise _too_many(wait)
         elif not PUBLIC.fullmatch(f"{scope['method']} {path}"):
-            challenge = 'Bearer realm="lazyrag"' + (', error="invalid_token"' if bearer is not None else "")
+            challenge = 'Bearer realm="lazyrag"' + (
+                ', error="invalid_token"' if bearer is not None else ""
+            )
             msg = "The token is not valid." if bearer is not None else "The request has no token."
             raise ProblemError(401, msg, _BEARER_REMEDY, headers={"WWW-Authenticate": challenge})
-        is_logged = scope["method"] not in _SAFE and not _QUERIES.fullmatch(f"{scope['method']} {path}")
+        is_logged = scope["method"] not in _SAFE and not _QUERIES.fullmatch(
+            f"{scope['method']} {path}"
+        )
         if is_logged and principal is not None:
             await self.record(scope, path, None)
         return is_logged
@@ -143,8 +158,14 @@ class AccessMiddleware:
         access = self.access
         if not access.is_closed():
             # A proxy on this machine must not open the service to others.
-            passed = ",".join(headers.getlist("x-forwarded-for") + headers.getlist("x-real-ip")).split(",")
-            addresses = [_address(scope), *passed, *_FORWARDED.findall(";".join(headers.getlist("forwarded")))]
+            passed = ",".join(
+                headers.getlist("x-forwarded-for") + headers.getlist("x-real-ip")
+            ).split(",")
+            addresses = [
+                _address(scope),
+                *passed,
+                *_FORWARDED.findall(";".join(headers.getlist("forwarded"))),
+            ]
             return Principal() if all(is_local(one) for one in addresses if one) else None
         if (bearer := _bearer(headers)) is not None:
             return access.of_token(bearer)
@@ -169,23 +190,35 @@ class AccessMiddleware:
         }
         record, principal = self.access.record, state["principal"].id
         try:
-            await anyio.to_thread.run_sync(lambda: record(principal, f"{scope['method'][:10]} {path[:300]}", **row))
+            await anyio.to_thread.run_sync(
+                lambda: record(principal, f"{scope['method'][:10]} {path[:300]}", **row)
+            )
         except StoreError as exc:
             remedy = "Check the disk of the service's state folder."
             raise ProblemError(503, "The audit log cannot be written.", remedy) from exc
 
 
 class _Exchange:
-    """A request and its response: limited, recorded, and a stream only as long as its token is valid."""
+    """A request and its response: limited, recorded, and a stream only as long as its token is
+    valid.
+    """
 
     def __init__(self, guard: AccessMiddleware, scope: Any, receive: Any, send: Any) -> None:
         self._guard, self._scope, self._receive, self._send = guard, scope, receive, send
         self.path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
-        self.limit = next((most for pattern, most in _LIMITS if pattern.fullmatch(self.path)), MAX_BODY)
+        self.limit = next(
+            (most for pattern, most in _LIMITS if pattern.fullmatch(self.path)), MAX_BODY
+        )
         self.ending = anyio.CancelScope()
         self.is_logged = self.is_stream = False
-        self._has_text = guard.access.texts and _QUERIES.fullmatch(f"{scope['method']} {self.path}") is not None
-        self._limited, self._text, self._checked = _limited(receive, self.limit), bytearray(), time.monotonic()
+        self._has_text = (
+            guard.access.texts and _QUERIES.fullmatch(f"{scope['method']} {self.path}") is not None
+        )
+        self._limited, self._text, self._checked = (
+            _limited(receive, self.limit),
+            bytearray(),
+            time.monotonic(),
+        )
 
     async def receive(self) -> Any:
         """See ASGI."""
@@ -214,12 +247,18 @@ class _Exchange:
         await self._send(message)
 
     async def _begin(self, message: Any) -> None:
-        status, streams, own = message["status"], self._guard.access.streams, self._scope["state"]["principal"].id
+        status, streams, own = (
+            message["status"],
+            self._guard.access.streams,
+            self._scope["state"]["principal"].id,
+        )
         is_guess = self.is_logged and own == "anonymous"  # a log-in that failed
         if is_guess and (wait := self._guard.access.denials.take(_address(self._scope))):
             raise _too_many(wait)
         if self.is_logged or self._has_text or status in _DENIED:
-            await self._guard.record(self._scope, self.path, status, self._text.decode(errors="replace"))
+            await self._guard.record(
+                self._scope, self.path, status, self._text.decode(errors="replace")
+            )
         if dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
             if streams[own] >= MAX_STREAMS:
                 raise _too_many(CHECK_S)
@@ -228,12 +267,16 @@ class _Exchange:
 
 
 _HOST_REMEDY = "Add the name to allowed_hosts in [server] of the configuration."
-_BEARER_REMEDY = "Send the header 'Authorization: Bearer lrg_...'; lazyrag token create makes a token."
+_BEARER_REMEDY = (
+    "Send the header 'Authorization: Bearer lrg_...'; lazyrag token create makes a token."
+)
 
 
 def _too_many(wait: float) -> ProblemError:
     remedy = "Wait for the time in Retry-After."
-    return ProblemError(429, "Too many requests.", remedy, headers={"Retry-After": str(int(wait) + 1)})
+    return ProblemError(
+        429, "Too many requests.", remedy, headers={"Retry-After": str(int(wait) + 1)}
+    )
 
 
 def wants_page(scope: Any) -> bool:
@@ -262,23 +305,32 @@ def _check_origin(method: str, headers: Headers, *, has_token: bool) -> None:
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     is_own = site == "same-origin" or (
-        site is None and origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        site is None
+        and origin is not None
+        and urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
     )
     is_foreign = site in ("cross-site", "same-site") or (origin is not None and not is_own)
     if method in _SAFE:
         is_foreign = is_foreign and site is not None and headers.get("sec-fetch-mode") != "navigate"
     if is_foreign:
-        raise ProblemError(403, "The request comes from a page of another site.", "Send it from the service's own.")
+        raise ProblemError(
+            403, "The request comes from a page of another site.", "Send it from the service's own."
+        )
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     # None of these can be sent by a foreign page without a preflight, which fails.
     is_deliberate = kind == "application/json" or has_token or "idempotency-key" in headers
     if method == "POST" and not (is_own or is_deliberate):
-        remedy = "Add a header: 'Content-Type: application/json' to JSON, 'Idempotency-Key: 1' to a form, or a token."
+        remedy = (
+            "Add a header: 'Content-Type: application/json' to JSON, 'Idempotency-Key: 1' to a"
+            " form, or a token."
+        )
         raise ProblemError(403, "The request could come from a page of another site.", remedy)
 
 
 def _headers(given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    own = [(name.translate(None, b"\r\n\0"), value.translate(None, b"\r\n\0")) for name, value in given]
+    own = [
+        (name.translate(None, b"\r\n\0"), value.translate(None, b"\r\n\0")) for name, value in given
+    ]
     names = {name.lower() for name, _ in own}
     return [*own, *(header for header in _HEADERS.items() if header[0] not in names)]
 
@@ -296,7 +348,9 @@ def _limited(receive: Any, limit: float) -> Callable[[], Any]:
             with anyio.fail_after(min(READ_S, max(0.0, READ_S + size / _SLOWEST - waited))):
                 message = await receive()
         except TimeoutError as exc:
-            raise HTTPException(408, "The body arrives too slowly", headers={"Connection": "close"}) from exc
+            raise HTTPException(
+                408, "The body arrives too slowly", headers={"Connection": "close"}
+            ) from exc
         waited += time.monotonic() - began
         size += len(message.get("body", b""))
         is_complete = not message.get("more_body", False)
@@ -308,7 +362,9 @@ def _limited(receive: Any, limit: float) -> Callable[[], Any]:
 
 
 class TimedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 with limits for the time and the size of a request's headers, which uvicorn has not."""
+    """uvicorn's HTTP/1.1 with limits for the time and the size of a request's headers, which
+    uvicorn has not.
+    """
 
     _timer: Any = None
     _unread = 0  # bytes since the last part of a message that was complete

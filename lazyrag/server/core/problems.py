@@ -41,7 +41,8 @@ _UPSTREAM: Mapping[type[LazyRAGError], tuple[int, str]] = {
     all_errors.StoreError: (500, "A store of the service failed."),
     LazyRAGError: (500, "The service failed."),
 }
-"""Errors whose messages may have the text, the address or a secret of another system: only the log has them."""
+"""Errors whose messages may have the text, the address or a secret of another system: only the log
+has them."""
 _PLACE = re.compile(r"\s*\((in <)?Document '.*$", re.DOTALL)
 """The end of a message that names the Document's folder."""
 _INVALID = "invalid_request_error"
@@ -70,7 +71,13 @@ class ProblemError(Exception):
     """
 
     def __init__(
-        self, status: int, detail: str, remedy: str = "", *, headers: Mapping[str, str] | None = None, **more: Any
+        self,
+        status: int,
+        detail: str,
+        remedy: str = "",
+        *,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -88,7 +95,11 @@ class ProblemError(Exception):
         path, headers = scope["path"], self.headers
         face = f"{path.removeprefix(scope.get('root_path', '').rstrip('/'))}/".split("/")[1]
         if face == "v1":
-            status, body, kind = _OPENAI_STATUS.get(self.status, self.status), self.as_openai(), "application/json"
+            status, body, kind = (
+                _OPENAI_STATUS.get(self.status, self.status),
+                self.as_openai(),
+                "application/json",
+            )
         else:
             status, kind = self.status, "application/problem+json"
             body = {
@@ -103,40 +114,64 @@ class ProblemError(Exception):
             }
             if face == "dify":  # which takes any status but 403 and 404 for a good token
                 status = 403 if status == 401 else status
-                body |= {"error_code": self._dify_code(scope), "error_msg": f"{self.detail} {self.remedy}".strip()}
+                body |= {
+                    "error_code": self._dify_code(scope),
+                    "error_msg": f"{self.detail} {self.remedy}".strip(),
+                }
             elif face == "v2":  # Cohere's
                 body["message"] = f"{self.detail} {self.remedy}".strip()
-        text = json.dumps(body, ensure_ascii=False).encode(errors="replace")  # it may quote half a surrogate pair
+        # it may quote half a surrogate pair
+        text = json.dumps(body, ensure_ascii=False).encode(errors="replace")
         return Response(text, status, headers, kind)
 
     def _dify_code(self, scope: Mapping[str, Any]) -> int:
-        has_token = any(name == b"authorization" and b" " in value.strip() for name, value in scope["headers"])
-        return {401: 1002 if has_token else 1001, 403: 1002, 404: 2001}.get(self.status, self.status)
+        has_token = any(
+            name == b"authorization" and b" " in value.strip() for name, value in scope["headers"]
+        )
+        return {401: 1002 if has_token else 1001, 403: 1002, 404: 2001}.get(
+            self.status, self.status
+        )
 
     def as_openai(self) -> dict[str, Any]:
-        """The error as OpenAI writes it; ``param`` and ``code`` are extension members of the problem."""
-        kind, code = _OPENAI_TYPES.get(self.status, ("server_error" if self.status >= 500 else _INVALID, None))
+        """The error as OpenAI writes it; ``param`` and ``code`` are extension members of the
+        problem.
+        """
+        kind, code = _OPENAI_TYPES.get(
+            self.status, ("server_error" if self.status >= 500 else _INVALID, None)
+        )
         fields = [one["field"].partition(".")[2] for one in self.more.get("errors", ())]
-        named = {"param": self.more.get("param", next(iter(fields), None)), "code": self.more.get("code", code)}
+        named = {
+            "param": self.more.get("param", next(iter(fields), None)),
+            "code": self.more.get("code", code),
+        }
         return {"error": {"message": f"{self.detail} {self.remedy}".strip(), "type": kind, **named}}
 
 
 def problem_of(error: Exception) -> ProblemError:
     """The problem that an error becomes.
 
-    What is no error of this package, or may come from another system, says nothing of its text: that goes to the log.
+    What is no error of this package, or may come from another system, says nothing of its text:
+    that goes to the log.
     """
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, UnicodeEncodeError):
-        return ProblemError(422, "A text has half a surrogate pair, which is no character.", "Send valid Unicode.")
+        return ProblemError(
+            422, "A text has half a surrogate pair, which is no character.", "Send valid Unicode."
+        )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return ProblemError(507, "The disk of the service is full.", "Free some space, and send the request again.")
+        return ProblemError(
+            507, "The disk of the service is full.", "Free some space, and send the request again."
+        )
     what = str(error).partition(" cannot ")[2].partition(":")[0]
     if what and isinstance(error, all_errors.ReadOnlyError):
-        return ProblemError(409, f"The set's writer has not done this yet: {what}.", _BUILD, error="ReadOnlyError")
+        return ProblemError(
+            409, f"The set's writer has not done this yet: {what}.", _BUILD, error="ReadOnlyError"
+        )
     return _known_problem(error) or ProblemError(
-        500, "An unexpected error occurred.", "The service's log has the details under the request id."
+        500,
+        "An unexpected error occurred.",
+        "The service's log has the details under the request id.",
     )
 
 
@@ -158,7 +193,9 @@ def _known_problem(error: Exception) -> ProblemError | None:
 
 
 def public_error(error: ErrorInfo | None, *, is_operator: bool) -> ErrorInfo | None:
-    """A stored error as a principal may see it: only operators see what may come from another system."""
+    """A stored error as a principal may see it: only operators see what may come from another
+    system.
+    """
     if error is None or is_operator:
         return error
     kind = getattr(all_errors, error.type, None)
@@ -185,13 +222,18 @@ def describe_field(error: Mapping[str, Any]) -> str:
 
 
 def with_problems(document: dict[str, Any]) -> dict[str, Any]:
-    """Describe problems in an OpenAPI document: the response of every operation where no other is described."""
+    """Describe problems in an OpenAPI document: the response of every operation where no other is
+    described.
+    """
     texts = ("type", "title", "detail", "remedy", "instance", "request_id")
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["ProblemDetails"] = {
         "type": "object",
         "description": "An error (RFC 9457). `remedy` is the way out, or empty.",
-        "properties": {**{name: {"type": "string"} for name in texts}, "status": {"type": "integer"}},
+        "properties": {
+            **{name: {"type": "string"} for name in texts},
+            "status": {"type": "integer"},
+        },
         "required": [*texts, "status"],
     }
     for name in ("HTTPValidationError", "ValidationError"):
@@ -201,5 +243,7 @@ def with_problems(document: dict[str, Any]) -> dict[str, Any]:
         for operation in path.values():
             operation["responses"].pop("422", None)
             content = {"application/problem+json": {"schema": schema}}
-            operation["responses"].setdefault("default", {"description": "A problem.", "content": content})
+            operation["responses"].setdefault(
+                "default", {"description": "A problem.", "content": content}
+            )
     return document

@@ -1,4 +1,6 @@
-"""What the routes of one web process share: the sets, the principal of a request, the pool of blocking work."""
+"""What the routes of one web process share: the sets, the principal of a request, the pool of
+blocking work.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ class Service:
     """The served Documents.
 
     Args:
-        sets: Documents by name. Web processes have read-only ones, of stores that the writer process fills.
+        sets: Documents by name. Web processes have read-only ones, of stores that the writer
+            process fills.
         state: A folder for what belongs to the service: tokens, uploads, the audit log, feedback.
         workers: Number of threads for blocking work, such as searches.
         chat: A chat model for answers; None to return the cited passages.
@@ -77,7 +80,9 @@ class Service:
 
     @functools.cached_property
     def slow(self) -> anyio.CapacityLimiter:
-        """For calls of `run` that take seconds on a large set, so that searches find a free thread."""
+        """For calls of `run` that take seconds on a large set, so that searches find a free
+        thread.
+        """
         return anyio.CapacityLimiter(max(1, self.workers // 4))
 
     @property
@@ -88,27 +93,39 @@ class Service:
 
     async def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Run blocking work in the pool."""
-        return await anyio.to_thread.run_sync(functools.partial(function, *args, **kwargs), limiter=self._limiter)
+        return await anyio.to_thread.run_sync(
+            functools.partial(function, *args, **kwargs), limiter=self._limiter
+        )
 
     def names(self, principal: Principal) -> list[str]:
         """The sets that a principal may read: some cannot be restricted to its labels."""
-        return [name for name in sorted(self.sets) if self._view(name, principal.labels) is not None]
+        return [
+            name for name in sorted(self.sets) if self._view(name, principal.labels) is not None
+        ]
 
     def view(self, name: str, principal: Principal) -> Document:
         """The Document of a set, as a principal sees it.
 
         Raises:
-            ProblemError: 404 if there is no such set, 403 if it cannot be restricted to labels, 503 until it is open.
+            ProblemError: 404 if there is no such set, 403 if it cannot be restricted to labels, 503
+                until it is open.
         """
         if name in self.pending and name not in self.sets:
             raise ProblemError(503, self.pending[name], "Try again in a moment.", headers=_SOON)
         if name not in self.sets:
-            if self.made is not None and self.made.find(name) is not None:  # by another process, just now
-                raise ProblemError(503, "The set is being opened.", "Try again in a moment.", headers=_SOON)
-            raise ProblemError(404, f"There is no set {name!r}.", known_names(name, self.names(principal)))
+            # by another process, just now
+            if self.made is not None and self.made.find(name) is not None:
+                raise ProblemError(
+                    503, "The set is being opened.", "Try again in a moment.", headers=_SOON
+                )
+            raise ProblemError(
+                404, f"There is no set {name!r}.", known_names(name, self.names(principal))
+            )
         if (found := self._view(name, principal.labels)) is None:
             msg = f"The set {name!r} has no field 'labels', which restricts this token."
-            remedy = "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
+            remedy = (
+                "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
+            )
             raise ProblemError(403, msg, remedy)
         return found
 
@@ -121,7 +138,9 @@ class Service:
         return self._views.get((name, labels))
 
     def group_of(self, name: str) -> str:
-        """The node group of a set whose nodes are its chunks: the first one of its configuration."""
+        """The node group of a set whose nodes are its chunks: the first one of its
+        configuration.
+        """
         return self.groups.get(name, "MediumChunk")
 
     def forget(self, name: str) -> None:
@@ -138,7 +157,10 @@ def make_retriever(
     """Make the retriever of a search."""
     if name in ("default", "hybrid"):
         if target is not None:
-            raise ConfigError(f"target has no effect on the retriever {name!r}. Name a similarity, or leave it out.")
+            raise ConfigError(
+                f"target has no effect on the retriever {name!r}. Name a similarity, or leave it"
+                " out."
+            )
         if name == "default" and embed_keys is None:
             return default_retriever(docs, group)
         return HybridRetriever.over(docs, group, embed_keys=embed_keys)
@@ -151,7 +173,9 @@ def location_of(request: Request, route: str, **parameters: str) -> dict[str, st
     return {"Location": quote(request.url_for(route, **parameters).path)}
 
 
-def passage_url(request: Request, name: str, path: str, uid: str = "", words: tuple[int, int] = (0, 0)) -> str:
+def passage_url(
+    request: Request, name: str, path: str, uid: str = "", words: tuple[int, int] = (0, 0)
+) -> str:
     """The URL of a document on the page, with a passage of it marked.
 
     Args:
@@ -179,11 +203,14 @@ def needs(scope: str) -> Any:
         ProblemError: 403 if it has not.
     """
 
-    async def check(request: Request) -> Principal:  # a plain function would take a thread for each request
+    # a plain function would take a thread for each request
+    async def check(request: Request) -> Principal:
         principal: Principal = request.state.principal
         if not principal.may(scope):
             raise ProblemError(
-                403, f"This needs the scope {scope!r}; the token has {principal.scope!r}.", "Use another token."
+                403,
+                f"This needs the scope {scope!r}; the token has {principal.scope!r}.",
+                "Use another token.",
             )
         return principal
 

@@ -1,4 +1,6 @@
-"""Sets that are made at run time: rows in the state folder, which every process of the service follows."""
+"""Sets that are made at run time: rows in the state folder, which every process of the service
+follows.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ router = APIRouter(prefix="/api/v1", tags=["documents"])
 log = logging.getLogger("lazyrag.server")
 
 CHUNK_SIZES = (256, 25)
-"""Tokens of a chunk, and of what two of them share, unless the metadata ``chunking`` of a file has others."""
+"""Tokens of a chunk, and of what two of them share, unless the metadata ``chunking`` of a file has
+others."""
 
 _MOST_LETTERS = 100
 _LOOK_S = 0.1
@@ -49,18 +52,22 @@ def made_sets(service: Service) -> MadeSets:
 
 
 def unopened_sets(service: Service) -> list[str]:
-    """Why this process is not ready: a sentence for each set of before its start that it has not opened yet."""
+    """Why this process is not ready: a sentence for each set of before its start that it has not
+    opened yet.
+    """
     made = service.made.list() if service.made else []
     names = {one.name for one in made if one.created <= service.began and not one.deleted}
     return ["A set is being opened." for _ in names - service.sets.keys()]  # anyone may read it
 
 
 def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
-    """Create an empty set. All processes have it within a second; until then requests about it get a 503.
+    """Create an empty set. All processes have it within a second; until then requests about it get
+    a 503.
 
     Args:
         service: The service.
-        name: 1 to 100 letters, digits, spaces and ``._-``; it begins with a letter or digit, and ends with no space.
+        name: 1 to 100 letters, digits, spaces and ``._-``; it begins with a letter or digit, and
+            ends with no space.
         principal: Who creates it: an administrator of all documents.
 
     Raises:
@@ -68,7 +75,10 @@ def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
     """
     _require_administrator(principal)
     if len(name) > _MOST_LETTERS or not re.fullmatch(SET_NAME, name):
-        remedy = "Use 1 to 100 letters, digits, spaces, '.', '_' or '-', beginning with a letter or digit."
+        remedy = (
+            "Use 1 to 100 letters, digits, spaces, '.', '_' or '-', beginning with a letter or"
+            " digit."
+        )
         raise ProblemError(422, f"The name of a set cannot be {name!a:.120}.", remedy)
     table = made_sets(service)
     if name in service.sets.keys() | service.pending.keys() and table.find(name) is None:
@@ -80,7 +90,8 @@ def delete_set(service: Service, name: str, principal: Principal) -> None:
     """Delete a set that was made at run time, with all its documents and files.
 
     Raises:
-        ProblemError: 403 if the principal may not, 404 if there is none, 409 if the configuration has it.
+        ProblemError: 403 if the principal may not, 404 if there is none, 409 if the configuration
+            has it.
     """
     _require_administrator(principal)
     made = made_sets(service).find(name)
@@ -107,14 +118,22 @@ CREATE TABLE attached (number INTEGER PRIMARY KEY, store TEXT, file TEXT, identi
 CREATE INDEX attached_file ON attached (store, file);
 CREATE INDEX attached_batch ON attached (batch);
 """
-_LOST_RECORDS = "Restore it from a backup, or delete it: files must be uploaded again, sets keep their documents."
+_LOST_RECORDS = (
+    "Restore it from a backup, or delete it: files must be uploaded again, sets keep their"
+    " documents."
+)
 _RECORDS_FORMAT = FileFormat(
-    "file of OpenAI objects", int.from_bytes(b"lzOA", "big"), (_RECORDS,), when_damaged=_LOST_RECORDS
+    "file of OpenAI objects",
+    int.from_bytes(b"lzOA", "big"),
+    (_RECORDS,),
+    when_damaged=_LOST_RECORDS,
 )
 
 
 class Records:
-    """Files, uploads, and what vector stores have beside their sets, in a file that all processes share."""
+    """Files, uploads, and what vector stores have beside their sets, in a file that all processes
+    share.
+    """
 
     def __init__(self, service: Service) -> None:
         service.state.mkdir(parents=True, exist_ok=True)
@@ -138,7 +157,10 @@ class Records:
         with self._file.writing(durable=True) as connection:
             for row in rows:
                 columns, values = ", ".join(row), ", ".join(f":{one}" for one in row)
-                connection.execute(f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({values})", row)  # noqa: S608
+                connection.execute(
+                    f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({values})",  # noqa: S608
+                    row,  # noqa: S608
+                )
 
 
 def records(service: Service) -> Records:
@@ -167,15 +189,23 @@ class SetName(Body):
 
 
 @router.post("/sets", status_code=201)
-async def post_set(wanted: NewSet, request: Request, principal: Annotated[Principal, needs("admin")]) -> SetName:
-    """Create an empty set with the embedding model of the configuration; it answers within a second."""
+async def post_set(
+    wanted: NewSet, request: Request, principal: Annotated[Principal, needs("admin")]
+) -> SetName:
+    """Create an empty set with the embedding model of the configuration; it answers within a
+    second.
+    """
     service = service_of(request)
     await service.run(create_set, service, wanted.name, principal)
     return SetName(name=wanted.name)
 
 
 @router.delete("/sets/{set}", status_code=204)
-async def delete_a_set(set: str, request: Request, principal: Annotated[Principal, needs("admin")]) -> Response:  # noqa: A002
+async def delete_a_set(
+    set: str,  # noqa: A002
+    request: Request,
+    principal: Annotated[Principal, needs("admin")],  # noqa: A002
+) -> Response:  # noqa: A002
     """Delete a set that was created at run time, with its documents and uploaded files."""
     service = service_of(request)
     await service.run(delete_set, service, set, principal)
@@ -186,7 +216,9 @@ async def delete_a_set(set: str, request: Request, principal: Annotated[Principa
 
 
 class FileSplitter(SectionSplitter):
-    """Splits as the built-in groups do, a file with the metadata ``chunking`` in sizes of its own."""
+    """Splits as the built-in groups do, a file with the metadata ``chunking`` in sizes of its
+    own.
+    """
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split a document."""
@@ -200,7 +232,8 @@ class SetFollower:
     Args:
         table: The table.
         service: Where they are read; None in the writer process.
-        write: Whether this process writes them: then it runs their jobs, and removes the files of deleted ones.
+        write: Whether this process writes them: then it runs their jobs, and removes the files of
+            deleted ones.
     """
 
     def __init__(self, table: MadeSets, service: Service | None, *, write: bool) -> None:
@@ -262,7 +295,8 @@ class SetFollower:
         return opened
 
     def _note(self, name: str, error: Exception) -> None:
-        if type(error) is not StoreError and self._failing.get(name) != str(error):  # which says that it is not built
+        # which says that it is not built
+        if type(error) is not StoreError and self._failing.get(name) != str(error):
             self._failing[name] = str(error)
             log.warning("set %s: %s", name, error, exc_info=not isinstance(error, LazyRAGError))
 
@@ -270,11 +304,17 @@ class SetFollower:
 class _OpenSet:
     """An open set; with a configuration, and a thread that runs its jobs."""
 
-    def __init__(self, name: str, docs: Document, state: Path, chosen: SetConfig | None = None) -> None:
+    def __init__(
+        self, name: str, docs: Document, state: Path, chosen: SetConfig | None = None
+    ) -> None:
         self.name, self.docs, self.stop = name, docs, threading.Event()
         self._thread: threading.Thread | None = None
         if chosen is not None:
-            build = {"names": chosen.groups, "analysers": chosen.analysers, "embed_keys": list(docs.embed_keys)}
+            build = {
+                "names": chosen.groups,
+                "analysers": chosen.analysers,
+                "embed_keys": list(docs.embed_keys),
+            }
             Jobs(docs).submit("activate_group", build)
             run = functools.partial(worker_of(name, docs, state).run, self.stop)
             self._thread = threading.Thread(target=run, name=f"lazyrag jobs {name}", daemon=True)

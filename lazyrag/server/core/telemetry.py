@@ -1,4 +1,6 @@
-"""Metrics of one web process in Prometheus' text format. Spans of requests are made by FastAPI itself."""
+"""Metrics of one web process in Prometheus' text format. Spans of requests are made by FastAPI
+itself.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Metrics:
         self._seconds: dict[str, float] = defaultdict(float)
 
     def observe(self, scope: Mapping[str, Any], status: int, seconds: float) -> None:
-        """Count a request. Unknown paths and methods count as one, so that callers cannot add series."""
+        """Count a request. Unknown paths and methods count as one, so that callers cannot add
+        series.
+        """
         route, method = route_of(scope), scope["method"] if scope["method"] in METHODS else ""
         with self._lock:
             self._requests[method, route, status] += 1
@@ -34,12 +38,19 @@ class Metrics:
             self._seconds[route] += seconds
 
     def latencies(self, most: int = 12) -> list[tuple[str, int, float, float, float]]:
-        """The routes that took most time: requests; mean, and bounds of median and 95th percentile, in seconds."""
+        """The routes that took most time: requests; mean, and bounds of median and 95th percentile,
+        in seconds.
+        """
         found = []
         with self._lock:
-            for route, counts in sorted(self._latencies.items(), key=lambda one: -self._seconds[one[0]])[:most]:
+            for route, counts in sorted(
+                self._latencies.items(), key=lambda one: -self._seconds[one[0]]
+            )[:most]:
                 sums, total = list(accumulate(counts)), sum(counts)
-                median, p95 = ((*BUCKETS_S, float("inf"))[bisect_left(sums, part * total)] for part in (0.5, 0.95))
+                median, p95 = (
+                    (*BUCKETS_S, float("inf"))[bisect_left(sums, part * total)]
+                    for part in (0.5, 0.95)
+                )
                 found.append((route, total, self._seconds[route] / total, median, p95))
         return found
 
@@ -52,16 +63,29 @@ class Metrics:
         families: dict[str, list[str]] = defaultdict(list)
 
         def add(kind: str, family: str, value: float, suffix: str = "", **labels: object) -> None:
-            quoted = [f"{name}={json.dumps(str(of), ensure_ascii=False)}" for name, of in labels.items()]
+            quoted = [
+                f"{name}={json.dumps(str(of), ensure_ascii=False)}" for name, of in labels.items()
+            ]
             text = ",".join([*quoted, f'process="{os.getpid()}"'])
-            families[f"# TYPE lazyrag_{family} {kind}"].append(f"lazyrag_{family}{suffix}{{{text}}} {value}")
+            families[f"# TYPE lazyrag_{family} {kind}"].append(
+                f"lazyrag_{family}{suffix}{{{text}}} {value}"
+            )
 
         with self._lock:
             for (method, route, status), count in sorted(self._requests.items()):
-                add("counter", "http_requests_total", count, method=method, route=route, status=status)
+                add(
+                    "counter",
+                    "http_requests_total",
+                    count,
+                    method=method,
+                    route=route,
+                    status=status,
+                )
             for route, counts in sorted(self._latencies.items()):
                 for bound, count in zip((*BUCKETS_S, "+Inf"), accumulate(counts), strict=True):
-                    add("histogram", "http_request_seconds", count, "_bucket", route=route, le=bound)
+                    add(
+                        "histogram", "http_request_seconds", count, "_bucket", route=route, le=bound
+                    )
                 add("histogram", "http_request_seconds", self._seconds[route], "_sum", route=route)
                 add("histogram", "http_request_seconds", sum(counts), "_count", route=route)
         for name, labels, value in gauges:

@@ -68,12 +68,20 @@ def rerankers_of(call: Call) -> dict[str, Any]:
 
 
 def _embedders(sets: Mapping[str, Document]) -> dict[str, CheckedEmbedder]:
-    keys = {name: docs.reader.embedders(None) if docs.embed_keys else [] for name, docs in sets.items()}
-    return {model_name(one.embedder, f"{name}.{one.key}"): one for name in reversed(keys) for one in keys[name]}
+    keys = {
+        name: docs.reader.embedders(None) if docs.embed_keys else [] for name, docs in sets.items()
+    }
+    return {
+        model_name(one.embedder, f"{name}.{one.key}"): one
+        for name in reversed(keys)
+        for one in keys[name]
+    }
 
 
 def _sets(call: Call) -> dict[str, Document]:
-    return {name: call.service.view(name, call.principal) for name in call.service.names(call.principal)}
+    return {
+        name: call.service.view(name, call.principal) for name in call.service.names(call.principal)
+    }
 
 
 def set_named(call: Call, name: str, given: str | None = None) -> Document:
@@ -91,19 +99,25 @@ def set_named(call: Call, name: str, given: str | None = None) -> Document:
 def no_model(name: str) -> ProblemError:
     """The error for a model that does not exist, or that the principal does not see."""
     msg = f"The model {name!a:.100} does not exist or you do not have access to it."
-    return ProblemError(404, msg, "GET /v1/models lists them.", param="model", code="model_not_found")
+    return ProblemError(
+        404, msg, "GET /v1/models lists them.", param="model", code="model_not_found"
+    )
 
 
 def _models(call: Call) -> dict[str, dict[str, Any]]:
     sets = _sets(call)
     kinds = {"rerank": rerankers_of(call), "embedding": _embedders(sets), "set": sets}
     own = {"object": "model", "created": 0, "owned_by": "lazyrag"}
-    return {name: {"id": name, **own, "kind": kind} for kind, names in kinds.items() for name in names}
+    return {
+        name: {"id": name, **own, "kind": kind} for kind, names in kinds.items() for name in names
+    }
 
 
 @router.get("/models")
 async def list_models(call: openai.Reading) -> Response:
-    """List the models: the sets that the principal sees, which answer, and models that embed and rerank."""
+    """List the models: the sets that the principal sees, which answer, and models that embed and
+    rerank.
+    """
     found = await call.run(_models, call)
     return reply({"object": "list", "data": [found[name] for name in sorted(found)]})
 
@@ -131,7 +145,9 @@ class Part(BaseModel):
 
 
 class Turn(BaseModel):
-    """A message, or a search before it. Clients send back what they got, so it may have more than is read here."""
+    """A message, or a search before it. Clients send back what they got, so it may have more than
+    is read here.
+    """
 
     type: Literal["message", "file_search_call"] = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
@@ -140,7 +156,11 @@ class Turn(BaseModel):
     @property
     def text(self) -> str:
         """Its text."""
-        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content or ())
+        return (
+            self.content
+            if isinstance(self.content, str)
+            else "\n".join(part.text for part in self.content or ())
+        )
 
 
 def _optional(kind: Any, names: str) -> Any:
@@ -157,7 +177,8 @@ class TextFormat(BaseModel):
 _Penalty = Annotated[float, Field(ge=-2, le=2)]
 _Tokens = Annotated[int, Field(ge=1)]
 _Empty = Annotated[list[Any], Field(max_length=0)]
-# Nothing depends on the texts, and other values than these would change the answer in ways that it does not have.
+# Nothing depends on the texts, and other values than these would change the answer in ways that it
+# does not have.
 _BOTH: Any = create_model(
     "_BOTH",
     __base__=openai.Model,
@@ -168,7 +189,9 @@ _BOTH: Any = create_model(
     **_optional(openai.Metadata, "metadata"),
     **_optional(dict[str, Any], "stream_options"),
     **_optional(dict[_Text, _Text], "prompt_cache_options"),
-    **_optional(_Text, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"),
+    **_optional(
+        _Text, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"
+    ),
     **_optional(Literal[0], "top_logprobs"),
     **_optional(None, "moderation"),
 )
@@ -210,13 +233,21 @@ class Asked:
 
     def __post_init__(self) -> None:
         own = [turn.text for turn in self.turns if turn.role in ("system", "developer")]
-        self.instructions = "".join(f"\n\n{text}" for text in [self.instructions or "", *own] if text.strip())
+        self.instructions = "".join(
+            f"\n\n{text}" for text in [self.instructions or "", *own] if text.strip()
+        )
         talk = [(turn.role, turn.text) for turn in self.turns if turn.role in ("user", "assistant")]
-        self.question, self.history = "", [{"role": role, "content": text} for role, text in talk if text.strip()]
+        self.question, self.history = (
+            "",
+            [{"role": role, "content": text} for role, text in talk if text.strip()],
+        )
         if self.history and self.history[-1]["role"] == "user":
             self.question = str(self.history.pop()["content"])
         if not 0 < len(self.question) <= MAX_QUERY:
-            msg = f"The last message must be of the role 'user' and have 1 to {MAX_QUERY:,} characters."
+            msg = (
+                f"The last message must be of the role 'user' and have 1 to {MAX_QUERY:,}"
+                " characters."
+            )
             raise ProblemError(400, msg, param="messages")
         if self.call.service.chat is None:
             msg = "The service has no chat model, so its sets can be searched and do not answer."
@@ -239,7 +270,9 @@ class Asked:
         service, docs = self.call.service, tuple(self.sets.values())
         group, *others = {service.group_of(name) for name in self.sets}
         if others:
-            raise ProblemError(400, "The vector stores have different chunks.", "Search each alone.", param="tools")
+            raise ProblemError(
+                400, "The vector stores have different chunks.", "Search each alone.", param="tools"
+            )
         if self.weights is not None:
             return HybridRetriever.over(docs, group, weights=list(self.weights))
         return service.retriever(docs[0] if len(docs) == 1 else docs, group, "default", None, None)
@@ -250,9 +283,13 @@ class Asked:
         own = own if isinstance(own, ChatOptions) else ChatOptions()
         extra = {**(own.extra or {}), **self.options["extra"]}
         options = dataclasses.replace(own, n=1, **{**self.options, "extra": extra or None})
-        prompts = Prompts(en=f"{SYSTEM_EN}{self.instructions}", zh=f"{SYSTEM_ZH}{self.instructions}")
+        prompts = Prompts(
+            en=f"{SYSTEM_EN}{self.instructions}", zh=f"{SYSTEM_ZH}{self.instructions}"
+        )
         retriever = await self.call.run(self.retriever)
-        pipeline = RAGPipeline(retriever=retriever, generator=Generator(chat, options=options, prompts=prompts))
+        pipeline = RAGPipeline(
+            retriever=retriever, generator=Generator(chat, options=options, prompts=prompts)
+        )
         run = pipeline._run(self.question, self.history)  # in steps, as the search is an event
         usage_of_calls.set(self.usages)
         await run.condense()
@@ -262,7 +299,9 @@ class Asked:
         yield run.search_query
         usage_of_calls.set(self.usages)
         room = max(2_000, 350 * self.topk) + len(self.question)  # tokens
-        async with aclosing(run.deltas(None, room, None, [one.hit for one in self.found])) as deltas:
+        async with aclosing(
+            run.deltas(None, room, None, [one.hit for one in self.found])
+        ) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -271,22 +310,34 @@ class Asked:
         names, found = {id(docs.reader): name for name, docs in self.sets.items()}, []
         by_keywords = not all(docs.embed_keys for docs in self.sets.values())
         for node, hit in zip(nodes, hits, strict=True):
-            name, score = names[id(node.reader)], openai.unit_score(hit.score, by_keywords=by_keywords)
+            name, score = (
+                names[id(node.reader)],
+                openai.unit_score(hit.score, by_keywords=by_keywords),
+            )
             row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
             attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
-            found += [Source(name, hit, score, *file, attributes)] if score >= self.threshold else []
+            found += (
+                [Source(name, hit, score, *file, attributes)] if score >= self.threshold else []
+            )
         return found
 
     def cited(self, text: str, citation: Citation) -> tuple[Source, int, int, dict[str, str]]:
-        """The source of a citation, start and end of its first mark, and what OpenAI's annotations do not have."""
+        """The source of a citation, start and end of its first mark, and what OpenAI's annotations
+        do not have.
+        """
         source = next(one for one in self.found if one.hit.id == citation.uid)
         markers = citing_markers(text, scan(text).markers, [one.hit for one in self.found])
         places = [(one.start, one.end) for one in markers if citation.index in one.numbers]
         start, end = places[0] if places else (len(text), len(text))
         words = cited_span(source.hit.text, claim_before(text[:start]))
         url = passage_url(self.call.request, source.set, citation.source, citation.uid, words)
-        own = {"file_id": source.file_id, "quote": citation.text_snippet, "location": citation.location, "url": url}
+        own = {
+            "file_id": source.file_id,
+            "quote": citation.text_snippet,
+            "location": citation.location,
+            "url": url,
+        }
         return source, start, end, own
 
 
@@ -321,7 +372,8 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _streamed(
-    events: AsyncGenerator[tuple[str, Any], None], failed: Callable[[dict[str, Any]], tuple[str, Any]]
+    events: AsyncGenerator[tuple[str, Any], None],
+    failed: Callable[[dict[str, Any]], tuple[str, Any]],
 ) -> Response:
     """A response of events, each with its name; an error is the last one."""
 
@@ -344,7 +396,14 @@ def _streamed(
 
 # Chat completions
 
-_PASSED = {"top_p", "frequency_penalty", "presence_penalty", "logit_bias", "reasoning_effort", "verbosity"}
+_PASSED = {
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "logit_bias",
+    "reasoning_effort",
+    "verbosity",
+}
 _Stop = Annotated[str, Field(min_length=1)]
 _CHAT: Any = create_model(
     "_CHAT",
@@ -373,17 +432,24 @@ class ChatBody(_CHAT):  # type: ignore[misc]  # it is made at run time
     def options(self) -> dict[str, Any]:
         """The options of the chat model."""
         found = {"max_tokens": self.max_completion_tokens or self.max_tokens, "seed": self.seed}
-        found |= {"temperature": self.temperature, "stop": [self.stop] if isinstance(self.stop, str) else self.stop}
+        found |= {
+            "temperature": self.temperature,
+            "stop": [self.stop] if isinstance(self.stop, str) else self.stop,
+        }
         extra = self.model_dump(include=_PASSED, exclude_none=True)
-        return {**{name: value for name, value in found.items() if value is not None}, "extra": extra}
+        return {
+            **{name: value for name, value in found.items() if value is not None},
+            "extra": extra,
+        }
 
 
 @router.post("/chat/completions")
 async def complete_chat(body: ChatBody, call: openai.Reading, book: Book) -> Response:
     """Answer from the set that `model` names, with citations as annotations of the message.
 
-    `[1]` in the text cites a source. Its annotation has the URL of the file, and beside OpenAI's fields the file's id
-    and the quotation. System messages are added to the service's own instructions.
+    `[1]` in the text cites a source. Its annotation has the URL of the file, and beside OpenAI's
+    fields the file's id and the quotation. System messages are added to the service's own
+    instructions.
     """
     sets = {body.model: await call.run(set_named, call, body.model)}
     chat = _Chat(body, Asked(call, sets, body.messages, None, body.options()))
@@ -399,14 +465,23 @@ class _Chat:
 
     def __init__(self, body: ChatBody, asked: Asked) -> None:
         self.asked, self.with_usage = asked, bool((body.stream_options or {}).get("include_usage"))
-        self.head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": openai.now(), "model": body.model}
+        self.head = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": openai.now(),
+            "model": body.model,
+        }
 
     def annotations(self, text: str, citations: Sequence[Citation]) -> dict[str, Any]:
         """The citations of a text."""
         found = []
         for one in citations:
             _, start, end, own = self.asked.cited(text, one)
-            cited = {"start_index": start, "end_index": end, "title": one.label, "url": own.pop("url")}
+            cited = {
+                "start_index": start,
+                "end_index": end,
+                "title": one.label,
+                "url": own.pop("url"),
+            }
             found.append({"type": "url_citation", "url_citation": cited, **own})
         return {"annotations": found}
 
@@ -420,7 +495,9 @@ class _Chat:
         last: Any = [step async for step in self.asked.steps()][-1]
         text, cited = last.answer.text, self.annotations(last.answer.text, last.answer.citations)
         message = {"role": "assistant", "content": text, "refusal": None, **cited}
-        return self.shown("message", message, _reason(last)) | self.asked.usage("prompt_tokens", "completion_tokens")
+        return self.shown("message", message, _reason(last)) | self.asked.usage(
+            "prompt_tokens", "completion_tokens"
+        )
 
     async def chunks(self) -> AsyncGenerator[tuple[str, Any], None]:
         """The pieces of the stream."""
@@ -518,11 +595,19 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
         Raises:
             ProblemError: 404 if there is no such model or vector store that the principal sees.
         """
-        extra = {"top_p": self.top_p, "reasoning_effort": self.reasoning.effort, "verbosity": self.text.verbosity}
+        extra = {
+            "top_p": self.top_p,
+            "reasoning_effort": self.reasoning.effort,
+            "verbosity": self.text.verbosity,
+        }
         given = {"temperature": self.temperature, "max_tokens": self.max_output_tokens}
-        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options: dict[str, Any] = {
+            name: value for name, value in given.items() if value is not None
+        }
         options["extra"] = {name: value for name, value in extra.items() if value is not None}
-        turns = [Turn(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+        turns = (
+            [Turn(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+        )
         is_chat = self.tools and self.model == model_name(call.service.chat, "chat")
         sets = {} if is_chat else {self.model: await call.run(set_named, call, self.model)}
         asked = Asked(call, sets, [*before, *turns], self.instructions, options)
@@ -542,7 +627,10 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
         return asked
 
 
-_RESPONSE_OF = "SELECT data FROM event JOIN answer ON answer.id = answer WHERE id = ? AND owner = ? AND created > ?"
+_RESPONSE_OF = (
+    "SELECT data FROM event JOIN answer ON answer.id = answer WHERE id = ? AND owner = ? AND"
+    " created > ?"
+)
 
 
 def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
@@ -551,10 +639,14 @@ def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
     Raises:
         ProblemError: 404 if the principal has no such response.
     """
-    rows = book.rows(f"{_RESPONSE_OF} ORDER BY number", response, _owner(call), time.time() - KEPT_S)
+    rows = book.rows(
+        f"{_RESPONSE_OF} ORDER BY number", response, _owner(call), time.time() - KEPT_S
+    )
     if not rows:
         remedy = f"Responses are stored for {KEPT_S / 60:.0f} minutes, for those who asked."
-        raise ProblemError(404, f"Response with id {response!a:.100} not found.", remedy, param="response_id")
+        raise ProblemError(
+            404, f"Response with id {response!a:.100} not found.", remedy, param="response_id"
+        )
     return [json.loads(data) for [data] in rows]
 
 
@@ -564,7 +656,10 @@ def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.
     purged = """SELECT 1 FROM answer WHERE owner = '["purge"]' AND created >= ?4"""
     book.write(f"INSERT INTO answer SELECT ?1, ?2, '', ?3, ?3 WHERE NOT EXISTS ({purged})", row)
-    rows = [(response["id"], at, "", json.dumps(one, ensure_ascii=False)) for at, one in enumerate((response, *values))]
+    rows = [
+        (response["id"], at, "", json.dumps(one, ensure_ascii=False))
+        for at, one in enumerate((response, *values))
+    ]
     book.write(ADD_EVENT, *rows)
 
 
@@ -576,9 +671,9 @@ def _owner(call: Call) -> str:
 async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Response:
     """Answer from vector stores by the tool `file_search`, or from the set that `model` names.
 
-    Every question is searched: the model has no choice. `[1]` in the text cites a source; its annotation has
-    the id of the file and the place of the mark. With `store`, which is the default, a response can be read and
-    continued for 15 minutes by who asked.
+    Every question is searched: the model has no choice. `[1]` in the text cites a source; its
+    annotation has the id of the file and the place of the mark. With `store`, which is the default,
+    a response can be read and continued for 15 minutes by who asked.
     """
     previous = body.previous_response_id
     before = [] if previous is None else (await call.run(_stored, book, call, previous))[1]
@@ -594,20 +689,43 @@ class _Writing:
     """A response, while it is written."""
 
     def __init__(self, body: ResponseBody, asked: Asked, book: Notebook) -> None:
-        self.body, self.asked, self.book, self.numbers, own = body, asked, book, itertools.count(), uuid.uuid4().hex
+        self.body, self.asked, self.book, self.numbers, own = (
+            body,
+            asked,
+            book,
+            itertools.count(),
+            uuid.uuid4().hex,
+        )
         self.search: dict[str, Any] = {"type": "file_search_call", "id": f"fs_{own}", "queries": []}
-        self.message: dict[str, Any] = {"type": "message", "id": f"msg_{own}", "role": "assistant", "content": []}
-        nulls = dict.fromkeys(["error", "incomplete_details", "instructions", "temperature", "top_p"])
+        self.message: dict[str, Any] = {
+            "type": "message",
+            "id": f"msg_{own}",
+            "role": "assistant",
+            "content": [],
+        }
+        nulls = dict.fromkeys(
+            ["error", "incomplete_details", "instructions", "temperature", "top_p"]
+        )
         defaults = {"metadata": {}, "parallel_tool_calls": True, "store": False, "output": []}
-        given = body.model_dump(exclude={"input", "include", "stream", "stream_options"}, exclude_none=True)
-        head = {"id": f"resp_{own}", "object": "response", "created_at": openai.now(), "status": "in_progress"}
+        given = body.model_dump(
+            exclude={"input", "include", "stream", "stream_options"}, exclude_none=True
+        )
+        head = {
+            "id": f"resp_{own}",
+            "object": "response",
+            "created_at": openai.now(),
+            "status": "in_progress",
+        }
         self.response: dict[str, Any] = {**nulls, **defaults, **given, **head}
 
     def event(self, kind: str, at: int | None = None, **data: Any) -> tuple[str, Any]:
         """An event, of the output item at a place."""
         where = {} if at is None else {"output_index": at}
         if at is not None and "item" not in data:
-            where |= {"item_id": (self.search, self.message)[at]["id"], **({"content_index": 0} if at else {})}
+            where |= {
+                "item_id": (self.search, self.message)[at]["id"],
+                **({"content_index": 0} if at else {}),
+            }
         name = f"response.{kind}"
         return name, {"type": name, "sequence_number": next(self.numbers), **where, **data}
 
@@ -617,7 +735,9 @@ class _Writing:
         return self.event("failed", response={**self.response, "status": "failed", "error": about})
 
     def annotation(self, text: str, citation: Citation) -> dict[str, Any]:
-        """The annotation of a citation; the quotation and its location are beside OpenAI's fields."""
+        """The annotation of a citation; the quotation and its location are beside OpenAI's
+        fields.
+        """
         source, start, _, own = self.asked.cited(text, citation)
         return {"type": "file_citation", "index": start, "filename": source.filename, **own}
 
@@ -629,9 +749,16 @@ class _Writing:
         return found
 
     async def events(self) -> AsyncGenerator[tuple[str, Any], None]:
-        """The events of the response; without a stream the text is the one that the whole answer gives."""
+        """The events of the response; without a stream the text is the one that the whole answer
+        gives.
+        """
         event, text, cited = self.event, "", list[dict[str, Any]]()
-        part: dict[str, Any] = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        part: dict[str, Any] = {
+            "type": "output_text",
+            "text": "",
+            "annotations": [],
+            "logprobs": [],
+        }
         for kind in ("created", "in_progress"):
             yield event(kind, response=self.response)
         yield event("output_item.added", 0, item={**self.search, "status": "in_progress"})
@@ -649,9 +776,14 @@ class _Writing:
                 yield event("output_text.delta", 1, delta=step.text, logprobs=[])
             for at, one in enumerate(step.citations, len(cited)):
                 cited.append(self.annotation(text, one))
-                yield event("output_text.annotation.added", 1, annotation_index=at, annotation=cited[at])
+                yield event(
+                    "output_text.annotation.added", 1, annotation_index=at, annotation=cited[at]
+                )
         if not self.body.stream:
-            text, cited = last.answer.text, [self.annotation(last.answer.text, one) for one in last.answer.citations]
+            text, cited = (
+                last.answer.text,
+                [self.annotation(last.answer.text, one) for one in last.answer.citations],
+            )
         part = part | {"text": text, "annotations": cited}
         await self.finish(part, _reason(last))
         yield event("output_text.done", 1, text=text, logprobs=[])
@@ -679,11 +811,19 @@ class _Writing:
         if why != "stop":
             self.response["incomplete_details"] = {"reason": why}
         if "usage" in self.response:  # what models report has no details
-            self.response["usage"]["input_tokens_details"] = {"cached_tokens": 0, "cache_write_tokens": 0}
+            self.response["usage"]["input_tokens_details"] = {
+                "cached_tokens": 0,
+                "cache_write_tokens": 0,
+            }
             self.response["usage"]["output_tokens_details"] = {"reasoning_tokens": 0}
         if self.body.store:
-            own = [{"role": "user", "content": self.asked.question}, {"role": "assistant", "content": part["text"]}]
-            await self.asked.call.run(_store, self.book, self.asked.call, self.response, self.asked.history + own)
+            own = [
+                {"role": "user", "content": self.asked.question},
+                {"role": "assistant", "content": part["text"]},
+            ]
+            await self.asked.call.run(
+                _store, self.book, self.asked.call, self.response, self.asked.history + own
+            )
 
 
 @router.get("/responses/{response_id}")
@@ -707,38 +847,62 @@ class EmbeddingBody(openai.Model):
     """Texts to embed."""
 
     model: Annotated[str, Field(max_length=200)]
-    input: Annotated[_Text, Field(min_length=1)] | Annotated[list[_Text], Field(min_length=1, max_length=2048)]
+    input: (
+        Annotated[_Text, Field(min_length=1)]
+        | Annotated[list[_Text], Field(min_length=1, max_length=2048)]
+    )
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1)] = None
-    input_type: Annotated[Literal["query", "document"], Field(description="Beside OpenAI's fields.")] = "document"
+    input_type: Annotated[
+        Literal["query", "document"], Field(description="Beside OpenAI's fields.")
+    ] = "document"
     user: str | None = None
 
 
 @router.post("/embeddings")
 async def embed(body: EmbeddingBody, call: openai.Reading) -> Response:
-    """Embed texts by the model of a set. Only the model's own number of `dimensions` is possible."""
+    """Embed texts by the model of a set. Only the model's own number of `dimensions` is
+    possible.
+    """
     texts, calls = [body.input] if isinstance(body.input, str) else body.input, list[Usage]()
     if not all(text.strip() for text in texts):
-        raise ProblemError(400, "input must have no blank text.", "Leave blank texts out.", param="input")
+        raise ProblemError(
+            400, "input must have no blank text.", "Leave blank texts out.", param="input"
+        )
 
     def work() -> dict[str, Any]:
         embedder = _embedders(_sets(call)).get(body.model)
         if embedder is None:
             if body.model in _sets(call):
                 msg = f"{body.model} is a set, which answers and does not embed."
-                raise ProblemError(400, msg, "GET /v1/models lists the models of the kind 'embedding'.", param="model")
+                raise ProblemError(
+                    400,
+                    msg,
+                    "GET /v1/models lists the models of the kind 'embedding'.",
+                    param="model",
+                )
             raise no_model(body.model)
         usage_of_calls.set(calls)
         vectors: Any = embedder.embed(texts, input_type=body.input_type)
         length = None if isinstance(vectors, list) else vectors.shape[1]
         if length is None or body.dimensions not in (None, length):
             has = "are sparse" if length is None else f"have {length} dimensions"
-            raise ProblemError(400, f"The vectors of the model {has}.", "Leave dimensions out.", param="dimensions")
+            raise ProblemError(
+                400, f"The vectors of the model {has}.", "Leave dimensions out.", param="dimensions"
+            )
         rows = vectors.astype("<f4")
-        shown = rows.tolist() if body.encoding_format == "float" else [base64.b64encode(one).decode() for one in rows]
+        shown = (
+            rows.tolist()
+            if body.encoding_format == "float"
+            else [base64.b64encode(one).decode() for one in rows]
+        )
         # A function as a model reports no tokens: those are estimated.
-        tokens = sum(one.prompt_tokens for one in calls) or sum(map(EstimatedTokenCounter().count, texts))
-        data = [{"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(shown)]
+        tokens = sum(one.prompt_tokens for one in calls) or sum(
+            map(EstimatedTokenCounter().count, texts)
+        )
+        data = [
+            {"object": "embedding", "index": at, "embedding": one} for at, one in enumerate(shown)
+        ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": body.model, "usage": usage}
 

@@ -19,7 +19,15 @@ from starlette.responses import FileResponse, Response
 
 import lazyrag.server.openai.protocol as openai
 from lazyrag.server.api.documents import FILE_HEADERS, file_of
-from lazyrag.server.api.uploads import Call, Form, assemble, checked_name, receive_form, reply, stored_path
+from lazyrag.server.api.uploads import (
+    Call,
+    Form,
+    assemble,
+    checked_name,
+    receive_form,
+    reply,
+    stored_path,
+)
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
@@ -70,10 +78,18 @@ def file_object(row: Mapping[str, Any]) -> dict[str, Any]:
     """A file as OpenAI writes it."""
     found = {one: row[one] for one in ("id", "bytes", "filename", "purpose")}
     expires = {"expires_at": row["expires"]} if row["expires"] is not None else {}
-    return {**found, "object": "file", "created_at": row["created"], **expires, "status": "processed"}
+    return {
+        **found,
+        "object": "file",
+        "created_at": row["created"],
+        **expires,
+        "status": "processed",
+    }
 
 
-def _add(call: Call, wanted: NewFile, filename: str, size: int, content_hash: str) -> dict[str, Any]:
+def _add(
+    call: Call, wanted: NewFile, filename: str, size: int, content_hash: str
+) -> dict[str, Any]:
     """Record a stored file. An equal one stays the same, and lasts at least as long as it did."""
     labels, purpose, end = openai.labels_of(call.principal), wanted.purpose, wanted.expires_after
     row: dict[str, Any] = {
@@ -109,10 +125,16 @@ def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterato
                 view = call.service.view(name, call.principal)
                 of_set = Call(call.request, call.service, name, call.principal, view, None)
                 identities = of_set.whole._indexer.ledger.documents.with_content(file_id[5:37])
-            except (ProblemError, KeyError):  # its labels do not restrict every set; another request has deleted it
+            except (
+                ProblemError,
+                KeyError,
+            ):  # its labels do not restrict every set; another request has deleted it
                 continue
             for identity in identities:
-                if openai.file_id_of(identity, file_id[5:37])[0] == file_id and of_set.find(identity) is not None:
+                if (
+                    openai.file_id_of(identity, file_id[5:37])[0] == file_id
+                    and of_set.find(identity) is not None
+                ):
                     yield of_set, identity
 
 
@@ -128,7 +150,11 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
         if openai.file_id_of(identity, "")[0] == file_id:  # attached; the uploaded file is gone
             continue
         info = of_set.docs.document(identity)
-        known = {"filename": openai.file_id_of(identity, "")[1], "bytes": info.bytes or 0, "expires": None}
+        known = {
+            "filename": openai.file_id_of(identity, "")[1],
+            "bytes": info.bytes or 0,
+            "expires": None,
+        }
         own = {
             "id": file_id,
             "purpose": "assistants",
@@ -139,23 +165,42 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
 
 
 def _remove(call: Call, row: Mapping[str, Any]) -> None:
-    """Delete a file, and the documents that are made of it in all sets, as far as the principal sees them."""
-    own, path, sets = records(call.service), _path(call.service, row), openai.store_ids(call.service)
+    """Delete a file, and the documents that are made of it in all sets, as far as the principal
+    sees them.
+    """
+    own, path, sets = (
+        records(call.service),
+        _path(call.service, row),
+        openai.store_ids(call.service),
+    )
     own.write("DELETE FROM file WHERE id = ?", row["id"])
     found = {(of_set.name, identity) for of_set, identity in documents_with(call, row["id"])}
-    for one in own.select("SELECT * FROM attached WHERE file = ?", row["id"]):  # also what is not added yet, or failed
-        if openai.sees(call.principal, one["labels"]) and sets.get(one["store"]) in call.service.sets:
+    # also what is not added yet, or failed
+    for one in own.select("SELECT * FROM attached WHERE file = ?", row["id"]):
+        if (
+            openai.sees(call.principal, one["labels"])
+            and sets.get(one["store"]) in call.service.sets
+        ):
             found.add((sets[one["store"]], one["identity"]))
             own.write("DELETE FROM attached WHERE number = ?", one["number"])
     for name, identity in found:
-        Jobs(call.service.sets[name]).submit("delete_files", {"documents": [identity]}, key=call.key("delete"))
-    if path not in [_path(call.service, one) for one in own.select("SELECT filename, content_hash FROM file")]:
+        Jobs(call.service.sets[name]).submit(
+            "delete_files", {"documents": [identity]}, key=call.key("delete")
+        )
+    if path not in [
+        _path(call.service, one) for one in own.select("SELECT filename, content_hash FROM file")
+    ]:
         path.unlink(missing_ok=True)
 
 
 def _sweep(call: Call) -> None:
-    """Delete expired files and uploads, unless this or another process did so less than a minute ago."""
-    own, everything = records(call.service), Call(call.request, call.service, "", Principal(), call.docs, None)
+    """Delete expired files and uploads, unless this or another process did so less than a minute
+    ago.
+    """
+    own, everything = (
+        records(call.service),
+        Call(call.request, call.service, "", Principal(), call.docs, None),
+    )
     stamp = own.folder / "swept"
     if stamp.exists() and now() - stamp.stat().st_mtime < _SWEEP_S:
         return
@@ -163,7 +208,9 @@ def _sweep(call: Call) -> None:
     stamp.touch()
     for row in own.select("SELECT * FROM file WHERE expires <= ?", now()):
         _remove(everything, row)
-    for row in own.select("SELECT id FROM upload WHERE status = 'pending' AND created < ?", now() - UPLOAD_S):
+    for row in own.select(
+        "SELECT id FROM upload WHERE status = 'pending' AND created < ?", now() - UPLOAD_S
+    ):
         own.write("UPDATE upload SET status = 'expired' WHERE id = ?", row["id"])
         shutil.rmtree(own.folder / "unfinished" / row["id"], ignore_errors=True)
 
@@ -180,9 +227,13 @@ class _FilePaging(openai.Paging):
 
 @router.get("/files")
 @in_pool
-def list_files(call: Reading, paging: Annotated[_FilePaging, Depends()], purpose: str | None = None) -> Response:
+def list_files(
+    call: Reading, paging: Annotated[_FilePaging, Depends()], purpose: str | None = None
+) -> Response:
     """List the uploaded files."""
-    rows = records(call.service).select("SELECT * FROM file WHERE ifnull(expires, 1e12) > ? ORDER BY rowid", now())
+    rows = records(call.service).select(
+        "SELECT * FROM file WHERE ifnull(expires, 1e12) > ? ORDER BY rowid", now()
+    )
     seen = [file_object(row) for row in rows if openai.sees(call.principal, row["labels"])]
     response = reply(paging.page([one for one in seen if purpose in (None, one["purpose"])]))
     response.background = BackgroundTask(call.run_slow, _sweep, call)
@@ -192,7 +243,9 @@ def list_files(call: Reading, paging: Annotated[_FilePaging, Depends()], purpose
 def _fields(form: Form) -> dict[str, Any]:
     """The fields of a form with one file; ``expires_after[seconds]`` is one of an object."""
     if len(form.files) > 1:
-        raise ProblemError(400, f"The form must have one file; got {len(form.files)}.", "Send one after the other.")
+        raise ProblemError(
+            400, f"The form must have one file; got {len(form.files)}.", "Send one after the other."
+        )
     if form.files[0].problem is not None:
         raise ProblemError(**form.files[0].problem, param="file")
     found: dict[str, Any] = {}
@@ -211,7 +264,9 @@ def _new_file(form: Form) -> NewFile:
     try:
         return NewFile.model_validate(_fields(form))
     except ValidationError as exc:
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in exc.errors()]) from exc
+        raise RequestValidationError(
+            [{**one, "loc": ("body", *one["loc"])} for one in exc.errors()]
+        ) from exc
 
 
 @router.post("/files")
@@ -219,7 +274,9 @@ async def create_file(call: Writing) -> Response:
     """Upload a file."""
     form = await receive_form(call.request, call.service, records(call.service).folder, _new_file)
     [file], wanted = form.files, _new_file(form)
-    response = reply(file_object(await call.run(_add, call, wanted, file.name, file.bytes, file.content_hash)))
+    response = reply(
+        file_object(await call.run(_add, call, wanted, file.name, file.bytes, file.content_hash))
+    )
     response.background = BackgroundTask(call.run_slow, _sweep, call)
     return response
 
@@ -239,7 +296,9 @@ def get_file_content(call: Reading, file_id: Id) -> Response:
     if path is None or not path.is_file():
         raise ProblemError(404, "The file is no longer stored.", "Read its text instead.")
     name = row["filename"].encode("utf-8", "replace").decode()
-    return FileResponse(path, media_type="application/octet-stream", headers=FILE_HEADERS, filename=name)
+    return FileResponse(
+        path, media_type="application/octet-stream", headers=FILE_HEADERS, filename=name
+    )
 
 
 @router.delete("/files/{file_id}")
@@ -278,7 +337,9 @@ def _pending(call: Call, upload_id: str) -> tuple[dict[str, Any], Path]:
     """
     row = _upload(call, upload_id)
     if row["status"] != "pending":
-        raise ProblemError(400, f"The upload is {row['status']}.", "Begin another one.", param="upload_id")
+        raise ProblemError(
+            400, f"The upload is {row['status']}.", "Begin another one.", param="upload_id"
+        )
     return row, records(call.service).folder / "unfinished" / upload_id
 
 
@@ -296,8 +357,16 @@ def create_upload(call: Writing, wanted: NewUpload) -> dict[str, Any]:
     if wanted.bytes > call.service.upload_bytes:
         msg = f"bytes must be at most {call.service.upload_bytes:,}; got {wanted.bytes:,}."
         raise ProblemError(413, msg, "Split the file.", param="bytes")
-    row = {"id": f"upload_{secrets.token_hex(16)}", "principal": call.principal.id, "created": now(), "file": ""}
-    row |= wanted.model_dump(include={"purpose", "bytes"}) | {"filename": filename, "status": "pending"}
+    row = {
+        "id": f"upload_{secrets.token_hex(16)}",
+        "principal": call.principal.id,
+        "created": now(),
+        "file": "",
+    }
+    row |= wanted.model_dump(include={"purpose", "bytes"}) | {
+        "filename": filename,
+        "status": "pending",
+    }
     row["lasts"] = wanted.expires_after.seconds if wanted.expires_after else None
     records(call.service).insert("upload", [row])
     return _upload_object(row)
@@ -331,16 +400,24 @@ def complete_upload(call: Writing, upload_id: Id, wanted: Completion) -> dict[st
     names = [one for one in wanted.part_ids if _PART.fullmatch(one)]
     found = [path for one in names for path in (folder / one / "files").glob("*")]
     if len(found) != len(wanted.part_ids):
-        raise ProblemError(400, "part_ids names unknown parts.", "Send them first.", param="part_ids")
+        raise ProblemError(
+            400, "part_ids names unknown parts.", "Send them first.", param="part_ids"
+        )
     size = sum(path.stat().st_size for path in found)
     if size != row["bytes"]:
         msg = f"The parts have {size:,} bytes, but {row['bytes']:,} were declared."
-        raise ProblemError(400, msg, "Send what is missing, or begin another upload.", param="bytes")
-    content = assemble(own.folder, found, row["filename"], hashlib.md5(usedforsecurity=False), wanted.md5)
+        raise ProblemError(
+            400, msg, "Send what is missing, or begin another upload.", param="bytes"
+        )
+    content = assemble(
+        own.folder, found, row["filename"], hashlib.md5(usedforsecurity=False), wanted.md5
+    )
     end = {"anchor": "created_at", "seconds": row["lasts"]} if row["lasts"] else None
     about = NewFile.model_validate({"purpose": row["purpose"], "expires_after": end})
     file = _add(call, about, row["filename"], size, content)
-    own.write("UPDATE upload SET status = 'completed', file = ? WHERE id = ?", file["id"], upload_id)
+    own.write(
+        "UPDATE upload SET status = 'completed', file = ? WHERE id = ?", file["id"], upload_id
+    )
     shutil.rmtree(folder, ignore_errors=True)
     return _upload_object({**row, "status": "completed"}, file)
 

@@ -1,4 +1,6 @@
-"""What the routes of OpenAI's API share: requests, models, pages of lists, attributes, filters, and records."""
+"""What the routes of OpenAI's API share: requests, models, pages of lists, attributes, filters, and
+records.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ Id = Annotated[str, Path(max_length=200)]
 
 
 def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a handler, whose argument ``call`` is a `Call` or has one, in the pool of slow work; its result is JSON."""
+    """Run a handler, whose argument ``call`` is a `Call` or has one, in the pool of slow work; its
+    result is JSON.
+    """
 
     @functools.wraps(handler)
     async def run(**given: Any) -> Response:
@@ -109,9 +113,17 @@ class Paging:
         start = 0 if self.after is None else places[self.after] + 1
         end = len(found) if self.before is None else places[self.before]
         is_backward = self.before is not None and self.after is None
-        start, stop = (max(0, end - self.limit), end) if is_backward else (start, min(end, start + self.limit))
+        start, stop = (
+            (max(0, end - self.limit), end)
+            if is_backward
+            else (start, min(end, start + self.limit))
+        )
         data, more = found[start:stop], start > 0 if is_backward else stop < end
-        ids = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {"first_id": "", "last_id": ""}
+        ids = (
+            {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
+            if data
+            else {"first_id": "", "last_id": ""}
+        )
         return {"object": "list", "data": data, **ids, "has_more": more}
 
 
@@ -150,11 +162,17 @@ def _checked_filter(given: Any) -> Any:
     """A filter that is not nested too deeply, and not too large."""
     level, count = [given], 0
     for _ in range(MAX_FILTER_DEPTH):
-        parts = [one["filters"] for one in level if isinstance(one, dict) and isinstance(one.get("filters"), list)]
+        parts = [
+            one["filters"]
+            for one in level
+            if isinstance(one, dict) and isinstance(one.get("filters"), list)
+        ]
         level = [part for some in parts for part in some]
         count += len(level)
     if level or count > MAX_FILTER_PARTS:
-        raise ValueError(f"must have at most {MAX_FILTER_PARTS:,} parts, nested up to {MAX_FILTER_DEPTH} times")
+        raise ValueError(
+            f"must have at most {MAX_FILTER_PARTS:,} parts, nested up to {MAX_FILTER_DEPTH} times"
+        )
     return given
 
 
@@ -164,30 +182,48 @@ Filters = Annotated[ComparisonFilter | CompoundFilter, BeforeValidator(_checked_
 @functools.cache
 def _published() -> dict[str, Any]:
     text = files("lazyrag.server.openai").joinpath("openai.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text.replace("#/components/schemas/", "#/components/schemas/OpenAI."))
+    found: dict[str, Any] = json.loads(
+        text.replace("#/components/schemas/", "#/components/schemas/OpenAI.")
+    )
     return found
 
 
 def with_openai(document: dict[str, Any]) -> dict[str, Any]:
     """Describe the routes of an OpenAPI document that OpenAI has as OpenAI publishes them."""
-    document["components"]["schemas"] |= {f"OpenAI.{name}": one for name, one in _published()["schemas"].items()}
+    document["components"]["schemas"] |= {
+        f"OpenAI.{name}": one for name, one in _published()["schemas"].items()
+    }
     for path, operations in _published()["paths"].items():
         for method, operation in operations.items():
             own = document["paths"][f"/v1{path}"][method]
             own.update({key: value for key, value in operation.items() if key != "operationId"})
-            own["responses"] = {"200": operation["responses"]["200"] | {"description": "The object."}}
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAI.ErrorResponse"}}}
+            own["responses"] = {
+                "200": operation["responses"]["200"] | {"description": "The object."}
+            }
+    content = {
+        "application/json": {"schema": {"$ref": "#/components/schemas/OpenAI.ErrorResponse"}}
+    }
     for path in (one for one in document["paths"] if one.startswith("/v1/")):
         for operation in document["paths"][path].values():
             operation["responses"]["default"] = {"description": "An error.", "content": content}
     return document
 
 
-# Attributes: values of declared fields, and any others in the field "attributes", one text each. The texts of a name
-# and a type are ordered as their values, so that comparisons are ranges of texts.
+# Attributes: values of declared fields, and any others in the field "attributes", one text each.
+# The texts of a name and a type are ordered as their values, so that comparisons are ranges of
+# texts.
 
 _OWN = ("labels", "attributes")
-_OPERATORS = {"eq": "eq", "ne": "ne", "gt": "gt", "gte": "ge", "lt": "lt", "lte": "le", "in": "in", "nin": "not in"}
+_OPERATORS = {
+    "eq": "eq",
+    "ne": "ne",
+    "gt": "gt",
+    "gte": "ge",
+    "lt": "lt",
+    "lte": "le",
+    "in": "in",
+    "nin": "not in",
+}
 
 
 def _encoded(key: str, value: Any) -> str:
@@ -204,12 +240,18 @@ def _decoded(text: str) -> tuple[str, Any]:
     if kind != "n":
         return key, rest if kind == "s" else rest == "1"
     bits = int(rest, 16)
-    return key, _plain(struct.unpack(">d", struct.pack(">Q", bits ^ (1 << 63 if bits >> 63 else (1 << 64) - 1)))[0])
+    return key, _plain(
+        struct.unpack(">d", struct.pack(">Q", bits ^ (1 << 63 if bits >> 63 else (1 << 64) - 1)))[0]
+    )
 
 
 def _plain(value: Any) -> Any:
     """Integers as integers."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return (
+        int(value)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        else value
+    )
 
 
 def _declared(schema: Schema) -> list[str]:
@@ -231,7 +273,9 @@ def metadata_of(attributes: Attributes, schema: Schema) -> dict[str, Any]:
     if others:
         remedy = "Declare it with doc_fields, or use a vector store that was created at run time."
         unknown_ones = given.keys() - found.keys()
-        raise ProblemError(400, f"The set has no field {min(unknown_ones)!a}.", remedy, param="attributes")
+        raise ProblemError(
+            400, f"The set has no field {min(unknown_ones)!a}.", remedy, param="attributes"
+        )
     return found
 
 
@@ -256,9 +300,15 @@ def filter_of(given: ComparisonFilter | CompoundFilter | None, schema: Schema) -
     key, op, value, is_list = given.key, given.type, given.value, isinstance(given.value, list)
     if is_list != (op in ("in", "nin")):
         needed = "one value" if is_list else "a list of values"
-        raise ProblemError(400, f"The filter {op!r} on {key!a:.100} needs {needed}.", param="filters")
+        raise ProblemError(
+            400, f"The filter {op!r} on {key!a:.100} needs {needed}.", param="filters"
+        )
     if key in _declared(schema):
-        return Condition(key, _OPERATORS[op], list(map(_plain, value)) if isinstance(value, list) else _plain(value))
+        return Condition(
+            key,
+            _OPERATORS[op],
+            list(map(_plain, value)) if isinstance(value, list) else _plain(value),
+        )
     if "attributes" not in schema:  # no file has it
         return And() if op in ("ne", "nin") else Or()
     texts = [_encoded(key, one) for one in (value if isinstance(value, list) else [value])]
@@ -267,7 +317,11 @@ def filter_of(given: ComparisonFilter | CompoundFilter | None, schema: Schema) -
     end = len(json.dumps(key, ensure_ascii=False))
     first, behind_all = texts[0][: end + 1], texts[0][:end] + chr(ord(texts[0][end]) + 1)
     low = {"gt": f"{texts[0]}\0", "gte": texts[0]}.get(op, first)
-    return Condition("attributes", "in range", [low, {"lt": texts[0], "lte": f"{texts[0]}\0"}.get(op, behind_all)])
+    return Condition(
+        "attributes",
+        "in range",
+        [low, {"lt": texts[0], "lte": f"{texts[0]}\0"}.get(op, behind_all)],
+    )
 
 
 # Scores, ids and records
@@ -276,7 +330,9 @@ _KEYWORD_SCORE = 5.0  # a keyword score of so much becomes 0.5
 
 
 def unit_score(score: float | None, *, by_keywords: bool) -> float:
-    """A score from 0 to 1, in the order of the retriever's: those of hybrid search are so already."""
+    """A score from 0 to 1, in the order of the retriever's: those of hybrid search are so
+    already.
+    """
     raw = score if score is not None and score > 0 else 0.0
     return raw / (raw + _KEYWORD_SCORE) if by_keywords else min(raw, 1.0)
 
@@ -285,9 +341,15 @@ _ATTACHED = re.compile(r"(?:~[0-9a-f]{8}/)?(file-[0-9a-f]{40})/(.+)", re.DOTALL)
 
 
 def file_id_of(identity: str, content_hash: str) -> tuple[str, str]:
-    """The id and the name of a document's file: of an attached one those that it had, else from content and path."""
+    """The id and the name of a document's file: of an attached one those that it had, else from
+    content and path.
+    """
     match = _ATTACHED.fullmatch(identity)
-    return (match[1], match[2]) if match else (file_id(content_hash, identity), identity.rpartition("/")[2])
+    return (
+        (match[1], match[2])
+        if match
+        else (file_id(content_hash, identity), identity.rpartition("/")[2])
+    )
 
 
 def file_id(content_hash: str, *parts: str) -> str:
@@ -309,7 +371,9 @@ def labels_of(principal: Principal) -> str:
 
 def sees(principal: Principal, labels: str) -> bool:
     """Whether a principal sees a record that has some labels."""
-    return principal.labels is None or bool(labels and set(json.loads(labels)) & set(principal.labels))
+    return principal.labels is None or bool(
+        labels and set(json.loads(labels)) & set(principal.labels)
+    )
 
 
 def now() -> int:

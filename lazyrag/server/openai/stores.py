@@ -1,4 +1,6 @@
-"""OpenAI's vector stores: a set is a vector store, a document one of its files, a node of its group a chunk."""
+"""OpenAI's vector stores: a set is a vector store, a document one of its files, a node of its group
+a chunk.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,15 @@ _ACTIVE_S = 60  # accuracy of the last activity
 _FILES_OF_JOB = 100
 _STATES = ("in_progress", "completed", "failed", "cancelled")
 Pages: TypeAlias = Annotated[Paging, Depends()]
-FileFilter: TypeAlias = Annotated[Literal["in_progress", "completed", "failed", "cancelled"] | None, Query()]
+FileFilter: TypeAlias = Annotated[
+    Literal["in_progress", "completed", "failed", "cancelled"] | None, Query()
+]
 Name: TypeAlias = Annotated[str, Field(max_length=200)]
 Question: TypeAlias = Annotated[str, Field(max_length=MAX_QUERY)]
-Include = Annotated[Literal["details"] | None, Query(description="Adds node, raw score and location to each result.")]
+Include = Annotated[
+    Literal["details"] | None,
+    Query(description="Adds node, raw score and location to each result."),
+]
 
 
 class StoreExpiration(Model):
@@ -116,7 +123,9 @@ class RankingOptions(Model):
 
 
 class StoreSearch(Model):
-    """A search of a vector store; the query is never rewritten, see ``search_query`` of the response."""
+    """A search of a vector store; the query is never rewritten, see ``search_query`` of the
+    response.
+    """
 
     query: Question | Annotated[list[Question], Field(min_length=1, max_length=16)]
     filters: openai.Filters | None = None
@@ -161,9 +170,13 @@ class Store:
         """
         if self.expires_at is not None and self.expires_at <= now():
             remedy = "Change its expires_after, or create another one."
-            raise ProblemError(400, "The vector store has expired.", remedy, param="vector_store_id")
+            raise ProblemError(
+                400, "The vector store has expired.", remedy, param="vector_store_id"
+            )
         if self.active + _ACTIVE_S < now():
-            records(self.call.service).write("UPDATE store SET active = ? WHERE id = ?", now(), self.id)
+            records(self.call.service).write(
+                "UPDATE store SET active = ? WHERE id = ?", now(), self.id
+            )
 
     def attached(self, condition: str, *values: Any) -> list[dict[str, Any]]:
         """Records of attached files that the principal sees, the newest first."""
@@ -178,9 +191,14 @@ class Store:
 
 def _store(call: Call, own: str, name: str) -> Store:
     """A vector store; one of the configuration gets its record when it is first asked for."""
-    docs, query = call.service.view(name, call.principal), "SELECT created, active, details FROM store WHERE id = ?"
+    docs, query = (
+        call.service.view(name, call.principal),
+        "SELECT created, active, details FROM store WHERE id = ?",
+    )
     if not (found := records(call.service).select(query, own)):
-        records(call.service).write("INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", own, now(), now())
+        records(call.service).write(
+            "INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", own, now(), now()
+        )
         found = records(call.service).select(query, own)
     of_set = Call(call.request, call.service, name, call.principal, docs, None)
     row, is_made = found[0], made_sets(call.service).find(name) is not None
@@ -203,7 +221,9 @@ async def open_store(call: Call, vector_store_id: str) -> Store:
     try:
         return await call.run(_store, call, vector_store_id, name)
     except ProblemError as problem:
-        raise problem if problem.status == 503 else openai.unknown("vector store", vector_store_id) from None
+        raise (
+            problem if problem.status == 503 else openai.unknown("vector store", vector_store_id)
+        ) from None
 
 
 def _dependency(face: Any) -> Any:
@@ -223,9 +243,20 @@ def _store_object(store: Store) -> dict[str, Any]:
     details, entries = store.details, _all_files(store)
     counts, is_late = _counts(entries), store.expires_at is not None and store.expires_at <= now()
     status = "expired" if is_late else "in_progress" if counts["in_progress"] else "completed"
-    found = {"id": store.id, "object": "vector_store", "created_at": store.created, "last_active_at": store.active}
-    found |= {"name": details.get("name", store.call.name), "description": details.get("description")}
-    found |= {"metadata": details.get("metadata") or {}, "usage_bytes": sum(one["usage_bytes"] for one in entries)}
+    found = {
+        "id": store.id,
+        "object": "vector_store",
+        "created_at": store.created,
+        "last_active_at": store.active,
+    }
+    found |= {
+        "name": details.get("name", store.call.name),
+        "description": details.get("description"),
+    }
+    found |= {
+        "metadata": details.get("metadata") or {},
+        "usage_bytes": sum(one["usage_bytes"] for one in entries),
+    }
     if store.expires_at is not None:
         found["expires_after"] = {"anchor": "last_active_at", "days": details["days"]}
     return {**found, "status": status, "file_counts": counts, "expires_at": store.expires_at}
@@ -248,7 +279,9 @@ def list_vector_stores(call: openai.Reading, paging: Pages) -> dict[str, Any]:
     for own, name in openai.store_ids(call.service).items():
         with suppress(ProblemError):  # its labels do not restrict every set
             stores[own] = _store(call, own, name)
-    found = paging.page([{"id": one.id} for one in sorted(stores.values(), key=lambda one: one.created)])
+    found = paging.page(
+        [{"id": one.id} for one in sorted(stores.values(), key=lambda one: one.created)]
+    )
     return {**found, "data": [_store_object(stores[one["id"]]) for one in found["data"]]}
 
 
@@ -275,14 +308,24 @@ async def create_vector_store(call: openai.Administration, wanted: NewStore) -> 
             if problem.status != 409:
                 raise
             made = create_set(call.service, f"{name}-{secrets.token_hex(4)}", call.principal)
-        details = {"name": wanted.name or ""} | _details(wanted, "description", "metadata", "expires_after")
-        row = {"id": f"vs_{made.id}", "created": made.created, "active": now(), "details": json.dumps(details)}
+        details = {"name": wanted.name or ""} | _details(
+            wanted, "description", "metadata", "expires_after"
+        )
+        row = {
+            "id": f"vs_{made.id}",
+            "created": made.created,
+            "active": now(),
+            "details": json.dumps(details),
+        }
         records(call.service).insert("store", [row])
         return f"vs_{made.id}"
 
     store = await open_store(call, await call.run(create))
     if wanted.file_ids:
-        files = [NewStoreFile(file_id=one, chunking_strategy=wanted.chunking_strategy) for one in wanted.file_ids]
+        files = [
+            NewStoreFile(file_id=one, chunking_strategy=wanted.chunking_strategy)
+            for one in wanted.file_ids
+        ]
         await call.run(_attach, store, files)
     return reply(await call.run(_store_object, store))
 
@@ -300,9 +343,16 @@ def modify_vector_store(call: Writing, wanted: StoreChange) -> dict[str, Any]:
     """Change name, metadata or expiration."""
     if call.call.principal.labels is not None:
         raise ProblemError(403, "Others use the vector store, too.", "Use a token without labels.")
-    changes = _details(wanted, "metadata", "expires_after", *(("name",) if wanted.name is not None else ()))
+    changes = _details(
+        wanted, "metadata", "expires_after", *(("name",) if wanted.name is not None else ())
+    )
     changed = replace(call, active=now(), details={**call.details, **changes})
-    row = {"id": call.id, "created": call.created, "active": changed.active, "details": json.dumps(changed.details)}
+    row = {
+        "id": call.id,
+        "created": call.created,
+        "active": changed.active,
+        "details": json.dumps(changed.details),
+    }
     records(call.call.service).insert("store", [row])
     return _store_object(changed)
 
@@ -324,11 +374,21 @@ def _attach(store: Store, wanted: Sequence[NewStoreFile], batch: str = "") -> No
     call, rows, files = store.call, [], {}
     for one in wanted:
         about, path = known_file(call, one.file_id)
-        metadata = openai.metadata_of(one.attributes, call.whole.fields) | _chunk_sizes(store, one.chunking_strategy)
+        metadata = openai.metadata_of(one.attributes, call.whole.fields) | _chunk_sizes(
+            store, one.chunking_strategy
+        )
         given = {key: value for key, value in metadata.items() if value is not None}
         identity, given = _identity(store, one.file_id, about["filename"], given)
-        files[identity] = _copied(path, stored_path(call.folder, one.file_id[5:37], about["filename"]))
-        row = {"store": store.id, "file": one.file_id, "identity": identity, "bytes": about["bytes"], "batch": batch}
+        files[identity] = _copied(
+            path, stored_path(call.folder, one.file_id[5:37], about["filename"])
+        )
+        row = {
+            "store": store.id,
+            "file": one.file_id,
+            "identity": identity,
+            "bytes": about["bytes"],
+            "batch": batch,
+        }
         labels = openai.labels_of(call.principal)
         rows.append({**row, "labels": labels, "metadata": json.dumps(given), "created": now()})
     call.request.state.documents = list(files)  # for the audit log
@@ -344,7 +404,9 @@ def _copied(path: Path | None, target: Path) -> Path:
     """Copy a file to the uploads of a set, unless it is there."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if path is None or not path.is_file():
-        raise ProblemError(404, "The file is no longer stored.", "Upload it again.", param="file_id")
+        raise ProblemError(
+            404, "The file is no longer stored.", "Upload it again.", param="file_id"
+        )
     if not target.exists():
         draft = target.with_name(f"{secrets.token_hex(8)}.part")
         shutil.copyfile(path, draft)
@@ -359,8 +421,14 @@ def _chunk_sizes(store: Store, wanted: Chunking | None) -> dict[str, Any]:
         return {}
     sizes = wanted.static if wanted.type == "static" else None
     if sizes is None or 2 * sizes.chunk_overlap_tokens > sizes.max_chunk_size_tokens:
-        given = wanted.static and f"{wanted.static.chunk_overlap_tokens} of {wanted.static.max_chunk_size_tokens}"
-        msg = f"chunk_overlap_tokens must be at most half of max_chunk_size_tokens; got {given or 'no static sizes'}."
+        given = (
+            wanted.static
+            and f"{wanted.static.chunk_overlap_tokens} of {wanted.static.max_chunk_size_tokens}"
+        )
+        msg = (
+            "chunk_overlap_tokens must be at most half of max_chunk_size_tokens; got"
+            f" {given or 'no static sizes'}."
+        )
         raise ProblemError(400, msg, "Give both in static.", param="chunking_strategy")
     if not store.is_made:
         msg = "The configuration defines the chunks of this vector store."
@@ -368,8 +436,12 @@ def _chunk_sizes(store: Store, wanted: Chunking | None) -> dict[str, Any]:
     return {"chunking": [sizes.max_chunk_size_tokens, sizes.chunk_overlap_tokens]}
 
 
-def _identity(store: Store, file_id: str, name: str, metadata: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The id and the metadata of a file's document: of the one that there is, with its labels, or of a new one."""
+def _identity(
+    store: Store, file_id: str, name: str, metadata: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """The id and the metadata of a file's document: of the one that there is, with its labels, or
+    of a new one.
+    """
     before = {row["identity"]: row for row in reversed(store.attached("file = ?", file_id))}
     for _, identity in reversed(_entries(store, list(before.values()))):
         known = store.call.find(identity)
@@ -390,22 +462,31 @@ def _entries(
     """
     table, jobs = store.call.whole._indexer.ledger.documents, Jobs(store.call.whole)
     own = {row["identity"]: row for row in reversed(attached)}
-    failed = {one: ErrorInfo.from_message(kind, text) for one, _, kind, text in reversed(table.failures())}
+    failed = {
+        one: ErrorInfo.from_message(kind, text) for one, _, kind, text in reversed(table.failures())
+    }
     working = {one: state for one, state in jobs.working().items() if state != "DELETING"}
     rows, live = _rows(store, own, documents)
     created = table.created([rows[one].id for one in live - own.keys()])
     is_all = documents is None and store.call.principal.labels is None
     job = functools.cache(jobs.get)
     found: list[tuple[int, int, str, dict[str, Any]]] = []
-    for one in live | own.keys() | ((failed.keys() | working.keys()) - rows.keys() if is_all else set()):
+    for one in (
+        live | own.keys() | ((failed.keys() | working.keys()) - rows.keys() if is_all else set())
+    ):
         row, record = rows.get(one), own.get(one)
         if one not in live and row is not None and row.status == "live":
             continue  # hidden
-        status, error = "in_progress" if one in working else "failed" if one in failed else "completed", failed.get(one)
+        status, error = (
+            "in_progress" if one in working else "failed" if one in failed else "completed",
+            failed.get(one),
+        )
         if status == "completed" and one not in live:
             state, error = "", None
             with suppress(NotRegisteredError):  # finished ones are stored for 30 days
-                state, error = (job(record["job"]).state, job(record["job"]).error) if record else ("", None)
+                state, error = (
+                    (job(record["job"]).state, job(record["job"]).error) if record else ("", None)
+                )
             if state not in ("CANCELED", "FAILED"):
                 continue  # deleted
             status = "cancelled" if state == "CANCELED" else "failed"
@@ -414,14 +495,25 @@ def _entries(
         at = record["created"] if record else int(created.get(row.id, 0)) if row else 0
         metadata: dict[str, Any] = json.loads(record["metadata"]) if record else {}
         if row is not None and one in live:
-            metadata = json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
-        file = {**about, "usage_bytes": size, "created_at": at, **_described(store, status, metadata, error)}
+            metadata = (
+                json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
+            )
+        file = {
+            **about,
+            "usage_bytes": size,
+            "created_at": at,
+            **_described(store, status, metadata, error),
+        }
         found.append((at, record["number"] if record else 0, one, file))
     return [(file, one) for _, _, one, file in sorted(found, key=lambda entry: entry[:3])]
 
 
-def _rows(store: Store, own: Mapping[str, Any], documents: Sequence[str] | None) -> tuple[dict[str, Any], set[str]]:
-    """The ledger's rows of attached and other documents, and which of them the principal sees live."""
+def _rows(
+    store: Store, own: Mapping[str, Any], documents: Sequence[str] | None
+) -> tuple[dict[str, Any], set[str]]:
+    """The ledger's rows of attached and other documents, and which of them the principal sees
+    live.
+    """
     call, table = store.call, store.call.whole._indexer.ledger.documents
     if call.principal.labels is None:
         rows = table.all() if documents is None else table.named([*own, *documents])
@@ -430,15 +522,24 @@ def _rows(store: Store, own: Mapping[str, Any], documents: Sequence[str] | None)
     while documents is None and (page := call.docs.documents(after=after, limit=1_000)):
         after, seen = page[-1].id, seen | {one.id for one in page}
     rows = table.named([*own, *seen])
-    return rows, {one for one, row in rows.items() if row.status == "live" and (one in seen or call.find(one))}
+    return rows, {
+        one for one, row in rows.items() if row.status == "live" and (one in seen or call.find(one))
+    }
 
 
-def _described(store: Store, status: str, metadata: Mapping[str, Any], error: ErrorInfo | None) -> dict[str, Any]:
+def _described(
+    store: Store, status: str, metadata: Mapping[str, Any], error: ErrorInfo | None
+) -> dict[str, Any]:
     """The rest of a file's properties."""
     sizes = metadata.get("chunking") or (CHUNK_SIZES if store.is_made else None)
-    static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
+    static = (
+        {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
+    )
     error = public_error(error, is_operator=store.call.principal.may("admin"))
-    code, text = "server_error", f"{error.detail} {error.remedy}".strip() if error else "The file failed."
+    code, text = (
+        "server_error",
+        f"{error.detail} {error.remedy}".strip() if error else "The file failed.",
+    )
     if error is not None and error.type in ("LoadError", "LoaderEndedError"):
         is_unknown = error.detail.startswith(("No loader", "No text extractor"))
         code = "unsupported_file" if is_unknown else "invalid_file"
@@ -471,7 +572,11 @@ def _filtered(paging: Paging, rows: Sequence[dict[str, Any]], status: str | None
 
 @router.get("/{vector_store_id}/files")
 @in_pool
-def list_vector_store_files(call: Reading, paging: Pages, filter: FileFilter = None) -> dict[str, Any]:  # noqa: A002
+def list_vector_store_files(
+    call: Reading,
+    paging: Pages,
+    filter: FileFilter = None,  # noqa: A002
+) -> dict[str, Any]:  # noqa: A002
     """List the files of a vector store."""
     return _filtered(paging, _all_files(call), filter)
 
@@ -491,7 +596,9 @@ def get_vector_store_file(call: Reading, file_id: Id) -> dict[str, Any]:
     return _find(call, file_id)[0]
 
 
-def _change(store: Store, identity: str, kind: str, arguments: Mapping[str, Any], value: dict[str, Any]) -> Changing:
+def _change(
+    store: Store, identity: str, kind: str, arguments: Mapping[str, Any], value: dict[str, Any]
+) -> Changing:
     store.call.request.state.documents = [identity]
     return Changing(Jobs(store.call.whole).submit(kind, arguments, key=store.call.key(kind)), value)
 
@@ -503,7 +610,9 @@ def update_vector_store_file(call: Writing, file_id: Id, wanted: AttributesChang
     found, identity = _find(call, file_id)
     changes = openai.metadata_of(wanted.attributes, call.call.whole.fields)
     if found["status"] != "completed":
-        raise ProblemError(409, f"The file is {found['status']}.", "Change it when it is completed.")
+        raise ProblemError(
+            409, f"The file is {found['status']}.", "Change it when it is completed."
+        )
     value = {**found, "attributes": openai.attributes_of(changes, call.call.whole.fields)}
     return _change(call, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
@@ -515,8 +624,14 @@ def delete_vector_store_file(call: Writing, file_id: Id) -> Any:
     found, identity = _find(call, file_id)
     value = {"id": file_id, "object": "vector_store.file.deleted", "deleted": True}
     is_stored = found["status"] != "cancelled" or call.row(identity) is not None
-    result = _change(call, identity, "delete_files", {"documents": [identity]}, value) if is_stored else value
-    records(call.call.service).write("DELETE FROM attached WHERE store = ? AND identity = ?", call.id, identity)
+    result = (
+        _change(call, identity, "delete_files", {"documents": [identity]}, value)
+        if is_stored
+        else value
+    )
+    records(call.call.service).write(
+        "DELETE FROM attached WHERE store = ? AND identity = ?", call.id, identity
+    )
     return result
 
 
@@ -524,11 +639,20 @@ def delete_vector_store_file(call: Writing, file_id: Id) -> Any:
 @in_pool
 def get_vector_store_file_content(call: Reading, file_id: Id) -> dict[str, Any]:
     """Get the text of a file."""
-    nodes = call.call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(_find(call, file_id)[1])])
+    nodes = call.call.docs.get_nodes(
+        LAZY_ROOT_NAME, document_ids=[root_uid(_find(call, file_id)[1])]
+    )
     if sum(len(node.text) for node in nodes) > MAX_TEXT:
-        raise ProblemError(413, f"The file has more than {MAX_TEXT:,} characters.", "Get its bytes instead.")
+        raise ProblemError(
+            413, f"The file has more than {MAX_TEXT:,} characters.", "Get its bytes instead."
+        )
     data = [{"type": "text", "text": node.text} for node in nodes]
-    return {"object": "vector_store.file_content.page", "data": data, "has_more": False, "next_page": None}
+    return {
+        "object": "vector_store.file_content.page",
+        "data": data,
+        "has_more": False,
+        "next_page": None,
+    }
 
 
 # Batches
@@ -547,18 +671,35 @@ def _batch(store: Store, batch_id: str) -> tuple[dict[str, Any], list[dict[str, 
     counts = _counts(entries)
     status = "failed" if counts["failed"] == counts["total"] > 0 else "completed"
     status = next((one for one in ("in_progress", "cancelled") if counts[one]), status)
-    found = {"id": batch_id, "object": "vector_store.files_batch", "created_at": rows[-1]["created"], "status": status}
-    return {**found, "vector_store_id": store.id, "file_counts": counts}, entries, {row["job"] for row in rows}
+    found = {
+        "id": batch_id,
+        "object": "vector_store.files_batch",
+        "created_at": rows[-1]["created"],
+        "status": status,
+    }
+    return (
+        {**found, "vector_store_id": store.id, "file_counts": counts},
+        entries,
+        {row["job"] for row in rows},
+    )
 
 
 @router.post("/{vector_store_id}/file_batches")
 @in_pool
 def create_file_batch(call: Writing, wanted: NewBatch) -> dict[str, Any]:
     """Add files to a vector store together."""
-    common: dict[str, Any] = {"attributes": wanted.attributes, "chunking_strategy": wanted.chunking_strategy}
+    common: dict[str, Any] = {
+        "attributes": wanted.attributes,
+        "chunking_strategy": wanted.chunking_strategy,
+    }
     if bool(wanted.file_ids) == bool(wanted.files) or (wanted.files and any(common.values())):
-        msg = "Either file_ids must name files, with attributes and chunking_strategy for all of them,"
-        raise ProblemError(400, f"{msg} or files, each of which may have its own.", param="file_ids")
+        msg = (
+            "Either file_ids must name files, with attributes and chunking_strategy for all of"
+            " them,"
+        )
+        raise ProblemError(
+            400, f"{msg} or files, each of which may have its own.", param="file_ids"
+        )
     files = wanted.files or [NewStoreFile(file_id=one, **common) for one in wanted.file_ids]
     batch_id = f"vsfb_{secrets.token_hex(16)}"
     _attach(call, list({one.file_id: one for one in files}.values()), batch_id)
@@ -584,7 +725,12 @@ def cancel_file_batch(call: Writing, batch_id: Id) -> dict[str, Any]:
 
 @router.get("/{vector_store_id}/file_batches/{batch_id}/files")
 @in_pool
-def list_batch_files(call: Reading, batch_id: Id, paging: Pages, filter: FileFilter = None) -> dict[str, Any]:  # noqa: A002
+def list_batch_files(
+    call: Reading,
+    batch_id: Id,
+    paging: Pages,
+    filter: FileFilter = None,  # noqa: A002
+) -> dict[str, Any]:  # noqa: A002
     """List the files of a batch."""
     return _filtered(paging, _batch(call, batch_id)[1], filter)
 
@@ -615,7 +761,9 @@ def search(store: Store, wanted: StoreSearch) -> list[Hit]:
     """Search a vector store: the best hits of all queries."""
     store.use()
     docs, name, topk = store.call.docs, store.call.name, wanted.max_num_results
-    retriever = store.call.service.retriever(docs, store.call.service.group_of(name), "default", None, None)
+    retriever = store.call.service.retriever(
+        docs, store.call.service.group_of(name), "default", None, None
+    )
     where, best = openai.filter_of(wanted.filters, docs.fields), dict[str, tuple[float, DocNode]]()
     for query in [wanted.query] if isinstance(wanted.query, str) else wanted.query:
         with retrieval_span(name, query, topk):
@@ -628,24 +776,40 @@ def search(store: Store, wanted: StoreSearch) -> list[Hit]:
     rows = store.call.whole._indexer.ledger.documents.named({node.path for _, node in ranked})
     hits = []
     for score, node in ranked:
-        file = openai.file_id_of(node.path, rows[node.path].content_hash if node.path in rows else "")
+        file = openai.file_id_of(
+            node.path, rows[node.path].content_hash if node.path in rows else ""
+        )
         hits.append(Hit(node, score, *file, openai.attributes_of(node.segment.fields, docs.fields)))
     return hits
 
 
 @router.post("/{vector_store_id}/search")
-async def search_vector_store(store: Reading, wanted: StoreSearch, include: Include = None) -> Response:
+async def search_vector_store(
+    store: Reading, wanted: StoreSearch, include: Include = None
+) -> Response:
     """Search a vector store."""
 
     def result(hit: Hit) -> dict[str, Any]:
-        found = {"file_id": hit.file_id, "filename": hit.filename, "score": hit.score, "attributes": hit.attributes}
+        found = {
+            "file_id": hit.file_id,
+            "filename": hit.filename,
+            "score": hit.score,
+            "attributes": hit.attributes,
+        }
         node, found["content"] = hit.node, [{"type": "text", "text": hit.node.text}]
         if include:
-            details = {"node": node.uid, "score": node.score, "path": node.path, "location": node.location}
+            details = {
+                "node": node.uid,
+                "score": node.score,
+                "path": node.path,
+                "location": node.location,
+            }
             found["details"] = {**details, "span": node.span}
         return found
 
-    data = await store.call.run(store.call.docs.reader.read, lambda _: list(map(result, search(store, wanted))))
+    data = await store.call.run(
+        store.call.docs.reader.read, lambda _: list(map(result, search(store, wanted)))
+    )
     queries = [wanted.query] if isinstance(wanted.query, str) else wanted.query
     found = {"object": "vector_store.search_results.page", "search_query": queries, "data": data}
     return reply({**found, "has_more": False, "next_page": None})

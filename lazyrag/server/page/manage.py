@@ -56,23 +56,39 @@ _MEASURES: dict[str, Callable[[float], float]] = {
 
 @router.get("/files")
 async def show_files(
-    call: Reading, book: answers.Book, q: str = "", status: str = "", label: str = "", after: str = ""
+    call: Reading,
+    book: answers.Book,
+    q: str = "",
+    status: str = "",
+    label: str = "",
+    after: str = "",
 ) -> Response:
     """The files, failed ones first."""
     return await _files(call, book, q=q, status=status, label=label, after=after)
 
 
 async def _files(
-    call: Call, book: answers.Book, *, q: str = "", status: str = "", label: str = "", after: str = "", **more: Any
+    call: Call,
+    book: answers.Book,
+    *,
+    q: str = "",
+    status: str = "",
+    label: str = "",
+    after: str = "",
+    **more: Any,
 ) -> Response:
     if call.principal.may("write"):
         await _finish_deletions(call, book)
     facts = await call.run(_file_facts, call, book, q, status.upper(), label, after)
     facts |= {"q": q, "label": label, "after": after, "dialog": None, **more}
-    return await page.render(call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts)
+    return await page.render(
+        call.request, "files.html", page="files", set=call.name, fragments=("files",), **facts
+    )
 
 
-def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str) -> dict[str, Any]:
+def _file_facts(
+    call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str
+) -> dict[str, Any]:
     stamp = _stamp(call, book)
     jobs = [job for state in _UNFINISHED for job in documents.own_jobs(call, None, 20, state)]
     if q:
@@ -90,7 +106,11 @@ def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: 
         "jobs": jobs,
         "now": time.time(),
         "undo_s": UNDO_S,
-        "deletions": [one for one in book.records(_scope(call), "deletion") if one["principal"] == call.principal.id],
+        "deletions": [
+            one
+            for one in book.records(_scope(call), "deletion")
+            if one["principal"] == call.principal.id
+        ],
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
         "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
@@ -99,7 +119,9 @@ def _file_facts(call: Call, book: answers.Notebook, q: str, status: str, label: 
     }
 
 
-def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[DocumentInfo], str | None]:
+def _listed(
+    call: Call, status: str, label: str, after: str
+) -> tuple[list[DocumentInfo], str | None]:
     """A page of the documents by state, then path; and where the next page begins."""
     states = [one for one in _ORDER if status in ("", one)] or _ORDER
     number, _, last = after.partition("~")
@@ -107,7 +129,10 @@ def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[Docum
     where = {"labels": [label]} if label else None
     for at in range(int(number) if number.isdecimal() else 0, len(states)):
         limit = _ROWS + 1 - len(found)
-        found += [(at, call.public(one)) for one in call.docs.documents(last or None, limit, states[at], where)]
+        found += [
+            (at, call.public(one))
+            for one in call.docs.documents(last or None, limit, states[at], where)
+        ]
         last = ""
         if len(found) > _ROWS:
             section, one = found[_ROWS - 1]
@@ -116,9 +141,9 @@ def _listed(call: Call, status: str, label: str, after: str) -> tuple[list[Docum
 
 
 _FIND = (  # the index alone has the paths; whether a document is there is looked up after that
-    "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND instr(lower(identity), :text) > 0 "
-    "UNION SELECT identity FROM failure WHERE ledger = :ledger AND identity > :after "
-    "AND instr(lower(identity), :text) > 0 ORDER BY identity LIMIT :limit"
+    "SELECT identity FROM document WHERE ledger = :ledger AND identity > :after AND"
+    " instr(lower(identity), :text) > 0 UNION SELECT identity FROM failure WHERE ledger = :ledger"
+    " AND identity > :after AND instr(lower(identity), :text) > 0 ORDER BY identity LIMIT :limit"
 )
 
 
@@ -129,12 +154,18 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
         if call.principal.labels is None:
             values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
             names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
-            after, seen = names[-1] if names else "", [one for one in map(call.find, names) if one is not None]
+            after, seen = (
+                names[-1] if names else "",
+                [one for one in map(call.find, names) if one is not None],
+            )
             is_last = len(names) <= _ROWS
         else:
             seen = call.docs.documents(after or None, _MANY)
             is_last = len(seen) < _MANY
-            after, seen = seen[-1].id if seen else "", [one for one in seen if text.lower() in one.id.lower()]
+            after, seen = (
+                seen[-1].id if seen else "",
+                [one for one in seen if text.lower() in one.id.lower()],
+            )
         found += [one for one in seen if one.status in ((status,) if status else _SHOWN)]
         if is_last:
             break
@@ -145,13 +176,16 @@ def _rows(call: Call, query: str, **values: Any) -> list[Any]:
     """Rows of the ledger of a set with one store."""
     ledger = call.whole._indexer.ledger
     with ledger.reading() as connection:
-        return connection.execute(query, {"ledger": ledger.id or ledger.find_row(), **values}).fetchall()
+        return connection.execute(
+            query, {"ledger": ledger.id or ledger.find_row(), **values}
+        ).fetchall()
 
 
 _COUNT = (
-    "SELECT status, count(*) FROM document WHERE ledger = :ledger AND status IN ('live', 'new') GROUP BY status "
-    "UNION ALL SELECT 'failed ' || ifnull(status, ''), count(*) FROM (SELECT DISTINCT identity AS one FROM failure "
-    "WHERE ledger = :ledger) AS failed LEFT JOIN document ON ledger = :ledger AND identity = one GROUP BY status"
+    "SELECT status, count(*) FROM document WHERE ledger = :ledger AND status IN ('live', 'new')"
+    " GROUP BY status UNION ALL SELECT 'failed ' || ifnull(status, ''), count(*) FROM (SELECT"
+    " DISTINCT identity AS one FROM failure WHERE ledger = :ledger) AS failed LEFT JOIN document ON"
+    " ledger = :ledger AND identity = one GROUP BY status"
 )
 
 
@@ -173,8 +207,15 @@ def _counts(call: Call) -> dict[str, int]:
 def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> list[DocumentInfo]:
     """Files of unfinished uploads that no row of the ledger has yet."""
     shown, adding = {one.id for one in rows}, (job for job in jobs if job.kind == "add_files")
-    names = ((name, job.state) for job in adding for name in list(job.arguments["files"])[:_ROWS] if name not in shown)
-    return [DocumentInfo(name, name, state) for name, state in names if call.find(name) is None][:_ROWS]
+    names = (
+        (name, job.state)
+        for job in adding
+        for name in list(job.arguments["files"])[:_ROWS]
+        if name not in shown
+    )
+    return [DocumentInfo(name, name, state) for name, state in names if call.find(name) is None][
+        :_ROWS
+    ]
 
 
 def _skipped(call: Call) -> list[tuple[str, str]]:
@@ -191,7 +232,10 @@ def _skipped(call: Call) -> list[tuple[str, str]]:
 
 @router.get("/events")
 async def events(
-    call: Reading, book: answers.Book, since: str = "", last_event_id: Annotated[str, Header(max_length=40)] = ""
+    call: Reading,
+    book: answers.Book,
+    since: str = "",
+    last_event_id: Annotated[str, Header(max_length=40)] = "",
 ) -> Response:
     """Events that something of what the page shows has changed; each has the id of the state."""
 
@@ -211,7 +255,8 @@ async def events(
 
 
 _CHANGED = (
-    "SELECT max(changed), (SELECT count(*) FROM failure WHERE ledger = :ledger) FROM document WHERE ledger = :ledger"
+    "SELECT max(changed), (SELECT count(*) FROM failure WHERE ledger = :ledger) FROM document WHERE"
+    " ledger = :ledger"
 )
 _counted: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
 
@@ -237,26 +282,38 @@ async def add(
     next: str = "",  # noqa: A002  the name in the address
     csrf: str = "",
 ) -> Response:
-    """Add files, as the page's form sends them; or hold them while the page shows what they would cost."""
+    """Add files, as the page's form sends them; or hold them while the page shows what they would
+    cost.
+    """
     page.check_csrf(call.request, csrf)
     form = await uploads.receive_form(call.request, call.service, call.folder)
     labels = page.split_labels(form.fields.get("labels", b"").decode("utf-8", "replace"))
     metadata = {one.name: {"labels": labels} for one in form.files} if labels else {}
-    key = await call.run(call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata)
+    key = await call.run(
+        call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata
+    )
     if form.fields.get("dry"):
         return await _hold(call, book, form.files, metadata, key)
     return await _added(call, form.files, metadata, key, "start" if next == "start" else "files")
 
 
-async def _added(call: Call, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files") -> Response:
+async def _added(
+    call: Call, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
+) -> Response:
     found = json.loads(bytes((await uploads.add_files(call, files, metadata, key)).body))["files"]
     refused = [f"{one['name']}: {one['problem']['detail']}" for one in found if one["problem"]]
     added = len(found) - len(refused)
-    notice = ("warn" if refused else "info", _t(call, "files.added", count=added), " ".join(refused[:3]))
+    notice = (
+        "warn" if refused else "info",
+        _t(call, "files.added", count=added),
+        " ".join(refused[:3]),
+    )
     return page.redirect(call.request, "s", call.name, target, notice=notice)
 
 
-async def _hold(call: Call, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str) -> Response:
+async def _hold(
+    call: Call, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str
+) -> Response:
     """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
     estimate = json.loads(bytes((await uploads.add_files(call, files, metadata, key, 0.0)).body))
     until = time.time() + _HELD_S
@@ -272,11 +329,15 @@ async def _hold(call: Call, book: answers.Book, files: list[Any], metadata: dict
 
 
 @router.get("/files/upload")
-async def show_upload(call: Writing, book: answers.Book, number: str, price: str | None = None) -> Response:
+async def show_upload(
+    call: Writing, book: answers.Book, number: str, price: str | None = None
+) -> Response:
     """What received files would cost."""
     held = await call.run(book.record, _scope(call), "upload", number)
     estimate, price = held["estimate"], _price(call, price)
-    estimate["cost"] = estimate["tokens"] * page.price_of(price) / 1e6 if page.price_of(price) else None
+    estimate["cost"] = (
+        estimate["tokens"] * page.price_of(price) / 1e6 if page.price_of(price) else None
+    )
     return await _files(call, book, dialog="upload", held=held, estimate=estimate, price=price)
 
 
@@ -285,7 +346,11 @@ async def confirm_upload(call: Writing, book: answers.Book, form: Form) -> Respo
     """Add files that were held."""
     held = await call.run(book.record, _scope(call), "upload", str(form.get("number")))
     await call.run(book.take, held["id"])
-    files = [uploads.FileResult(**{**one, "problem": None}) for one in held["files"] if not one["problem"]]
+    files = [
+        uploads.FileResult(**{**one, "problem": None})
+        for one in held["files"]
+        if not one["problem"]
+    ]
     return await _added(call, files, held["metadata"], held["key"])
 
 
@@ -315,7 +380,9 @@ async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) ->
     if kind == "add":
         return await _files(call, book, dialog=kind)
     if not chosen:
-        return page.redirect(call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen")))
+        return page.redirect(
+            call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen"))
+        )
     await call.visible(*chosen)
     infos = [await call.run(call.find, one) for one in chosen]
     facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, chosen)}
@@ -326,7 +393,10 @@ def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
     """Whether a certificate is possible: the path of a file in the set's folder has to stay."""
     if not call.principal.may("admin") or call.principal.labels is not None:
         return False
-    return all(row.origin != "dataset" for row in call.whole._indexer.ledger.documents.named(chosen).values())
+    return all(
+        row.origin != "dataset"
+        for row in call.whole._indexer.ledger.documents.named(chosen).values()
+    )
 
 
 @router.post("/files/labels")
@@ -389,7 +459,9 @@ def _before(call: Call, identity: str) -> dict[str, Any]:
         if call.folder in Path(path).parents:
             os.utime(path)  # `sweep` leaves it for a minute
         return {"file": path, "metadata": metadata}
-    text = "".join(one.text for one in call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(identity)]))
+    text = "".join(
+        one.text for one in call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(identity)])
+    )
     return {"text": text, "metadata": metadata}
 
 
@@ -419,12 +491,16 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
     """Bring deleted documents back."""
     records = await call.run(book.records, _scope(call), "deletion", one=str(form.get("deletion")))
     if not records or not await call.run(book.take, records[0]["id"]):
-        return page.redirect(call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late")))
+        return page.redirect(
+            call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late"))
+        )
     found = records[0]
     for kind in ("file", "text"):
         given = {name: one[kind] for name, one in found["documents"].items() if kind in one}
         metadata = {
-            name: one["metadata"] for name, one in found["documents"].items() if kind in one and one["metadata"]
+            name: one["metadata"]
+            for name, one in found["documents"].items()
+            if kind in one and one["metadata"]
         }
         if given:
             await call.accept(f"add_{kind}s", {f"{kind}s": given, "metadata": metadata})
@@ -455,7 +531,10 @@ async def sync(call: Writing, form: Form) -> Response:
 
 @router.get("/groups")
 async def groups(
-    call: Reading, group: str = "", build: str = "", offset: Annotated[int, Query(ge=0, le=2**53)] = 0
+    call: Reading,
+    group: str = "",
+    build: str = "",
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> Response:
     """The tree of node groups, and nodes of one of them."""
     facts = await call.run_slow(_tree, call)
@@ -463,14 +542,20 @@ async def groups(
         facts |= await call.run_slow(page.page_of_nodes, call.docs, group, offset, _NODES)
     shown = {"group": group, "nodes": (), "following": None, **facts, "offset": offset}
     build = build if build in facts["by_name"] and call.principal.may("admin") else ""
-    return await page.render(call.request, "groups.html", page="groups", set=call.name, build=build, **shown)
+    return await page.render(
+        call.request, "groups.html", page="groups", set=call.name, build=build, **shown
+    )
 
 
 def _tree(call: Call) -> dict[str, Any]:
     docs, status = call.docs, documents.status_of(call)
     built = {one["name"]: one for one in status["groups"]}
     failed = [stage.partition(" ")[2].partition(" with ")[0] for _, stage in status["failed"]]
-    working = [one for job in documents.own_jobs(call, None, 5, "WORKING") for one in job.arguments.get("names", ())]
+    working = [
+        one
+        for job in documents.own_jobs(call, None, 5, "WORKING")
+        for one in job.arguments.get("names", ())
+    ]
     found: dict[str, dict[str, Any]] = {}
     for name in docs.groups:
         line, own, broken = docs.reader.line(name), built.get(name, {}), failed.count(name)
@@ -478,12 +563,23 @@ def _tree(call: Call) -> dict[str, Any]:
         if state == "ok" and not (own.get("is_current", True) and own.get("is_complete", True)):
             state = "warn"
         parent = line[1] if len(line) > 1 else None
-        own = {"nodes": 0, "indexes": (), "reason": "", **own, "name": name, "parent": parent, "state": state}
+        own = {
+            "nodes": 0,
+            "indexes": (),
+            "reason": "",
+            **own,
+            "name": name,
+            "parent": parent,
+            "state": state,
+        }
         found[name] = {**own, "failed": broken, "mean": None, "sample": ""}
         if own["nodes"]:
             with suppress(LazyRAGError):
                 some = docs.get_nodes(name, limit=_NODES)
-                found[name] |= {"mean": sum(len(one.text) for one in some) // max(1, len(some)), "sample": some[0].text}
+                found[name] |= {
+                    "mean": sum(len(one.text) for one in some) // max(1, len(some)),
+                    "sample": some[0].text,
+                }
     return {"by_name": found, "root": LAZY_ROOT_NAME}
 
 
@@ -491,7 +587,9 @@ def _tree(call: Call) -> dict[str, Any]:
 async def build_group(call: Administration, form: Form) -> Response:
     """Build a group with keyword indexes, as a job."""
     documents.require_all(call)
-    await call.accept("activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]})
+    await call.accept(
+        "activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]}
+    )
     return page.redirect(call.request, "s", call.name, "groups")
 
 
@@ -507,9 +605,17 @@ async def node(call: Reading, uid: str, group: str | None = None) -> Response:
         window = call.docs.window(found, 1, 1)
         at = next((n for n, one in enumerate(window) if one.uid == found.uid), 0)
         below = {name: (some[:_NODES], len(some)) for name, some in found.children.items() if some}
-        return {"node": found, "line": line[1:], "before": window[:at], "behind": window[at + 1 :], "below": below}
+        return {
+            "node": found,
+            "line": line[1:],
+            "before": window[:at],
+            "behind": window[at + 1 :],
+            "below": below,
+        }
 
-    return await page.render(call.request, "node.html", page="groups", set=call.name, **await call.run(find))
+    return await page.render(
+        call.request, "node.html", page="groups", set=call.name, **await call.run(find)
+    )
 
 
 # Evaluations
@@ -521,7 +627,12 @@ def _scope(call: Call) -> Scope:
 
 @router.get("/evaluate")
 async def evaluate(
-    call: Writing, book: answers.Book, run: str = "", show: str = "changed", group: str = "", retriever: str = ""
+    call: Writing,
+    book: answers.Book,
+    run: str = "",
+    show: str = "changed",
+    group: str = "",
+    retriever: str = "",
 ) -> Response:
     """Two configurations side by side: the last comparison, or another one."""
 
@@ -530,16 +641,31 @@ async def evaluate(
         runs = [one for one in book.records(scope, "comparison") if run in ("", one["id"])]
         last = runs[-1] if runs else None
         names = [one["name"] for one in documents.status_of(call)["groups"] if one["nodes"]]
-        b = {"group": group, "retriever": retriever} if group else last["b"] if last else {**chosen, "group": ""}
+        b = (
+            {"group": group, "retriever": retriever}
+            if group
+            else last["b"]
+            if last
+            else {**chosen, "group": ""}
+        )
         questions = book.records(scope, "golden")
-        found = described(last["rows"], show) if last else {"rows": [], "tally": {}, "verdict": None, "measures": []}
+        found = (
+            described(last["rows"], show)
+            if last
+            else {"rows": [], "tally": {}, "verdict": None, "measures": []}
+        )
         can_use = call.principal.may("admin") and call.principal.labels is None
         return {"chosen": chosen, "groups": names, "retrievers": page.retrievers_of(call.docs), "b": b, "last": last,
                 "show": show,
                 "golden": len(questions), "can_use": can_use, **found}  # fmt: skip
 
     return await page.render(
-        call.request, "evaluate.html", page="evaluate", set=call.name, fragments=("questions",), **await call.run(find)
+        call.request,
+        "evaluate.html",
+        page="evaluate",
+        set=call.name,
+        fragments=("questions",),
+        **await call.run(find),
     )
 
 
@@ -555,10 +681,22 @@ async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Respo
         began = time.perf_counter()
         stored, golden, reports = answers.judged_golden(scope, book, options)
         rows = []
-        for own, question, *judged in zip(stored, golden.questions, *(one.questions for one in reports), strict=True):
-            expected, file = [*own["texts"], *own["references"]], next((one["path"] for one in own["spans"]), "")
+        for own, question, *judged in zip(
+            stored, golden.questions, *(one.questions for one in reports), strict=True
+        ):
+            expected, file = (
+                [*own["texts"], *own["references"]],
+                next((one["path"] for one in own["spans"]), ""),
+            )
             ranks = [_rank_of(question, one) for one in judged]
-            rows.append({"question": own["question"], "expected": expected[:1], "file": file, "ranks": ranks})
+            rows.append(
+                {
+                    "question": own["question"],
+                    "expected": expected[:1],
+                    "file": file,
+                    "ranks": ranks,
+                }
+            )
         made = {"a": a, "b": b, "rows": rows, "seconds": round(time.perf_counter() - began, 3)}
         return str(book.add(scope, "comparison", made)["id"])
 
@@ -571,27 +709,49 @@ def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
         reciprocal = judged.values.get(f"span_MRR@{_DEPTH}", 0.0)
         return round(1 / reciprocal) if reciprocal else None
     for rank, hit in enumerate(judged.found[:_DEPTH], start=1):
-        if hit.id in question.ids or (question.references and has_answer([hit.text], question.references)):
+        if hit.id in question.ids or (
+            question.references and has_answer([hit.text], question.references)
+        ):
             return rank
     return None
 
 
 def described(rows: Sequence[Mapping[str, Any]], show: str) -> dict[str, Any]:
-    """What the page shows of a comparison's rows: measures, a verdict by the first of them, questions."""
+    """What the page shows of a comparison's rows: measures, a verdict by the first of them,
+    questions.
+    """
     measures: list[dict[str, Any]] = []
     for name, value in _MEASURES.items():
-        a, b = ({at: value(one["ranks"][n] or math.inf) for at, one in enumerate(rows)} for n in (0, 1))
+        a, b = (
+            {at: value(one["ranks"][n] or math.inf) for at, one in enumerate(rows)} for n in (0, 1)
+        )
         found = compare(a, b)
         word = "same" if not found.wins + found.losses else "open" if found.p >= _LIKELY else ""
-        own = {"name": name, "state": word or ("better" if found.difference > 0 else "worse"), **asdict(found)}
+        own = {
+            "name": name,
+            "state": word or ("better" if found.difference > 0 else "worse"),
+            **asdict(found),
+        }
         measures.append({**own, "sums": [sum(one.values()) for one in (a, b)]})
     state = measures[0]["state"]
-    verdict = {**measures[0], "state": "few" if len(rows) < _FEW and state != "same" else state, "questions": len(rows)}
-    changed = [{**one, "change": (one["ranks"][0] or _DEPTH + 1) - (one["ranks"][1] or _DEPTH + 1)} for one in rows]
+    verdict = {
+        **measures[0],
+        "state": "few" if len(rows) < _FEW and state != "same" else state,
+        "questions": len(rows),
+    }
+    changed = [
+        {**one, "change": (one["ranks"][0] or _DEPTH + 1) - (one["ranks"][1] or _DEPTH + 1)}
+        for one in rows
+    ]
     kinds = {"changed": [one for one in changed if one["change"]], "all": changed}
     kinds["missed"] = [one for one in changed if not one["ranks"][1]]
     shown = sorted(kinds.get(show, kinds["changed"]), key=lambda one: -one["change"])
-    return {"measures": measures, "verdict": verdict, "rows": shown, "tally": {k: len(v) for k, v in kinds.items()}}
+    return {
+        "measures": measures,
+        "verdict": verdict,
+        "rows": shown,
+        "tally": {k: len(v) for k, v in kinds.items()},
+    }
 
 
 @router.post("/evaluate/use")
@@ -605,24 +765,42 @@ async def use(call: Administration, form: Form) -> Response:
 
 
 @router.get("/evaluate/golden")
-async def golden(call: Writing, book: answers.Book, edit: str = "", question: str = "", tab: str = "") -> Response:
+async def golden(
+    call: Writing, book: answers.Book, edit: str = "", question: str = "", tab: str = ""
+) -> Response:
     """Golden questions; and judgements of answers that may become some."""
 
     def find() -> dict[str, Any]:
         scope = _scope(call)
         known = book.records(scope, "golden")
-        used = {one["feedback"] for one in known} | {one["feedback"] for one in book.records(scope, "dismissed")}
-        candidates = [one for one in book.records(scope, "feedback") if one["id"] not in used and one["query"]]
+        used = {one["feedback"] for one in known} | {
+            one["feedback"] for one in book.records(scope, "dismissed")
+        }
+        candidates = [
+            one for one in book.records(scope, "feedback") if one["id"] not in used and one["query"]
+        ]
         edited = next((one for one in known if one["id"] == edit), None)
-        return {"known": known, "candidates": candidates, "edited": edited, "question": question, "tab": tab}
+        return {
+            "known": known,
+            "candidates": candidates,
+            "edited": edited,
+            "question": question,
+            "tab": tab,
+        }
 
-    return await page.render(call.request, "golden.html", page="evaluate", set=call.name, **await call.run(find))
+    return await page.render(
+        call.request, "golden.html", page="evaluate", set=call.name, **await call.run(find)
+    )
 
 
 @router.post("/evaluate/golden")
 async def change_golden(call: Writing, book: answers.Book, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
-    scope, action, number = _scope(call), str(form.get("action", "add")), str(form.get("number", ""))
+    scope, action, number = (
+        _scope(call),
+        str(form.get("action", "add")),
+        str(form.get("number", "")),
+    )
     tab = "candidates" if action in ("dismiss", "confirm") else None
     if action == "dismiss":
         await call.run(book.add, scope, "dismissed", {"feedback": number})
@@ -632,19 +810,25 @@ async def change_golden(call: Writing, book: answers.Book, form: Form) -> Respon
         wanted = {one: str(form.get(one, "")).strip() for one in ("question", "answer", "file")}
         wanted |= {"feedback": number} if action == "confirm" else {}
         body = await call.run(_labelled, call, wanted)
-        await call.run_slow(answers.store_golden, scope, book, body, number if action == "edit" else "")
+        await call.run_slow(
+            answers.store_golden, scope, book, body, number if action == "edit" else ""
+        )
     return page.redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
 
 
 def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
-    """A golden question of a question, an answer and perhaps its file; or one in the form of the API."""
+    """A golden question of a question, an answer and perhaps its file; or one in the form of the
+    API.
+    """
     own = {one: wanted[one] for one in answers.GoldenBody.model_fields if wanted.get(one)}
     answer, file = str(wanted.get("answer") or ""), str(wanted.get("file") or "")
     if answer:
         own["references"] = [answer]
         texts = call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(file)]) if file else ()
         starts = [(one.path, one.text.find(answer)) for one in texts]
-        own["spans"] = [{"path": path, "start": at, "end": at + len(answer)} for path, at in starts if at >= 0]
+        own["spans"] = [
+            {"path": path, "start": at, "end": at + len(answer)} for path, at in starts if at >= 0
+        ]
     try:
         return answers.GoldenBody.model_validate(own)
     except ValidationError as exc:
@@ -671,5 +855,9 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
             added += 1
         except (ProblemError, LazyRAGError) as exc:
             refused.append(f"{str(one.get('question', ''))[:60]}: {getattr(exc, 'detail', exc)}")
-    notice = ("warn" if refused else "ok", _t(call, "eval.imported", count=added), " ".join(refused[:2])[:400])
+    notice = (
+        "warn" if refused else "ok",
+        _t(call, "eval.imported", count=added),
+        " ".join(refused[:2])[:400],
+    )
     return page.redirect(call.request, "s", call.name, "evaluate", "golden", notice=notice)

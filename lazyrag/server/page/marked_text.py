@@ -10,15 +10,22 @@ from typing import Any, TypeAlias
 from lazyrag.data.segment import Location, Span
 
 Block: TypeAlias = tuple[str, list[list[tuple[str, int]]], bool, int]
-"""A part of a text: ``p``, ``pre``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of a text and the
-number of its mark, 0 for none; whether it surrounds what matters; and where a heading begins in the outline."""
+"""A part of a text: ``p``, ``pre``, ``h3``, ``h4``, ``row`` of a table; its cells, each of pairs of
+a text and the number of its mark, 0 for none; whether it surrounds what matters; and where a
+heading begins in the outline."""
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*$|~{3,})", re.MULTILINE)
 
 
 def text_blocks(
-    text: str, shown: Span, marks: Sequence[tuple[int, int, int]], outline: Sequence[Location], focus: Sequence[Span]
+    text: str,
+    shown: Span,
+    marks: Sequence[tuple[int, int, int]],
+    outline: Sequence[Location],
+    focus: Sequence[Span],
 ) -> list[Block]:
-    """Part of a document's text, with marks (number, start, end); what is in no focus is context."""
+    """Part of a document's text, with marks (number, start, end); what is in no focus is
+    context.
+    """
     headings = {
         one.start + len(text[one.start : one.end]) - len(text[one.start : one.end].lstrip()): one
         for one in outline
@@ -40,9 +47,16 @@ def text_blocks(
             cells, kind = [(start, end)], "pre"
         elif start in headings:
             start += len(line) - len(line.lstrip("# "))
-            cells, kind = [(start, end)], "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4"
+            cells, kind = (
+                [(start, end)],
+                "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4",
+            )
         elif " | " in line or line.startswith("|"):
-            cuts = [start - 1, *(start + one.start() for one in re.finditer(r"\|", line.rstrip())), end]
+            cuts = [
+                start - 1,
+                *(start + one.start() for one in re.finditer(r"\|", line.rstrip())),
+                end,
+            ]
             cells, kind = [(one + 1, two) for one, two in itertools.pairwise(cuts)], "row"
             cells = cells[line.startswith("|") : len(cells) - (line.rstrip().endswith("|"))]
         else:
@@ -51,7 +65,9 @@ def text_blocks(
         if kind in ("p", "pre") and found and (found[-1][0], found[-1][2]) == (kind, is_context):
             found[-1][1][0].extend([("\n", 0), *parts[0]])
         else:
-            found.append((kind, parts, is_context, headings[at - len(line)].start if kind[0] == "h" else 0))
+            found.append(
+                (kind, parts, is_context, headings[at - len(line)].start if kind[0] == "h" else 0)
+            )
     return [one for one in found if one[0]]
 
 
@@ -72,7 +88,9 @@ _INLINE = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`")
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, int]]:
-    """The lines of an answer: kind, start, end. Blocks of code are one; the rule below a table's head is left out."""
+    """The lines of an answer: kind, start, end. Blocks of code are one; the rule below a table's
+    head is left out.
+    """
     at, code, lines = 0, -1, text.splitlines(keepends=True)
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
         start, at = at, at + len(line)
@@ -94,18 +112,31 @@ def _lines(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _cells(text: str, start: int, end: int) -> list[Span]:
-    """The cells of a row of a table; what stands behind its last bar, such as a citation, is a cell, too."""
-    found = [(start + one.start(), start + one.end()) for one in re.finditer(r"(?:\\.|[^|\\])+", text[start:end])]
+    """The cells of a row of a table; what stands behind its last bar, such as a citation, is a
+    cell, too.
+    """
+    found = [
+        (start + one.start(), start + one.end())
+        for one in re.finditer(r"(?:\\.|[^|\\])+", text[start:end])
+    ]
     return [one for one in found if text[slice(*one)].strip() or found[0] != one != found[-1]]
 
 
 def _inline(
-    text: str, span: Span, chips: Sequence[tuple[int, int, list[int]]], bare: Sequence[Span], *, is_zh: bool
+    text: str,
+    span: Span,
+    chips: Sequence[tuple[int, int, list[int]]],
+    bare: Sequence[Span],
+    *,
+    is_zh: bool,
 ) -> list[tuple[str, Any]]:
     """A line as pairs of a text and its style, and of "" and the number of a citation."""
     found: list[tuple[str, Any]] = []
     at, held = span[0], ""
-    for start, end, numbers in (*(one for one in chips if span[0] <= one[0] < span[1]), (span[1], span[1], [])):
+    for start, end, numbers in (
+        *(one for one in chips if span[0] <= one[0] < span[1]),
+        (span[1], span[1], []),
+    ):
         found += _styled(text, (at, start), bare, held)
         held, at = "", end
         if not numbers:

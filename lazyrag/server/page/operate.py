@@ -55,11 +55,17 @@ async def show_login(request: Request, next: str = "/", other: bool = False) -> 
 @router.post("/login")
 async def log_in(request: Request, form: Form) -> Response:
     """Exchange a token for a session; one from the address is valid once."""
-    service, access, target = service_of(request), access_of(request), _local(str(form.get("next", "/")))
+    service, access, target = (
+        service_of(request),
+        access_of(request),
+        _local(str(form.get("next", "/"))),
+    )
     find = access.take_once if form.get("once") else access.of_token
     principal = await service.run(find, str(form.get("token", "")).strip())
     if principal is None:
-        return await page.render(request, "login.html", 401, page="login", next=target, invalid=True)
+        return await page.render(
+            request, "login.html", 401, page="login", next=target, invalid=True
+        )
     is_more = principal.labels is None and principal.may(request.state.principal.scope)
     if form.get("once") and request.state.principal.id != "anonymous" and not is_more:
         return _onward(request, target)  # a link of someone else must not change who a browser is
@@ -83,13 +89,17 @@ async def log_out(request: Request, _: Form) -> Response:
 
 
 def _local(target: str) -> str:
-    """A page of this service: never another site. Browsers leave out tabs and line breaks of addresses."""
+    """A page of this service: never another site. Browsers leave out tabs and line breaks of
+    addresses.
+    """
     return target if re.fullmatch(r"/(?!/)[^\\\x00-\x20\x7f]*", target) else "/"
 
 
 def _onward(request: Request, target: str) -> Response:
     """To the page that wanted a log-in, which is quoted already."""
-    return RedirectResponse(f"{request.scope.get('root_path', '').rstrip('/')}{_local(target)}", 303)
+    return RedirectResponse(
+        f"{request.scope.get('root_path', '').rstrip('/')}{_local(target)}", 303
+    )
 
 
 @router.get("/more")
@@ -110,7 +120,11 @@ def _last_set(request: Request, chosen: str | None = None) -> str | None:
 
 async def first_run(call: Call) -> Response | None:
     """The first steps in place of the page Ask, as long as no document can be searched."""
-    return None if await call.run(call.docs.documents, limit=1, status="SUCCESS") else await start(call)
+    return (
+        None
+        if await call.run(call.docs.documents, limit=1, status="SUCCESS")
+        else await start(call)
+    )
 
 
 @router.get("/s/{set}/start")
@@ -118,7 +132,9 @@ async def start(call: Reading) -> Response:
     """The three steps from an empty set to an answer."""
     facts = await call.run(_first_facts, call)
     fragments = ("first_steps",)
-    return await page.render(call.request, "first_run.html", page="ask", set=call.name, fragments=fragments, **facts)
+    return await page.render(
+        call.request, "first_run.html", page="ask", set=call.name, fragments=fragments, **facts
+    )
 
 
 def _first_facts(call: Call) -> dict[str, Any]:
@@ -126,7 +142,13 @@ def _first_facts(call: Call) -> dict[str, Any]:
     jobs = [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")]
     has_folder = call.principal.labels is None and call.whole._indexer.dataset.folder is not None
     questions = suggestions(call.docs, page.language_of(call.request))
-    return {"ready": ready, "failed": failed, "jobs": jobs, "questions": questions, "has_folder": has_folder}
+    return {
+        "ready": ready,
+        "failed": failed,
+        "jobs": jobs,
+        "questions": questions,
+        "has_folder": has_folder,
+    }
 
 
 def suggestions(docs: Document, language: str) -> list[str]:
@@ -137,12 +159,23 @@ def suggestions(docs: Document, language: str) -> list[str]:
     found: dict[str, tuple[bool, bool]] = {}
     for one in docs.documents(status="SUCCESS", limit=24):
         with suppress(LazyRAGError):
-            titles = [place.label.rpartition(" > ")[2] for place in docs.outline(one.id) if place.kind == "heading"]
-            fit = [text for text in (_NUMBERING.sub("", title) for title in titles[1:]) if 4 <= len(text) <= 40]
-            text = max(fit, key=len) if fit else one.id.rpartition("/")[2].rpartition(".")[0] or one.id
+            titles = [
+                place.label.rpartition(" > ")[2]
+                for place in docs.outline(one.id)
+                if place.kind == "heading"
+            ]
+            fit = [
+                text
+                for text in (_NUMBERING.sub("", title) for title in titles[1:])
+                if 4 <= len(text) <= 40
+            ]
+            text = (
+                max(fit, key=len) if fit else one.id.rpartition("/")[2].rpartition(".")[0] or one.id
+            )
             found[text] = (resolve_language("auto", text) != language, not fit)
     return [
-        page.translate(language, "ask.suggestion", heading=text) for text in sorted(found, key=found.__getitem__)[:3]
+        page.translate(language, "ask.suggestion", heading=text)
+        for text in sorted(found, key=found.__getitem__)[:3]
     ]
 
 
@@ -162,8 +195,16 @@ async def activity(call: Writing, after: str | None = None) -> Response:
 
 async def _activity(call: Call, tab: str, **context: Any) -> Response:
     names = await call.run(_names, call)
-    context |= {"tab": tab, "names": names, "job_id": call.job_id, "submitter": _submitter, "fragments": (tab,)}
-    return await page.render(call.request, f"activity_{tab}.html", page="activity", set=call.name, **context)
+    context |= {
+        "tab": tab,
+        "names": names,
+        "job_id": call.job_id,
+        "submitter": _submitter,
+        "fragments": (tab,),
+    }
+    return await page.render(
+        call.request, f"activity_{tab}.html", page="activity", set=call.name, **context
+    )
 
 
 def _submitter(job: Any) -> str:
@@ -202,11 +243,20 @@ async def audit(
     check: bool = False,
 ) -> Response:
     """The audit log, the newest first, of all sets."""
-    access, more = access_of(call.request), {"before": before, "by": by, "action": action, "newest": True}
+    access, more = (
+        access_of(call.request),
+        {"before": before, "by": by, "action": action, "newest": True},
+    )
     rows = await call.run(access.audit, call.principal, limit=_PAGE + 1, **more)
-    checked = await call.run_slow(access.verify_audit) if check and call.principal.labels is None else None
+    checked = (
+        await call.run_slow(access.verify_audit)
+        if check and call.principal.labels is None
+        else None
+    )
     following = rows[_PAGE - 1].id if len(rows) > _PAGE else None
-    return await _activity(call, "audit", rows=rows[:_PAGE], checked=checked, following=following, **more)
+    return await _activity(
+        call, "audit", rows=rows[:_PAGE], checked=checked, following=following, **more
+    )
 
 
 @router.get("/s/{set}/activity/certificates")
@@ -214,7 +264,9 @@ async def certificates(call: Administration) -> Response:
     """Deletion certificates of the last 30 days."""
     require_whole(call.principal)
     jobs = await call.run(Jobs(call.whole).list, None, 1000, "DELETED")
-    return await _activity(call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result])
+    return await _activity(
+        call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result]
+    )
 
 
 @router.get("/s/{set}/activity/certificates/{job_id}")
@@ -224,10 +276,15 @@ async def certificate(call: Administration, job_id: str) -> Response:
     number = job_id.removesuffix(".json")
     job = await own_job(call, number)
     if job.kind != "purge" or not job.result:
-        raise ProblemError(404, f"There is no deletion certificate {number!a}.", "List those of the set.")
+        raise ProblemError(
+            404, f"There is no deletion certificate {number!a}.", "List those of the set."
+        )
     if number == job_id:
         return await _activity(call, "certificate", job=job)
-    return reply(job.result, headers={"Content-Disposition": f'attachment; filename="certificate-{job.id}.json"'})
+    return reply(
+        job.result,
+        headers={"Content-Disposition": f'attachment; filename="certificate-{job.id}.json"'},
+    )
 
 
 @router.get("/s/{set}/activity/health")
@@ -242,7 +299,11 @@ async def health(call: Administration) -> Response:
     days = [(day, counts[day, False], counts[day, True]) for day in dates]
     verified = next((job for job in jobs if job.kind == "verify" and job.state == "SUCCESS"), None)
     free = shutil.disk_usage(call.service.state if call.service.state.exists() else ".").free
-    more = {"latencies": call.service.metrics.latencies(), "process": str(os.getpid()), "free": free}
+    more = {
+        "latencies": call.service.metrics.latencies(),
+        "process": str(os.getpid()),
+        "free": free,
+    }
     return await _activity(call, "health", contents=contents, days=days, verified=verified, **more)
 
 
@@ -277,10 +338,18 @@ async def tokens(request: Request, _: _ADMIN) -> Response:
     return await _tokens(request)
 
 
-async def _tokens(request: Request, status: int = 200, form: Any = None, error: Any = None) -> Response:
+async def _tokens(
+    request: Request, status: int = 200, form: Any = None, error: Any = None
+) -> Response:
     access, secret = access_of(request), request.cookies.get(_SECRET)
     found, is_closed = await service_of(request).run(lambda: (access.tokens(), access.is_closed()))
-    more = {"secret": secret, "is_open": not is_closed, "now": time.time(), "form": form or {}, "error": error}
+    more = {
+        "secret": secret,
+        "is_open": not is_closed,
+        "now": time.time(),
+        "form": form or {},
+        "error": error,
+    }
     response = await _settings(request, "tokens", status, tokens=found[::-1], **more)
     if secret:
         response.headers["Cache-Control"] = "no-store"
@@ -293,7 +362,9 @@ async def create_token(request: Request, form: Form, principal: _ADMIN) -> Respo
     """Create a token. The first one closes the service, so this browser gets a session of it."""
     require_whole(principal)
     service, access = service_of(request), access_of(request)
-    given = {name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")}
+    given = {
+        name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")
+    }
     labels = page.split_labels(given["labels"]) or None
     is_first = not await service.run(access.is_closed)
     try:
@@ -314,7 +385,9 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADM
     """Revoke a token and its sessions."""
     require_whole(principal)
     await service_of(request).run(access_of(request).revoke, token_id, by=principal.id)
-    return page.redirect(request, "settings", "tokens", notice=("ok", page.translator(request)("set.revoked")))
+    return page.redirect(
+        request, "settings", "tokens", notice=("ok", page.translator(request)("set.revoked"))
+    )
 
 
 @router.get("/settings/models")
@@ -324,25 +397,47 @@ async def models(request: Request, book: Book, _: _ADMIN) -> Response:
 
     def find() -> dict[str, Any]:
         notes, last = page.notes_of(page.models_file(service)), book.rows(_LAST_ANSWER)
-        for created, answer in ((created, json.loads(text)) for created, text in last if service.chat):
+        for created, answer in (
+            (created, json.loads(text)) for created, text in last if service.chat
+        ):
             if created > notes.get("", {}).get("created", 0):
                 is_ok = answer["state"] != "FAILED"
-                own = {"created": created, "text": "" if is_ok else answer["problems"][-1]["detail"], "is_ok": is_ok}
+                own = {
+                    "created": created,
+                    "text": "" if is_ok else answer["problems"][-1]["detail"],
+                    "is_ok": is_ok,
+                }
                 notes[""] = {**notes.get("", {}), **own}
-        failed = {one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()}
-        return {"models": _models(service), "endpoint_of": _endpoint_of, "notes": notes, "failed": failed}
+        failed = {
+            one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()
+        }
+        return {
+            "models": _models(service),
+            "endpoint_of": _endpoint_of,
+            "notes": notes,
+            "failed": failed,
+        }
 
     folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
-    return await _settings(request, "models", state=service.state, name=name, folder=folder, **await service.run(find))
+    return await _settings(
+        request, "models", state=service.state, name=name, folder=folder, **await service.run(find)
+    )
 
 
-_LAST_ANSWER = "SELECT created, data FROM event JOIN answer ON id = answer WHERE name = 'done' ORDER BY 1 DESC LIMIT 1"
+_LAST_ANSWER = (
+    "SELECT created, data FROM event JOIN answer ON id = answer WHERE name = 'done' ORDER BY 1 DESC"
+    " LIMIT 1"
+)
 
 
 def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
-    """The models by id: the set, the embed key, the model; the chat model has neither set nor key."""
+    """The models by id: the set, the embed key, the model; the chat model has neither set nor
+    key.
+    """
     embedders = (
-        (name, key, one) for name, docs in service.sets.items() for key, one in docs._indexer.embedders.items()
+        (name, key, one)
+        for name, docs in service.sets.items()
+        for key, one in docs._indexer.embedders.items()
     )
     found = {f"{name}/{key}": (name, key, one.embedder) for name, key, one in embedders}
     return found if service.chat is None else {"": ("", "", service.chat), **found}
@@ -410,7 +505,11 @@ async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> R
         topk = str(form.get("topk", ""))
         if not (topk.isdecimal() and 1 <= int(topk) <= 100):
             raise ProblemError(422, f"topk must be an integer from 1 to 100; got {topk!a:.20}.")
-        values = {"group": str(form.get("group")), "retriever": str(form.get("retriever")), "topk": int(topk)}
+        values = {
+            "group": str(form.get("group")),
+            "retriever": str(form.get("retriever")),
+            "topk": int(topk),
+        }
     await service.run(page.change_defaults, service, service.view(name, principal), name, **values)
     text = page.translator(request)("set.undone" if form.get("undo") else "set.saved")
     return page.redirect(request, "settings", "retrieval", notice=("ok", text), set=name)
@@ -422,7 +521,9 @@ async def network(request: Request, _: _ADMIN) -> Response:
     service, access = service_of(request), access_of(request)
     is_open = not await service.run(access.is_closed)
     address = str(request.base_url).rstrip("/")
-    return await _settings(request, "network", service=service, access=access, is_open=is_open, address=address)
+    return await _settings(
+        request, "network", service=service, access=access, is_open=is_open, address=address
+    )
 
 
 # Components, for tests

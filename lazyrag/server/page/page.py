@@ -1,6 +1,8 @@
-"""The web page: how its parts are rendered and guarded, and the list of sets. Other parts have modules of their own.
+"""The web page: how its parts are rendered and guarded, and the list of sets. Other parts have
+modules of their own.
 
-A page calls the functions behind the API's routes, and renders one template; a fragment is a part of the same page.
+A page calls the functions behind the API's routes, and renders one template; a fragment is a part
+of the same page.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ _FRAGMENT = re.compile(r"fragment=([a-z_]+)")
 _VISIT = "lazyrag_visit"
 _SET = re.compile(r"(?:/.*)?/s/([^/]+)")
 _NOTICE = "lazyrag_notice"
-_Flash = TypeAdapter(Annotated[list[Annotated[str, Field(max_length=1000)]], Field(min_length=2, max_length=3)])
+_Flash = TypeAdapter(
+    Annotated[list[Annotated[str, Field(max_length=1000)]], Field(min_length=2, max_length=3)]
+)
 _YEAR_S = 365 * 86_400
 _THEMES = ("light", "dark")
 
@@ -60,7 +64,10 @@ def _static_files() -> tuple[str, Mapping[str, tuple[bytes, str]]]:
     """A stamp of all static files, and these by name, with their media types."""
     folder = FOLDER / "static"
     found = {
-        path.relative_to(folder).as_posix(): (path.read_bytes(), mimetypes.guess_type(path.name)[0] or "text/plain")
+        path.relative_to(folder).as_posix(): (
+            path.read_bytes(),
+            mimetypes.guess_type(path.name)[0] or "text/plain",
+        )
         for path in sorted(folder.rglob("*.*"))
     }
     return hashlib.sha256(repr(found).encode()).hexdigest()[:12], found
@@ -80,8 +87,12 @@ async def static_file(request: Request, stamp: str, name: str) -> Response:
 def _compressed(request: Request, response: Response) -> Response:
     if "gzip" in request.headers.get("accept-encoding", "") and len(response.body) > 1000:
         response.body = gzip.compress(bytes(response.body), 5, mtime=0)
-        response.headers.update({"Content-Encoding": "gzip", "Content-Length": str(len(response.body))})
-    response.headers["Vary"] = ", ".join(filter(None, [response.headers.get("vary"), "Accept-Encoding"]))
+        response.headers.update(
+            {"Content-Encoding": "gzip", "Content-Length": str(len(response.body))}
+        )
+    response.headers["Vary"] = ", ".join(
+        filter(None, [response.headers.get("vary"), "Accept-Encoding"])
+    )
     return response
 
 
@@ -91,16 +102,23 @@ def _compressed(request: Request, response: Response) -> Response:
 @functools.cache
 def catalogue(language: str) -> Mapping[str, str]:
     """The texts of a language by key."""
-    found: dict[str, str] = json.loads((FOLDER / "locales" / f"{language}.json").read_text(encoding="utf-8"))
+    found: dict[str, str] = json.loads(
+        (FOLDER / "locales" / f"{language}.json").read_text(encoding="utf-8")
+    )
     return found
 
 
 def translate(language: str, key: str, /, **slots: Any) -> str:
-    """A text; of ``key.one`` and ``key.other`` the one for the slot ``count``. An unknown key is its own text."""
+    """A text; of ``key.one`` and ``key.other`` the one for the slot ``count``. An unknown key is
+    its own text.
+    """
     texts = catalogue(language)
     plural = f"{key}.{'one' if slots.get('count') == 1 else 'other'}"
     text = texts.get(plural) or texts.get(f"{key}.other") or texts.get(key, key)
-    shown = {name: format_number(one) if isinstance(one, (int, float)) else one for name, one in slots.items()}
+    shown = {
+        name: format_number(one) if isinstance(one, (int, float)) else one
+        for name, one in slots.items()
+    }
     return text.format_map(shown) if slots else text
 
 
@@ -118,7 +136,9 @@ def format_size(value: float | None) -> str:
     while value >= 1000 and len(units) > 1:
         value /= 1000
         del units[0]
-    return f"{value:,.1f} {units[0]}" if value < 10 and units[0] != "B" else f"{value:,.0f} {units[0]}"
+    return (
+        f"{value:,.1f} {units[0]}" if value < 10 and units[0] != "B" else f"{value:,.0f} {units[0]}"
+    )
 
 
 def format_duration(language: str, seconds: float) -> str:
@@ -135,7 +155,11 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
         return "–"
     if isinstance(value, str):
         value = dt.datetime.fromisoformat(value)
-    at = value if isinstance(value, dt.datetime) else dt.datetime.fromtimestamp(value, dt.timezone.utc)
+    at = (
+        value
+        if isinstance(value, dt.datetime)
+        else dt.datetime.fromtimestamp(value, dt.timezone.utc)
+    )
     at = at.astimezone(dt.timezone.utc) if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
     ago = (dt.datetime.now(dt.timezone.utc) - at).total_seconds()
     text = f"{at:%Y-%m-%d}" if language == "zh" else f"{at.day} {at:%b %Y}"
@@ -143,23 +167,33 @@ def format_when(language: str, value: dt.datetime | float | str | None) -> Marku
         if abs(ago) < end:
             way = "ago" if ago > 0 else "ahead"
             text = translate(
-                language, f"time.{way}.{unit}" if size else "time.now", count=max(1, int(abs(ago) // (size or 1)))
+                language,
+                f"time.{way}.{unit}" if size else "time.now",
+                count=max(1, int(abs(ago) // (size or 1))),
             )
             break
     title = f"{at:%Y-%m-%d %H:%M:%S} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(at.isoformat("T", "seconds"), title, text)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        at.isoformat("T", "seconds"), title, text
+    )
 
 
 _UNITS = (("", 0, 45), ("minute", 60, 3600), ("hour", 3600, 86_400), ("day", 86_400, 4 * 86_400))
 
 
 def format_place(language: str, location: str) -> str:
-    """A node's location in the reader's language: the innermost heading, and pages, lines, rows or slides."""
+    """A node's location in the reader's language: the innermost heading, and pages, lines, rows or
+    slides.
+    """
     found = _PLACE.fullmatch(location)
     heading, kind, n = found.groups() if found else (location, "", "")
     shown = [heading.rpartition(" > ")[2]] if heading else []
     if kind:
-        shown.append(translate(language, f"place.{kind}", count=1 if n.isdecimal() else 2, n=n.replace("-", "–")))
+        shown.append(
+            translate(
+                language, f"place.{kind}", count=1 if n.isdecimal() else 2, n=n.replace("-", "–")
+            )
+        )
     return ("，" if language == "zh" else ", ").join(shown)
 
 
@@ -199,7 +233,9 @@ def translator(request: Request) -> Callable[..., str]:
 
 def language_of(request: Request) -> str:
     """The language of a request: the query, the cookie, ``Accept-Language``."""
-    accepted = [one.strip()[:2].lower() for one in request.headers.get("accept-language", "").split(",")]
+    accepted = [
+        one.strip()[:2].lower() for one in request.headers.get("accept-language", "").split(",")
+    ]
     for one in (request.query_params.get("lang"), request.cookies.get("lazyrag_lang"), *accepted):
         if one in LANGUAGES:
             return str(one)
@@ -207,21 +243,24 @@ def language_of(request: Request) -> str:
 
 
 def url_of(request: Request, *parts: str, **query: Any) -> str:
-    """A URL of this page: ``url("s", set, "files", id, after=3)``, below the path of a proxy; None is left out."""
+    """A URL of this page: ``url("s", set, "files", id, after=3)``, below the path of a proxy; None
+    is left out.
+    """
     path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=", errors="replace")
     pairs = [(name, one) for name, one in query.items() if one is not None and one != ""]
     return f"{_root(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
 
 
 async def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
-    """A page, or the fragment of it that the request names: ``fragments/NAME.html`` with the page's context.
+    """A page, or the fragment of it that the request names: ``fragments/NAME.html`` with the page's
+    context.
 
     Args:
         request: The request.
         template: Name of the template.
         status: The HTTP status.
-        context: Its variables, and ``page`` (the entry of the navigation), ``set`` (the name of the set), and
-            ``fragments`` (names of the fragments that the page has).
+        context: Its variables, and ``page`` (the entry of the navigation), ``set`` (the name of the
+            set), and ``fragments`` (names of the fragments that the page has).
     """
     return await service_of(request).run(_render, request, template, status, context)
 
@@ -255,9 +294,15 @@ def _render(request: Request, template: str, status: int, context: dict[str, Any
         **context,
     }
     language = language_of(request)
-    page = _environment(language).get_template(f"fragments/{fragment}.html" if fragment else template)
+    page = _environment(language).get_template(
+        f"fragments/{fragment}.html" if fragment else template
+    )
     response = Response(page.render(variables), status, media_type="text/html")
-    more = {"Content-Security-Policy": CSP, "Vary": "Accept, Accept-Language, Cookie", "Content-Language": language}
+    more = {
+        "Content-Security-Policy": CSP,
+        "Vary": "Accept, Accept-Language, Cookie",
+        "Content-Language": language,
+    }
     if is_get and status == 200:
         more["ETag"] = f'W/"{hashlib.sha256(response.body).hexdigest()[:32]}"'
         if request.headers.get("if-none-match") == more["ETag"]:
@@ -313,7 +358,11 @@ def _frame(request: Request, name: str | None) -> dict[str, Any]:
     with suppress(ProblemError):
         docs = service.view(name, principal)
         found["failed"] = len(docs.documents(status="FAILED", limit=100))
-        running = Jobs(service.sets[name]).list(state="WORKING", limit=1) if principal.labels is None else []
+        running = (
+            Jobs(service.sets[name]).list(state="WORKING", limit=1)
+            if principal.labels is None
+            else []
+        )
         found["job"] = running[0] if running else None
     return found
 
@@ -326,14 +375,19 @@ def _csrf(visit: str) -> str:
 
 
 def check_csrf(request: Request, given: str | None) -> None:
-    """Check that a form comes from a page that this browser got: ``{{ csrf }}``, in a field, query or header.
+    """Check that a form comes from a page that this browser got: ``{{ csrf }}``, in a field, query
+    or header.
 
     Raises:
         ProblemError: 403 if it does not.
     """
     visit = _visit(request)
     if visit is None or not hmac.compare_digest(_csrf(visit).encode(), (given or "").encode()):
-        raise ProblemError(403, "The form is too old, or not from this page.", "Reload the page, and send it again.")
+        raise ProblemError(
+            403,
+            "The form is too old, or not from this page.",
+            "Reload the page, and send it again.",
+        )
 
 
 async def _form(request: Request) -> FormData:
@@ -353,7 +407,8 @@ def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query:
     Args:
         request: The request.
         parts: The page, see `url_of`.
-        notice: What the page shows above its content, once: the kind, a sentence, and perhaps a second one.
+        notice: What the page shows above its content, once: the kind, a sentence, and perhaps a
+            second one.
         query: Its query.
     """
     response = RedirectResponse(url_of(request, *parts, **query), 303)
@@ -363,11 +418,15 @@ def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query:
 
 
 async def problem_page(request: Request, problem: ProblemError) -> Response:
-    """A problem as a page; without a valid token the way to the log-in, and from there to the marked words."""
+    """A problem as a page; without a valid token the way to the log-in, and from there to the
+    marked words.
+    """
     if problem.status == 401 and request.method in ("GET", "HEAD"):
         query = request.query_params
         mark = query.get("cite") or ("1" if "uid" in query else "")
-        target = _here(request).removeprefix(_root(request)) + (f"#mark-{quote(mark)}" if mark else "")
+        target = _here(request).removeprefix(_root(request)) + (
+            f"#mark-{quote(mark)}" if mark else ""
+        )
         return redirect(request, "login", next=target)
     t, found = translator(request), _SET.match(request.scope["path"])
     title, detail, remedy = t(f"error.title.{problem.status}"), problem.detail, problem.remedy
@@ -408,7 +467,9 @@ def retrievers_of(docs: Document) -> list[str]:
 
 
 def defaults_of(service: Service, name: str) -> dict[str, Any]:
-    """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before`` it was changed."""
+    """How a set is searched where nothing is chosen: ``group``, ``retriever``, ``topk``; ``before``
+    it was changed.
+    """
     found = {"group": "MediumChunk", "retriever": "default", "topk": 6, "before": None}
     return found | notes_of(_defaults_file(service, name))
 
@@ -416,7 +477,8 @@ def defaults_of(service: Service, name: str) -> dict[str, Any]:
 def change_defaults(service: Service, docs: Document, name: str, **values: Any) -> None:
     """Change the defaults of a set, or take the last change back: without values."""
     if values:
-        service.retriever(docs, values["group"], values["retriever"], None, None)  # which checks them
+        # which checks them
+        service.retriever(docs, values["group"], values["retriever"], None, None)
     now = defaults_of(service, name)
     new = {**now, **values, "before": {**now, "before": None}} if values else now["before"] or now
     note(_defaults_file(service, name), new)
@@ -442,14 +504,18 @@ def note(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def models_file(service: Service) -> Path:
-    """By model its ``price`` of a million tokens, and its last test: ``created``, ``text``, ``is_ok``."""
+    """By model its ``price`` of a million tokens, and its last test: ``created``, ``text``,
+    ``is_ok``.
+    """
     return service.state / "models.json"
 
 
 def page_of_nodes(
     docs: Document, group: str, offset: int, limit: int, ids: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Some nodes of a group, perhaps of documents with some ids, and the offset of those that follow."""
+    """Some nodes of a group, perhaps of documents with some ids, and the offset of those that
+    follow.
+    """
     nodes = docs.get_nodes(group, document_ids=ids, limit=limit + 1, offset=offset)
     return {"nodes": nodes[:limit], "following": offset + limit if len(nodes) > limit else None}
 
@@ -473,9 +539,13 @@ async def list_sets(request: Request, principal: Principal = needs("read")) -> R
     return await _sets(request, principal)
 
 
-async def _sets(request: Request, principal: Principal, status: int = 200, **context: Any) -> Response:
+async def _sets(
+    request: Request, principal: Principal, status: int = 200, **context: Any
+) -> Response:
     service = service_of(request)
-    rows = await service.run(lambda: [_set_row(service, one, principal) for one in service.names(principal)])
+    rows = await service.run(
+        lambda: [_set_row(service, one, principal) for one in service.names(principal)]
+    )
     can_create = principal.may("admin") and principal.labels is None
     pending = sorted(set(service.pending) - set(service.sets)) if principal.labels is None else []
     context = {"rows": rows, "pending": pending, "can_create": can_create, "error": None, **context}
@@ -500,9 +570,20 @@ async def new_set(request: Request, form: Form, principal: Principal = needs("ad
 
 def _set_row(service: Service, name: str, principal: Principal) -> dict[str, Any]:
     docs = service.view(name, principal)
-    row: dict[str, Any] = {"name": name, "documents": None, "nodes": None, "failed": 0, "waiting": 0}
+    row: dict[str, Any] = {
+        "name": name,
+        "documents": None,
+        "nodes": None,
+        "failed": 0,
+        "waiting": 0,
+    }
     if principal.labels is None:
         status = docs.status()
         nodes = sum(group.nodes for group in status.groups if group.nodes)
-        row |= {"documents": status.documents, "nodes": nodes, "failed": len(status.failed), "waiting": status.waiting}
+        row |= {
+            "documents": status.documents,
+            "nodes": nodes,
+            "failed": len(status.failed),
+            "waiting": status.waiting,
+        }
     return row

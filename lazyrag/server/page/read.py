@@ -1,4 +1,6 @@
-"""The pages that read: questions and answers with their sources, search with its explanation, one document."""
+"""The pages that read: questions and answers with their sources, search with its explanation, one
+document.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
 WAIT_S = 60.0
 """How long a browser without scripts waits for an answer."""
-_SHOWN, _AROUND = 40_000, 8_000  # characters of a text that is shown at once, and around a mark of a longer one
+# characters of a text that is shown at once, and around a mark of a longer one
+_SHOWN, _AROUND = 40_000, 8_000
 _PAGES, _NODES, _RECENT, _KEPT, _CHOICES = 60, 50, 20, 100, 8
 _SNIPPET, _WIDTH, _TOC = 240, 1000, 300
 _TABS = ("nodes", "versions", "details")
@@ -73,7 +76,8 @@ class Source:
     Args:
         number: Of its chip, from 1.
         hit: The passage as it was read.
-        span: The cited words in its text; empty if no sentence of it shares a content word with the statement.
+        span: The cited words in its text; empty if no sentence of it shares a content word with the
+            statement.
         asked: When the question was asked.
         there: The words in the present text of the document; None if they are not there any more.
         place: The same for people.
@@ -96,7 +100,9 @@ class Source:
 
 @dataclass
 class Turn:
-    """A question of a thread with its answer, as far as it is written; see the template ``turn``."""
+    """A question of a thread with its answer, as far as it is written; see the template
+    ``turn``.
+    """
 
     id: str
     question: str
@@ -119,7 +125,9 @@ class Turn:
         new = Source(self.first + len(self.sources), hit, span, self.asked)
         for one in self.sources:  # passages overlap
             is_near = one.hit.source == hit.source and abs(one.hit.chunk_id - hit.chunk_id) <= 1
-            is_equal = one.span == span if one.hit.id == hit.id else new.quote and one.quote == new.quote
+            is_equal = (
+                one.span == span if one.hit.id == hit.id else new.quote and one.quote == new.quote
+            )
             if is_near and is_equal:
                 return one.number
         self.sources.append(new)
@@ -157,7 +165,9 @@ class LiveText:
         while match := _OPEN_MARKER.search(self._text, self._done):
             opener, body, closer = match.groups()
             marker = read_marker(0, opener, body) if closer else None
-            known = [self._hits[one] for one in marker.numbers if one in self._hits] if marker else []
+            known = (
+                [self._hits[one] for one in marker.numbers if one in self._hits] if marker else []
+            )
             yield self._up_to(match.start())
             if not closer or (marker and len(known) < len(marker.numbers) and match.end() > final):
                 return
@@ -208,13 +218,20 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
         numbers = [one for one in marker.numbers if 1 <= one <= len(hits)]
         turn.unresolved += [] if numbers and not marker.fault else [marker.text]
         spans = {one.found: one.span for one in quoted}
-        cited = [(hits[one - 1], spans.get(one) or cited_span(hits[one - 1].text, claim)) for one in numbers]
-        chips.append((marker.start, marker.end, [] if is_wrong else [turn.cite(*one) for one in cited]))
+        cited = [
+            (hits[one - 1], spans.get(one) or cited_span(hits[one - 1].text, claim))
+            for one in numbers
+        ]
+        chips.append(
+            (marker.start, marker.end, [] if is_wrong else [turn.cite(*one) for one in cited])
+        )
     prose = [(start, end) for kind, start, end in lines if kind not in ("h", "head", "pre")]
     claims = [
         (start, end)
         for start, end in sentence_spans(text)
-        if hits and any(one < end and start < two for one, two in prose) and is_statement(text[start:end])
+        if hits
+        and any(one < end and start < two for one, two in prose)
+        and is_statement(text[start:end])
     ]
     sourced = cited_with(text, markers, claims, sources=len(hits))
     bare = [span for span, numbers in zip(claims, sourced, strict=True) if not numbers]
@@ -225,7 +242,9 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
         if kind in ("head", "row"):
             turn.blocks.append((kind, [inline(one) for one in _cells(text, start, end)]))
         else:
-            turn.blocks.append((kind, [(text[start:end], "")] if kind == "pre" else inline((start, end))))
+            turn.blocks.append(
+                (kind, [(text[start:end], "")] if kind == "pre" else inline((start, end)))
+            )
 
 
 # The book of questions: threads by the id of their first answer
@@ -252,23 +271,37 @@ def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
     turns: list[Turn] = []
     for one in (one for one in _questions(scope, book) if one["thread"] == thread):
         first = 1 + sum(len(before.sources) for before in turns)
-        turn = Turn(one["answer"], one["question"], one["options"], one["created"], dict(_GONE), first)
+        turn = Turn(
+            one["answer"], one["question"], one["options"], one["created"], dict(_GONE), first
+        )
         with suppress(ProblemError):
             book.question(scope, turn.id)
             events = book.events(turn.id)
             turn.found, turn.last = answers.answer_of(turn.id, turn.question, events), len(events)
             if turn.found["state"] == "WORKING":
                 live = LiveText(scope, turn)
-                turn.parts = [piece for _, name, data in events for piece in live.feed(name, json.loads(data))]
+                turn.parts = [
+                    piece for _, name, data in events for piece in live.feed(name, json.loads(data))
+                ]
             else:
                 read_answer(turn, _hits(scope, turn.found))
         turns.append(turn)
     if not turns:
-        raise ProblemError(404, f"There is no question {thread!a:.80}.", "It was asked with another token, or is old.")
+        raise ProblemError(
+            404,
+            f"There is no question {thread!a:.80}.",
+            "It was asked with another token, or is old.",
+        )
     return turns
 
 
-_GONE: Mapping[str, Any] = {"state": "GONE", "text": None, "problems": [], "hits": [], "measures": {}}
+_GONE: Mapping[str, Any] = {
+    "state": "GONE",
+    "text": None,
+    "problems": [],
+    "hits": [],
+    "measures": {},
+}
 
 # Ask
 
@@ -290,16 +323,24 @@ class Knobs(BaseModel):
 
     def query(self, **changes: Any) -> dict[str, Any]:
         """The query of a URL with these settings; defaults are left out."""
-        own = self.model_dump(include={"q", "group", "retriever", "topk", "rerank", "filter", "explain", "why_not"})
+        own = self.model_dump(
+            include={"q", "group", "retriever", "topk", "rerank", "filter", "explain", "why_not"}
+        )
         return {name: 1 if one is True else one for name, one in {**own, **changes}.items() if one}
 
     def conditions(self, docs: Document) -> list[Condition]:
         """The conditions, with the new one; its text becomes a value of the field's type."""
         found = [Condition(**json.loads(one)) for one in self.filter]
         if self.field and (self.value.strip() or self.op == "exists"):
-            values = [_value(docs, self.field, one) for one in re.split(r"[\s,，]+", self.value.strip()) if one]
+            values = [
+                _value(docs, self.field, one)
+                for one in re.split(r"[\s,，]+", self.value.strip())
+                if one
+            ]
             whole = _value(docs, self.field, self.value.strip()) if self.op != "exists" else True
-            found.append(Condition(self.field, self.op, values if self.op in ("in", "not in") else whole))
+            found.append(
+                Condition(self.field, self.op, values if self.op in ("in", "not in") else whole)
+            )
         return found
 
 
@@ -318,7 +359,12 @@ Number: TypeAlias = Annotated[int, Query(ge=1, le=4_096)]
 
 def _wanted_of(given: Knobs) -> dict[str, Any]:
     wanted = {"and": [json.loads(one) for one in given.filter]} if given.filter else None
-    return {"topk": given.topk, "group": given.group, "retriever": given.retriever, "filters": wanted}
+    return {
+        "topk": given.topk,
+        "group": given.group,
+        "retriever": given.retriever,
+        "filters": wanted,
+    }
 
 
 def _scope(call: Call) -> Scope:
@@ -327,8 +373,14 @@ def _scope(call: Call) -> Scope:
 
 def _groups(call: Call) -> list[tuple[str, int]]:
     """The groups that can be searched, with their number of nodes as the principal sees them."""
-    nodes = {one.name: one.nodes for one in call.whole.status().groups if one.nodes and one.name != LAZY_ROOT_NAME}
-    return [(one, nodes[one] if call.principal.labels is None else 0) for one in nodes] or [("MediumChunk", 0)]
+    nodes = {
+        one.name: one.nodes
+        for one in call.whole.status().groups
+        if one.nodes and one.name != LAZY_ROOT_NAME
+    }
+    return [(one, nodes[one] if call.principal.labels is None else 0) for one in nodes] or [
+        ("MediumChunk", 0)
+    ]
 
 
 def _bar(call: Call, given: Knobs) -> dict[str, Any]:
@@ -336,19 +388,35 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     groups, default = _groups(call), page.defaults_of(call.service, call.name)
     names = [name for name, _ in groups]
     given.group = next((one for one in (given.group, default["group"]) if one in names), names[0])
-    given.retriever, given.topk = given.retriever or default["retriever"], given.topk or default["topk"]
+    given.retriever, given.topk = (
+        given.retriever or default["retriever"],
+        given.topk or default["topk"],
+    )
     found: list[Any] = []
     problem = None
     try:
         found = given.conditions(call.docs)
     except (LazyRAGError, ValueError, TypeError, RecursionError) as exc:
-        problem = problem_of(exc) if isinstance(exc, LazyRAGError) else ProblemError(422, "The filter is malformed.")
-    given.filter = [json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found]
+        problem = (
+            problem_of(exc)
+            if isinstance(exc, LazyRAGError)
+            else ProblemError(422, "The filter is malformed.")
+        )
+    given.filter = [
+        json.dumps({"field": one.field, "op": one.op, "value": one.value}) for one in found
+    ]
     options = [(name, f"{name} ({count:,})" if count else name) for name, count in groups]
     bar = {"page": "ask", "set": call.name, "given": given, "group_options": options}
     bar["retrievers"] = page.retrievers_of(call.docs)
-    bar |= {"conditions": [*zip(map(filter_text, found), given.filter, strict=True)], "problem": problem}
-    bar |= {"fields": sorted(call.docs.fields), "operators": OPERATORS, "filters": And(*found) if found else None}
+    bar |= {
+        "conditions": [*zip(map(filter_text, found), given.filter, strict=True)],
+        "problem": problem,
+    }
+    bar |= {
+        "fields": sorted(call.docs.fields),
+        "operators": OPERATORS,
+        "filters": And(*found) if found else None,
+    }
     return {**bar, "has_chat": call.service.chat is not None}
 
 
@@ -363,36 +431,56 @@ async def ask_page(call: Reading, book: answers.Book, given: Given) -> Response:
             "suggested": suggestions(call.docs, page.language_of(call.request)),
         }
 
-    return await first_run(call) or await page.render(call.request, "ask.html", **await call.run(find))
+    return await first_run(call) or await page.render(
+        call.request, "ask.html", **await call.run(find)
+    )
 
 
 @router.post("/ask")
-async def ask(call: Reading, book: answers.Book, form: Form, given: Annotated[Knobs, FormFields()]) -> Response:
-    """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it is written."""
+async def ask(
+    call: Reading, book: answers.Book, form: Form, given: Annotated[Knobs, FormFields()]
+) -> Response:
+    """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it
+    is written.
+    """
     scope, thread = _scope(call), str(form.get("thread", ""))
     if not given.q.strip():
         return page.redirect(call.request, "s", call.name, "ask")
     bar = await call.run(_bar, call, given)
     turns = await call.run(_thread, scope, book, thread) if thread else []
-    said = [(turn.question, replace_markers(turn.found["text"], "")) for turn in turns[-10:] if turn.found["text"]]
-    pairs = [(role, text[:20_000]) for one in said for role, text in zip(("user", "assistant"), one, strict=True)]
+    said = [
+        (turn.question, replace_markers(turn.found["text"], ""))
+        for turn in turns[-10:]
+        if turn.found["text"]
+    ]
+    pairs = [
+        (role, text[:20_000])
+        for one in said
+        for role, text in zip(("user", "assistant"), one, strict=True)
+    ]
     history = [{"role": role, "content": text} for role, text in pairs]
     body = answers.AnswerBody.model_validate(
         {**_wanted_of(given), "question": given.q, "history": history, "stream": True}
     )
     if bar["problem"]:
         raise bar["problem"]
-    answer = (await answers.ask(body, scope, book, call.request)).headers["location"].rpartition("/")[2]
+    answer = (
+        (await answers.ask(body, scope, book, call.request)).headers["location"].rpartition("/")[2]
+    )
     options = given.query(q="", explain=False, why_not="")
     note = {"answer": answer, "thread": thread or answer, "question": given.q, "options": options}
     await call.run(_note_question, scope, book, note)
-    response = page.redirect(call.request, "s", call.name, "ask", thread or answer, wait=form.get("wait"))
+    response = page.redirect(
+        call.request, "s", call.name, "ask", thread or answer, wait=form.get("wait")
+    )
     response.headers["location"] += "#turn" if thread else ""
     return response
 
 
 @router.get("/ask/{thread}")
-async def answer_page(call: Reading, book: answers.Book, thread: str, cite: Index = 0, wait: bool = False) -> Response:
+async def answer_page(
+    call: Reading, book: answers.Book, thread: str, cite: Index = 0, wait: bool = False
+) -> Response:
     """A thread of answers with the sources; with ``cite`` the cited words in the pane."""
     scope, until = _scope(call), time.monotonic() + WAIT_S
 
@@ -402,11 +490,19 @@ async def answer_page(call: Reading, book: answers.Book, thread: str, cite: Inde
         sources = [one for turn in turns for one in turn.sources]
         _locate(call, sources)
         pane = _pane(call, sources, cite) if cite else None
-        return {**_bar(call, given), "thread": turns, "turn": turns[-1], "sources": sources, "pane": pane}
+        return {
+            **_bar(call, given),
+            "thread": turns,
+            "turn": turns[-1],
+            "sources": sources,
+            "pane": pane,
+        }
 
     found = await call.run(find)
     while wait and found["turn"].found["state"] == "WORKING" and time.monotonic() < until:
-        async for _ in answers.follow(scope, book, found["turn"].id, found["turn"].last, call.request):
+        async for _ in answers.follow(
+            scope, book, found["turn"].id, found["turn"].last, call.request
+        ):
             pass
         found = await call.run(find)
     response = await page.render(call.request, "answer.html", fragments=("turn", "source"), **found)
@@ -417,7 +513,9 @@ async def answer_page(call: Reading, book: answers.Book, thread: str, cite: Inde
 
 @router.get("/ask/{thread}/events")
 async def answer_events(call: Reading, book: answers.Book, thread: str, after: int = 0) -> Response:
-    """The last answer of a thread while it is written: texts and numbers of citations, under the numbers of its log."""
+    """The last answer of a thread while it is written: texts and numbers of citations, under the
+    numbers of its log.
+    """
     scope = _scope(call)
     turns = await call.run(_thread, scope, book, thread)
     turn = turns[-1]
@@ -432,7 +530,9 @@ async def answer_events(call: Reading, book: answers.Book, thread: str, after: i
                 yield KEEPALIVE_COMMENT
             elif number > seen:
                 body = json.dumps(pieces, ensure_ascii=False)
-                yield format_sse_event(data_str=body, event="done" if name == "done" else "text", id=str(number))
+                yield format_sse_event(
+                    data_str=body, event="done" if name == "done" else "text", id=str(number)
+                )
 
     return answers.event_stream(stream())
 
@@ -452,7 +552,9 @@ async def judge(call: Reading, book: answers.Book, thread: str, form: Form) -> R
     """Judge an answer: it becomes a candidate for a golden question."""
     body = answers.FeedbackBody(good=form.get("good") == "1", answer=str(form.get("answer", "")))
     await answers.give_feedback(body, _scope(call), book)
-    return page.redirect(call.request, "s", call.name, "ask", thread, judged="1" if body.good else "0")
+    return page.redirect(
+        call.request, "s", call.name, "ask", thread, judged="1" if body.good else "0"
+    )
 
 
 # Sources
@@ -460,7 +562,8 @@ async def judge(call: Reading, book: answers.Book, thread: str, form: Form) -> R
 
 @functools.lru_cache(maxsize=96)
 def _image(docs: Document, identity: str, _content: str, page: int, width: int, file: Any) -> bytes:
-    return docs.page_image(identity, page, width=width, file=file)  # in memory only: a deletion leaves nothing
+    # in memory only: a deletion leaves nothing
+    return docs.page_image(identity, page, width=width, file=file)
 
 
 @functools.lru_cache(maxsize=2_048)
@@ -474,13 +577,18 @@ def _content_hash(call: Call, identity: str) -> str:
 
 
 @router.get("/pages/{document_id:path}")
-async def page_image(call: Reading, document_id: str, page: Number = 1, width: Number = _WIDTH) -> Response:
-    """The picture of a page; the address has the content's hash, so that the browser may keep it."""
+async def page_image(
+    call: Reading, document_id: str, page: Number = 1, width: Number = _WIDTH
+) -> Response:
+    """The picture of a page; the address has the content's hash, so that the browser may keep
+    it.
+    """
     await call.visible(document_id)
 
     def make() -> bytes:
         content, file = _content_hash(call, document_id), documents.file_of(call, document_id)
-        return _image(call.docs, document_id, content, page, min(width, 2 * _WIDTH), file)  # they are kept in memory
+        # they are kept in memory
+        return _image(call.docs, document_id, content, page, min(width, 2 * _WIDTH), file)
 
     headers = {**documents.FILE_HEADERS, "Cache-Control": "private, max-age=3600"}
     return Response(await call.run(make), 200, headers, "image/png")
@@ -503,11 +611,15 @@ def _page_sheets(
         for box in own:
             boxes.setdefault(box.page, []).append((number, box))
     last, size = call.docs.document(identity).pages or 0, (0, 0)
-    wanted = {*numbers, *(near for at in boxes for near in (at - 1, at, at + 1))} & {*range(1, last + 1)}
+    wanted = {*numbers, *(near for at in boxes for near in (at - 1, at, at + 1))} & {
+        *range(1, last + 1)
+    }
     sheets: list[dict[str, Any]] = []
     for at in sorted(wanted):
         if at in boxes or not size[0]:
-            size = struct.unpack(">2I", _image(call.docs, identity, content, at, _WIDTH, file)[16:24])
+            size = struct.unpack(
+                ">2I", _image(call.docs, identity, content, at, _WIDTH, file)[16:24]
+            )
         where = {"id": identity, "version": content[:12], "page": at, "of": last}
         sheets.append({**where, "width": size[0], "height": size[1], "boxes": boxes.get(at, ())})
     return sheets, missing
@@ -531,7 +643,9 @@ def _locate(call: Call, sources: Sequence[Source]) -> None:
             node = _scope(call).node(one.hit.id)
             if node.get_content() == one.hit.text:
                 one.there = _root_span(node, one.span)
-                one.place = describe_span(node.source.segment, one.there) if one.there else node.location
+                one.place = (
+                    describe_span(node.source.segment, one.there) if one.there else node.location
+                )
 
 
 def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
@@ -540,7 +654,14 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     if one is None:
         raise ProblemError(404, f"The thread has no citation {number}.", f"It has {len(sources)}.")
     path, info = one.hit.source, call.find(one.hit.source)
-    pane = {"n": number, "count": len(sources), "path": path, "place": one.place, "info": info, "older": None}
+    pane = {
+        "n": number,
+        "count": len(sources),
+        "path": path,
+        "place": one.place,
+        "info": info,
+        "older": None,
+    }
     if info is None or not info.version:
         return {**pane, "info": None, "as_text": False}
     pane["hash"] = _content_hash(call, path)
@@ -552,34 +673,65 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     pane["older"] = (later[0].number - 1, later[0].created_at) if later else None
     whole = (0, len(one.hit.text))
     blocks = text_blocks(one.hit.text, whole, [(number, *one.span)], (), [whole])
-    return {**pane, "sheets": [], "as_text": True, "blocks": blocks, "shown": whole, "size": whole[1]}
+    return {
+        **pane,
+        "sheets": [],
+        "as_text": True,
+        "blocks": blocks,
+        "shown": whole,
+        "size": whole[1],
+    }
 
 
-def _marked_document(call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0) -> dict[str, Any]:
-    """A document with marks: its pages with boxes, else its text, around the marks and the rest as context.
+def _marked_document(
+    call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0
+) -> dict[str, Any]:
+    """A document with marks: its pages with boxes, else its text, around the marks and the rest as
+    context.
 
-    Without marks from an offset on, which is a number of pages or characters. An empty place is one to scroll to.
+    Without marks from an offset on, which is a number of pages or characters. An empty place is one
+    to scroll to.
     """
     pages = () if places else range(offset + 1, min(offset + _PAGES, info.pages or 0) + 1)
     with suppress(LazyRAGError):  # the file may have changed, or be gone
-        sheets, missing = _page_sheets(call, info.id, pages, places.items()) if info.pages else ([], set())
+        sheets, missing = (
+            _page_sheets(call, info.id, pages, places.items()) if info.pages else ([], set())
+        )
         if sheets and number not in missing:
             return {"sheets": sheets, "as_text": False}
     text, outline = call.docs.read(info.path), call.docs.outline(info.path)
-    focus = [_section(outline, span) or (0, len(text)) for span in places.values()] or [(0, len(text))]
+    focus = [_section(outline, span) or (0, len(text)) for span in places.values()] or [
+        (0, len(text))
+    ]
     shown = (0, len(text))
     if len(text) > _SHOWN and number in places:
         shown = max(0, places[number][0] - _AROUND), min(len(text), places[number][0] + _AROUND)
     elif len(text) > _SHOWN:
-        end = text.rfind("\n", offset, offset + _SHOWN) + 1 if offset + _SHOWN < len(text) else len(text)
+        end = (
+            text.rfind("\n", offset, offset + _SHOWN) + 1
+            if offset + _SHOWN < len(text)
+            else len(text)
+        )
         shown = min(offset, len(text)), end or offset + _SHOWN
-    blocks = text_blocks(text, shown, [(one, *span) for one, span in places.items()], outline, focus)
-    return {"sheets": [], "as_text": bool(info.pages), "blocks": blocks, "shown": shown, "size": len(text)}
+    blocks = text_blocks(
+        text, shown, [(one, *span) for one, span in places.items()], outline, focus
+    )
+    return {
+        "sheets": [],
+        "as_text": bool(info.pages),
+        "blocks": blocks,
+        "shown": shown,
+        "size": len(text),
+    }
 
 
 def _section(outline: Sequence[Location], span: Span) -> Span | None:
     """The smallest heading's section or page around a span."""
-    around = [one for one in outline if one.kind in ("heading", "page") and one.start <= span[0] and span[1] <= one.end]
+    around = [
+        one
+        for one in outline
+        if one.kind in ("heading", "page") and one.start <= span[0] and span[1] <= one.end
+    ]
     best = min(around, key=lambda one: one.end - one.start, default=None)
     return None if best is None else (best.start, best.end)
 
@@ -592,7 +744,14 @@ async def search_page(call: Reading, given: Given) -> Response:
     """Search with all knobs, the explanation, and why a passage is not there."""
 
     def find() -> dict[str, Any]:
-        found = {**_bar(call, given), "page": "search", "hits": [], "stages": [], "why": None, "total": 0}
+        found = {
+            **_bar(call, given),
+            "page": "search",
+            "hits": [],
+            "stages": [],
+            "why": None,
+            "total": 0,
+        }
         if not given.q.strip() or found["problem"]:
             return found
         try:
@@ -604,7 +763,9 @@ async def search_page(call: Reading, given: Given) -> Response:
         return found
 
     found = await call.run(find)
-    return await page.render(call.request, "search.html", fragments=("results",), **found, api=_wanted_of(given))
+    return await page.render(
+        call.request, "search.html", fragments=("results",), **found, api=_wanted_of(given)
+    )
 
 
 def _retriever(scope: Scope, given: Knobs) -> Any:
@@ -618,7 +779,12 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
     terms = query_terms(given.q)
     hits = [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explained]
     stages, last = explained.stages, explained.stages[-1]
-    found = {"hits": hits, "stages": stages, "total": last.given + last.dropped, "seconds": explained.seconds}
+    found = {
+        "hits": hits,
+        "stages": stages,
+        "total": last.given + last.dropped,
+        "seconds": explained.seconds,
+    }
     return {**found, "why": _why_not(scope, given, filters) if given.why_not.strip() else None}
 
 
@@ -627,11 +793,20 @@ def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
     text = re.sub(r"(^| )#{1,6} |\*\*|(\| ?-{3,} ?)+\|?", " ", " ".join(text.split())).strip()
     size = _SNIPPET // (2 if resolve_language("auto", text) == "zh" else 1)
     spans = term_spans(text, terms)
-    near = [len({term for at, _, term in spans if start <= at < start + size * 0.7}) for start, *_ in spans]
+    near = [
+        len({term for at, _, term in spans if start <= at < start + size * 0.7})
+        for start, *_ in spans
+    ]
     first = max(0, (spans[near.index(max(near))][0] if spans else 0) - size // 5)
-    first = max(0, text.find(" ", first) + 1) if first and " " in text[first : first + 30] else first
+    first = (
+        max(0, text.find(" ", first) + 1) if first and " " in text[first : first + 30] else first
+    )
     last = min(len(text), first + size)
-    last = text.rfind(" ", last - 20, last) if last < len(text) and " " in text[last - 20 : last] else last
+    last = (
+        text.rfind(" ", last - 20, last)
+        if last < len(text) and " " in text[last - 20 : last]
+        else last
+    )
     parts = _marked(text, (first, last), [(1, start, end) for start, end, _ in spans])
     return [*([("… ", 0)] if first else []), *parts, *([(" …", 0)] if last < len(text) else [])]
 
@@ -646,12 +821,24 @@ def _why_not(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, An
     reason = retriever.why_not(uid, given.q, filters, given.topk)
     trace = retriever.trace(given.q, filters, given.topk)
     stages, tracks = build_explanation(trace, given.q, filters).stages, Tracks(trace).stages
-    ranks = {at: rank for at, one in enumerate(tracks, 1) for rank, node in enumerate(one.nodes, 1) if node.uid == uid}
+    ranks = {
+        at: rank
+        for at, one in enumerate(tracks, 1)
+        for rank, node in enumerate(one.nodes, 1)
+        if node.uid == uid
+    }
     reasons = {one.stage: one for one in (reason, *reason.inputs)}
     changes: list[dict[str, Any]] = []
     if reason.cause != "found":
-        deeper = [{"topk": one} for one in (reason.rank, 20, 50, 100) if one and (given.topk or 0) < one <= 100]
-        others = [{"retriever": one} for one in (["hybrid", "vector"] if scope.docs.embed_keys else []) + ["bm25"]]
+        deeper = [
+            {"topk": one}
+            for one in (reason.rank, 20, 50, 100)
+            if one and (given.topk or 0) < one <= 100
+        ]
+        others = [
+            {"retriever": one}
+            for one in (["hybrid", "vector"] if scope.docs.embed_keys else []) + ["bm25"]
+        ]
         changes = [{"filter": []}] if given.filter else []
         changes += [{"group": nodes[0].group}] if nodes[0].group != given.group else []
         changes += [*deeper, *(one for one in others if one["retriever"] != given.retriever)]
@@ -660,11 +847,15 @@ def _why_not(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, An
             "ranks": ranks, "change": change}  # fmt: skip
 
 
-def _admits(scope: Scope, given: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]) -> bool:
+def _admits(
+    scope: Scope, given: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]
+) -> bool:
     other = given.model_copy(update=dict(change))
     with suppress(LazyRAGError):
         wanted = None if "filter" in change else filters
-        return bool(_retriever(scope, other).why_not(uid, given.q, wanted, other.topk).cause == "found")
+        return bool(
+            _retriever(scope, other).why_not(uid, given.q, wanted, other.topk).cause == "found"
+        )
     return False
 
 
@@ -708,7 +899,9 @@ class Part(BaseModel):
 
 
 @router.get("/files/{document_id:path}")
-async def document_page(call: Reading, document_id: str, given: Annotated[Part, Query()]) -> Response:
+async def document_page(
+    call: Reading, document_id: str, given: Annotated[Part, Query()]
+) -> Response:
     """A document: its source, nodes, versions or details."""
 
     def find() -> dict[str, Any]:
@@ -717,26 +910,48 @@ async def document_page(call: Reading, document_id: str, given: Annotated[Part, 
             head, _, tab = document_id.rpartition("/")
             info = call.find(head) if tab in _TABS else None
         if info is None:
-            raise ProblemError(404, f"There is no document {document_id!a:.200}.", "It may have been deleted.")
+            raise ProblemError(
+                404, f"There is no document {document_id!a:.200}.", "It may have been deleted."
+            )
         versions = call.docs.versions(info.id) if info.version else []
-        context = {"page": "files", "set": call.name, "info": info, "tab": tab, "groups": _own_groups(info)}
+        context = {
+            "page": "files",
+            "set": call.name,
+            "info": info,
+            "tab": tab,
+            "groups": _own_groups(info),
+        }
         context |= {"versions": versions, "offset": given.offset}
         if not info.version:
             return {**context, "tab": "details", "metadata": {}, "hash": ""}
         if tab == "nodes":
             return {**context, **_node_rows(call, info, given.group, given.offset)}
         if tab == "versions":
-            return {**context, **_diff(call, info, context["versions"], given), "restore": given.restore}
+            return {
+                **context,
+                **_diff(call, info, context["versions"], given),
+                "restore": given.restore,
+            }
         if tab == "details":
             root = call.docs.get_nodes(document_ids=[root_uid(info.id)], limit=1)
-            return {**context, "metadata": root[0].metadata if root else {}, "hash": _content_hash(call, info.id)}
+            return {
+                **context,
+                "metadata": root[0].metadata if root else {},
+                "hash": _content_hash(call, info.id),
+            }
         return {**context, **_source(call, info, given)}
 
-    return await page.render(call.request, "document.html", fragments=("document_source",), **await call.run(find))
+    return await page.render(
+        call.request, "document.html", fragments=("document_source",), **await call.run(find)
+    )
 
 
 def _own_groups(info: Any) -> list[tuple[str, int]]:
-    return [(one, own["nodes"]) for one, own in info.groups.items() if own["nodes"] and one != LAZY_ROOT_NAME]
+    return [
+        (one, own["nodes"])
+        for one, own in info.groups.items()
+        if own["nodes"] and one != LAZY_ROOT_NAME
+    ]
 
 
 def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
@@ -750,28 +965,48 @@ def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
     shown = _marked_document(call, info, {1: place} if place else {}, 1, offset)
     outline = call.docs.outline(info.path)
     pages = [one.start for one in outline if one.kind == "page"]
-    toc = [(one.start, one.label, bisect.bisect(pages, one.start)) for one in outline if one.kind == "heading"]
-    return {"node": node, **shown, "is_part": place is not None, "next": offset + _PAGES, "toc": toc[:_TOC]}
+    toc = [
+        (one.start, one.label, bisect.bisect(pages, one.start))
+        for one in outline
+        if one.kind == "heading"
+    ]
+    return {
+        "node": node,
+        **shown,
+        "is_part": place is not None,
+        "next": offset + _PAGES,
+        "toc": toc[:_TOC],
+    }
 
 
 def _node_rows(call: Call, info: Any, group: str, offset: int) -> dict[str, Any]:
     names = [one for one, _ in _own_groups(info)]
     chosen = group if group in names else next(iter(names), LAZY_ROOT_NAME)
-    return {"group": chosen, **page.page_of_nodes(call.docs, chosen, offset, _NODES, [root_uid(info.id)])}
+    return {
+        "group": chosen,
+        **page.page_of_nodes(call.docs, chosen, offset, _NODES, [root_uid(info.id)]),
+    }
 
 
 def _diff(call: Call, info: Any, versions: Sequence[Any], given: Part) -> dict[str, Any]:
     """The changed lines of two versions, with their words, and how many nodes changed."""
     numbers = [one.number for one in versions]
     last = given.after if given.after in numbers else info.version
-    first = given.before if given.before in numbers else max((one for one in numbers if one < last), default=0)
+    first = (
+        given.before
+        if given.before in numbers
+        else max((one for one in numbers if one < last), default=0)
+    )
     if not first or first == last:
         return {"first": first, "last": last, "changes": [], "rebuilt": 0, "nodes": 0}
     found = call.docs.diff(info.id, first, last)
     own = {name: some for name, some in found.groups.items() if name != LAZY_ROOT_NAME}
     rebuilt = sum(one.before is None for some in own.values() for one in some)
     lines = [one for one in found.groups[LAZY_ROOT_NAME] if one.before is None or one.after is None]
-    gone, come = [one.text for one in lines if one.after is None], [one.text for one in lines if one.before is None]
+    gone, come = (
+        [one.text for one in lines if one.after is None],
+        [one.text for one in lines if one.before is None],
+    )
     changes, left = [], _MOST_CELLS
     for old in gone:
         left -= len(old) * sum(map(len, come[:_NEAR]))  # the time that both comparisons take
@@ -789,7 +1024,9 @@ _WORD = re.compile(r"[^\W\u2e80-\u9fff]+|\s+|.", re.DOTALL)
 
 
 def _words(old: str, new: str) -> list[tuple[str, str]]:
-    """The difference of two lines: pairs of ``same``, ``del`` or ``ins``, and a text. Long equal parts are cut."""
+    """The difference of two lines: pairs of ``same``, ``del`` or ``ins``, and a text. Long equal
+    parts are cut.
+    """
     one, two = _WORD.findall(old), _WORD.findall(new)
     found: list[tuple[str, str]] = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
@@ -797,7 +1034,11 @@ def _words(old: str, new: str) -> list[tuple[str, str]]:
             same = "".join(one[a:b])
             found.append(("same", same if len(same) < 240 else f"{same[:110]} … {same[-110:]}"))
         else:
-            found += [(tag, text) for tag, text in (("del", "".join(one[a:b])), ("ins", "".join(two[c:d]))) if text]
+            found += [
+                (tag, text)
+                for tag, text in (("del", "".join(one[a:b])), ("ins", "".join(two[c:d])))
+                if text
+            ]
     return found
 
 
@@ -805,7 +1046,11 @@ def _words(old: str, new: str) -> list[tuple[str, str]]:
 async def restore(call: Writing, document_id: str, form: Form) -> Response:
     """Make an earlier version live again, as a job."""
     number = str(form.get("version", ""))
-    wanted = documents.Rollback(document=document_id, version=int(number) if number.isdecimal() else None)
+    wanted = documents.Rollback(
+        document=document_id, version=int(number) if number.isdecimal() else None
+    )
     await documents.roll_back(call, wanted)
     notice = "info", page.translate(page.language_of(call.request), "doc.restored", version=number)
-    return page.redirect(call.request, "s", call.name, "files", document_id, "versions", notice=notice)
+    return page.redirect(
+        call.request, "s", call.name, "files", document_id, "versions", notice=notice
+    )
