@@ -250,12 +250,14 @@ def missing_package(what: str, missing: ModuleNotFoundError, extra: str) -> Miss
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn at the user's own line: the nearest caller outside of this package."""
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
+    level = 2
     while (
         frame.f_back is not None
         and frame.f_globals.get("__name__", "").partition(".")[0] == "lazyrag"
     ):
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level = level + 1
     warnings.warn(message, category, stacklevel=level)
 
 

@@ -216,7 +216,8 @@ def new_project(path: Path, store: Path | None = None) -> Project:
         if set("*?[") & set(str(path)):
             parts = path.parts
             at = next(number for number, part in enumerate(parts) if set("*?[") & set(part))
-            base, pattern = Path(*parts[:at]), "/".join(parts[at:])
+            base = Path(*parts[:at])
+            pattern = "/".join(parts[at:])
             hint = f" A glob is not a folder: lazyrag index {base} --include {pattern!r}"
         raise DatasetPathError(f"There is no folder {path}.{hint}")
     place = folder / STORE_FOLDER if store is None else store.expanduser().absolute()

@@ -277,7 +277,8 @@ def _definition(obj: object) -> str | None:
     obj = _unwrapped(obj)
     if isinstance(obj, MethodType) and not isinstance(obj.__self__, type):
         return None
-    module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
+    module = getattr(obj, "__module__", None)
+    name = getattr(obj, "__qualname__", None)
     return (
         f"{module}:{name}"
         if isinstance(module, str) and isinstance(name, str) and "<" not in name

@@ -245,10 +245,8 @@ def known_keywords(function: F) -> F:
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     known = [name for name in parameters if name not in ("self", "self_or_class")]
     names = frozenset(known)
-    what, name = (
-        function.__qualname__.removesuffix(".__init__").removesuffix(".__call__"),
-        function.__name__,
-    )
+    what = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
+    name = function.__name__
 
     def refused(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> UnknownKeywordError:
         held = what

@@ -105,7 +105,8 @@ class _Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         """Call the function, and print what it returns."""
-        as_json, debug = ctx.params.pop("as_json"), ctx.params.pop("debug")
+        as_json = ctx.params.pop("as_json")
+        debug = ctx.params.pop("debug")
         ctx.obj = as_json
         name = ctx.command_path.partition(" ")[2]
         try:
@@ -1030,7 +1031,8 @@ def evaluate(golden: Path, path: Path | None, against: Path | None) -> Output:
 
     earlier = None if against is None else _earlier_report(against)
     report = judge(read_golden(golden))
-    result, lines = report.to_dict(), output.golden_lines(report)
+    result = report.to_dict()
+    lines = output.golden_lines(report)
     if earlier is not None:
         compared = report.compared_with(earlier)
         ps = holm({name: one.p for name, one in compared.items()})

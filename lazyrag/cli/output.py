@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from lazyrag.evaluation import GoldenReport
     from lazyrag.retrieval.explain import ExplainedHit
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK = 0
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
 """Exit statuses: done; failed, or a check that is not passed; invalid arguments; Ctrl-C."""
 
 SCHEMA = 1
@@ -90,7 +93,8 @@ def hit_lines(
 
 def _heading(label: str, path: str, location: str, score: str = "") -> list[str]:
     """``1. tea.md  page 3      4.35``: on two lines where one is too short."""
-    path, location = terminal.printable(path), terminal.printable(location)
+    path = terminal.printable(path)
+    location = terminal.printable(location)
     columns = terminal.width() - len(label) - 1 - (len(score) + 2 if score else 0)
     both = f"{path}  {location}" if location else path
     is_short = terminal.cells(both) <= columns
@@ -418,7 +422,9 @@ def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
             " 'not in' contains "
         )
         raise ConfigError(f"{msg}exists. Example: --filters 'file_type in .pdf,.docx'")
-    name, op, value = match["field"], " ".join(match["op"].split()), match["value"]
+    name = match["field"]
+    op = " ".join(match["op"].split())
+    value = match["value"]
     if name not in schema:
         raise ConfigError(f"--filters names an unknown field {name!r}. {known_names(name, schema)}")
     op = "==" if op == "=" else op

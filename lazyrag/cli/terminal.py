@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-_MIN_WIDTH, _MAX_WIDTH = 40, 100
+_MIN_WIDTH = 40
+_MAX_WIDTH = 100
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "mark": "1;33"}
 _NO_LINE_START = frozenset("，。、；：？！）》」』】〉”’…,.;:?!)]}%")
 """Characters that never begin a line."""
@@ -90,7 +91,8 @@ def shortened(text: str, columns: int) -> str:
     """
     if cells(text) <= columns:
         return text
-    kept, used = [], 1
+    kept = []
+    used = 1
     for character in text:
         used += _cells_of(character)
         if used > columns:
@@ -114,33 +116,44 @@ def wrapped(text: str, columns: int, *, first: str = "", rest: str = "") -> list
         ['Steep 绿茶', 'at 80', 'degrees.']
     """
     lines: list[str] = []
-    line, used, is_empty = first, cells(first), True
+    line = first
+    used = cells(first)
+    is_empty = True
     for whole, is_spaced in _pieces(text):
-        piece, size = whole, cells(whole)
+        piece = whole
+        size = cells(whole)
         gap = " " if is_spaced and not is_empty else ""
         if not is_empty and used + len(gap) + size > columns:
             lines.append(line)
-            line, used, gap = rest, cells(rest), ""
+            line = rest
+            used = cells(rest)
+            gap = ""
         while used + size > columns > cells(rest) + 2:  # a word that is longer than a line
             part = _fitting(piece, columns - used)
             lines.append(line + part)
             piece = piece[len(part) :]
-            line, used, size = rest, cells(rest), cells(piece)
-        line, used, is_empty = line + gap + piece, used + len(gap) + size, False
+            line = rest
+            used = cells(rest)
+            size = cells(piece)
+        line = line + gap + piece
+        used = used + len(gap) + size
+        is_empty = False
     return [*lines, line] if not is_empty or not lines else lines
 
 
 def _pieces(text: str) -> Iterable[tuple[str, bool]]:
     """Yield what may not be broken, and whether a space is before it."""
     for word in text.split():
-        start, is_spaced = 0, True
+        start = 0
+        is_spaced = True
         for at in range(1, len(word)):
             is_break = (_cells_of(word[at]) == 2 or _cells_of(word[at - 1]) == 2) and word[
                 at
-            ] not in _NO_LINE_START  # noqa: PLR1714
+            ] not in _NO_LINE_START
             if is_break and word[at] != "*" and word[at - 1] not in "*（《「『【〈“‘([":
                 yield word[start:at], is_spaced
-                start, is_spaced = at, False
+                start = at
+                is_spaced = False
         yield word[start:], is_spaced
 
 
@@ -233,7 +246,9 @@ def _best_part(text: str, terms: frozenset[str], columns: int) -> str:
     count = Counter(term for some in own for term in some)
     windows = []
     for first in range(len(sentences)):
-        last, size, held = first, cells(sentences[first]), {*own[first]}
+        last = first
+        size = cells(sentences[first])
+        held = {*own[first]}
         while last + 1 < len(sentences) and size < columns:
             last += 1
             size += cells(sentences[last]) + 1
@@ -262,7 +277,8 @@ def _marked(text: str, terms: frozenset[str]) -> str:
     from lazyrag.text.analyzers import term_spans
 
     before, after = (_OPEN, _CLOSE) if has_colour() else ("*", "*")
-    parts, done = [], 0
+    parts = []
+    done = 0
     merged: list[list[int]] = []
     for start, end, _ in term_spans(text, terms):
         if merged and start <= merged[-1][1]:

@@ -63,7 +63,8 @@ class DocField:
     max_size: int | None = None
 
     def __post_init__(self) -> None:
-        element, names = self.element_type, ", ".join(f"DataType.{one.name}" for one in DataType)
+        element = self.element_type
+        names = ", ".join(f"DataType.{one.name}" for one in DataType)
         require(
             isinstance(self.data_type, DataType), "data_type", self.data_type, f"one of {names}"
         )

@@ -317,7 +317,9 @@ def _holds(op: str, found: FieldValue, value: Any) -> bool:
 
 
 def _bind_value(condition: Condition, field: DocField) -> Any:
-    name, op, value = condition.field, condition.op, condition.value
+    name = condition.field
+    op = condition.op
+    value = condition.value
     scalar_type = field.element_type or field.data_type
     is_array = field.element_type is not None
     if op == "exists":

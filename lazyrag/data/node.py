@@ -278,8 +278,10 @@ class DocNode:
         copied = _restored(
             type(self), self.segment, self._embeddings, score, getattr(self, "__dict__", {})
         )
-        copied._reader, copied._embed_key = self._reader, self._embed_key
-        copied._merged_from, copied._file_metadata = self._merged_from, self._file_metadata
+        copied._reader = self._reader
+        copied._embed_key = self._embed_key
+        copied._merged_from = self._merged_from
+        copied._file_metadata = self._file_metadata
         copied._shown = self._shown
         return copied
 
@@ -435,7 +437,8 @@ class DocNode:
             raise AttributeError(
                 f"{self!r} is read-only. Change a copy of it: DocNode(text=..., metadata=...)."
             )
-        self._segment, self._uid = self._segment._replace(**changes), ""
+        self._segment = self._segment._replace(**changes)
+        self._uid = ""
 
     @property
     def embeddings(self) -> Mapping[str, Any]:

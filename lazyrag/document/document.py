@@ -1683,7 +1683,8 @@ def _open_indexer(
         nodes = NodeStore(stores.segments, stores.vectors, schema)
         definitions = Definitions(name, lambda: ledger.token, graph, schema)
         identities = find_identities(ledger, embedders)
-        cached, cache = dict(embedders), None
+        cached = dict(embedders)
+        cache = None
         if file.path is not None and embedders and not options.read_only:
             from lazyrag.models.embedding_cache import EmbeddingCache
 
@@ -1735,7 +1736,8 @@ def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
 
 def _embed_again(indexer: Indexer, key: str) -> None:
     """Embed again what is embedded with a key."""
-    planner, embedder = indexer.planner, indexer.embedders[key]
+    planner = indexer.planner
+    embedder = indexer.embedders[key]
     with indexer.writing():
         view = indexer.now()
         steps = [

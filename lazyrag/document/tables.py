@@ -44,7 +44,8 @@ _RESERVED = frozenset(
     ).split()
 )
 _MAX_ROW_LOCATIONS = 100
-_START_S, _TIME_LIMIT_S = 60.0, 30.0
+_START_S = 60.0
+_TIME_LIMIT_S = 30.0
 _EXCEEDED = {
     "time": (
         f"The query was interrupted after {_TIME_LIMIT_S:g} seconds. Ask for less, or for joins"
@@ -117,7 +118,8 @@ class Table:
             numbers: Their numbers in `rows`, from 0.
             text: The document's text, for `TableLocation.span`; "" leaves that out.
         """
-        where, header = self.location, int(self._place.get("header", 0))
+        where = self.location
+        header = int(self._place.get("header", 0))
         spans = _line_spans(text, where.span, len(self.rows) + header, header)
         runs = (range(first, last + 1) for first, last in self._place.get("numbers", ()))
         numbered = list(itertools.chain.from_iterable(runs))
@@ -275,7 +277,8 @@ def run_sql(docs: Collection, query: str, limit: int) -> list[SqlRow]:
 
 def _ask(process: subprocess.Popen[bytes], message: object, seconds: float) -> Sequence[Any]:
     """Send a message to the process and return its answer, or which limit ended it."""
-    until, timer = time.monotonic() + seconds, threading.Timer(seconds, process.kill)
+    until = time.monotonic() + seconds
+    timer = threading.Timer(seconds, process.kill)
     timer.start()
     try:
         pipe = cast("BinaryIO", process.stdin)
@@ -332,7 +335,8 @@ def _places(
     texts: dict[str, str] = {}
     found: dict[int, TableLocation] = {}
     for at, some in itertools.groupby(sorted(keys), lambda key: key >> ROW_BITS):
-        table, own = used[at], list(some)
+        table = used[at]
+        own = list(some)
         if table.path not in texts:
             texts[table.path] = read_text_of(docs.reader, table.path, None)
         numbers = [key & ((1 << ROW_BITS) - 1) for key in own]

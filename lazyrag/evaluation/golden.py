@@ -846,7 +846,10 @@ def _values(
 # Reports of measures
 
 
-_WIDTH, _LEFT, _ROW, _PAD = 640, 200, 28, 16
+_WIDTH = 640
+_LEFT = 200
+_ROW = 28
+_PAD = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -914,7 +917,8 @@ class MeasureReport:
             |---|---|---|
             | f1 | 0.5000 | 1 of 1 |
         """
-        means, counts = self.means, self.counts
+        means = self.means
+        counts = self.counts
         rows = [
             f"| {name} | {_format(means[name])} | {counts[name]} of {len(self.rows)} |"
             for name in self.measures
@@ -938,7 +942,8 @@ class MeasureReport:
         Measures have different units: each bar is its mean divided by the larger of 1 and the
         measure's largest value.
         """
-        means, counts = self.means, self.counts
+        means = self.means
+        counts = self.counts
         height = 2 * _PAD + _ROW * max(1, len(means))
         box = f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13"'
         lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {box}>']

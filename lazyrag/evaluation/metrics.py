@@ -302,11 +302,13 @@ def compare(
     """
     tested = randomisation_test(old, new, rounds=rounds, seed=seed)
     validate_number("level", level, _LEVEL, lambda share: 0 < share < 1)
-    differences, values = _differences(old, new), [*old.values(), *new.values()]
+    differences = _differences(old, new)
+    values = [*old.values(), *new.values()]
     low, high = _flip_interval(
         differences, tested.p, max(values) - min(values), level, min(rounds, 10_000), seed
     )
-    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    wins = int((differences > 0).sum())
+    losses = int((differences < 0).sum())
     return Comparison(
         tested.difference, tested.p, low, high, wins, losses, len(differences) - wins - losses
     )
@@ -489,7 +491,9 @@ def _flip_interval(
     """Ends of the interval of differences that the paired randomisation test does not reject; p
     decides about 0.
     """
-    count, mean, is_exact = len(differences), float(differences.mean()), len(differences) <= EXACT
+    count = len(differences)
+    mean = float(differences.mean())
+    is_exact = len(differences) <= EXACT
     sums, shifts = (
         _all_sums(one) if is_exact else np.concatenate([*_drawn_sums(one, rounds, seed)])
         for one in (differences, np.ones(count))
@@ -777,16 +781,20 @@ def _sizes(
 ) -> tuple[int, int, int]:
     """Numbers of characters in F, in R, and in both."""
     first, relevant = _validated(found, grades, k)
-    found_size, relevant_size = _size(first), _size(relevant)
+    found_size = _size(first)
+    relevant_size = _size(relevant)
     return found_size, relevant_size, found_size + relevant_size - _size([*first, *relevant])
 
 
 def _size(spans: Iterable[SourceSpan]) -> int:
     """Number of characters in at least one of the spans."""
-    size, path, reached = 0, "", 0
+    size = 0
+    path = ""
+    reached = 0
     for span in sorted(spans):
         if span.path != path:
-            path, reached = span.path, 0
+            path = span.path
+            reached = 0
         size += max(0, span.end - max(span.start, reached))
         reached = max(reached, span.end)
     return size
@@ -796,7 +804,8 @@ def _validated(
     found: Sequence[Any], grades: Mapping[Any, float], k: int | None
 ) -> tuple[Sequence[Any], set[Any]]:
     """The first k spans, and the relevant ones."""
-    first, relevant = _first(found, k), _relevant(grades)
+    first = _first(found, k)
+    relevant = _relevant(grades)
     for span in (*first, *relevant):
         require(
             isinstance(span, SourceSpan),
@@ -870,7 +879,8 @@ def measure(name: str) -> Measure:
     if metric.lower() not in by_lower:
         raise ConfigError(f"Unknown metric {metric!r}. {known_names(metric, _METRICS)}")
     metric = by_lower[metric.lower()]
-    function, needs_k = _METRICS[metric], metric in ("precision", "span_precision")
+    function = _METRICS[metric]
+    needs_k = metric in ("precision", "span_precision")
     if (at and not (depth.isdecimal() and int(depth) >= 1)) or (needs_k and not at):
         raise ConfigError(
             f"The measure {name!r} needs an integer >= 1 after the @, such as {metric}@10."

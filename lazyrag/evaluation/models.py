@@ -89,7 +89,8 @@ def change_model(
     embed_key, candidate = (one.key for one in reader.embedders([embed_key, candidate]))
 
     indexer = indexer_of(docs)
-    view, planner = indexer.now(), indexer.planner
+    view = indexer.now()
+    planner = indexer.planner
     is_other = candidate != embed_key
     require(
         not (is_other and candidate in view.tree.switched),
@@ -110,7 +111,8 @@ def change_model(
         "one with which a group is embedded",
         "Embed it with activate_group.",
     )
-    tokens, measures = 0, {}
+    tokens = 0
+    measures = {}
     if is_other:
         tokens = sum(_count_tokens(indexer, name, candidate) for name in groups)
         if token_budget is not None and tokens > validate_integer("token_budget", token_budget, 0):
@@ -134,10 +136,8 @@ def change_model(
 def _count_tokens(indexer: Indexer, group: str, embed_key: str) -> int:
     """The tokens of a group's texts that no cache has a vector of, approximately."""
     embedder: Any = indexer.planner.embedders[embed_key].embedder
-    known, key = (
-        indexer.now().groups[group],
-        indexer.planner.index_key(Step(group, embed_key=embed_key)),
-    )
+    known = indexer.now().groups[group]
+    key = indexer.planner.index_key(Step(group, embed_key=embed_key))
     if key is not None and key in known.indexes and known.indexes[key].complete:
         return 0
     total = 0

@@ -92,11 +92,13 @@ def cited_span(source: str, claim: str) -> Span:
     terms = set(filter(_is_content, english_terms(claim)))
     letter = re.search(r"[^\W_]", source)
     start = letter.start() if letter else 0
-    best, most = (start, start), 0
+    best = (start, start)
+    most = 0
     for span in _pieces(source):
         shared = len(terms.intersection(english_terms(source[slice(*span)])))
         if shared > most:
-            best, most = span, shared
+            best = span
+            most = shared
     return best
 
 
@@ -192,11 +194,15 @@ def cited_with(
         worded.append(number if has_words or number == 0 else worded[-1])
     numbers: dict[int, dict[int, None]] = {}
     # the sentence, the end of its last marker, whether words precede
-    current, behind, claims = -1, 0, False
+    current = -1
+    behind = 0
+    claims = False
     for marker in markers:
         sentence = bisect_right(starts, marker.start) - 1
         if sentence != current:
-            current, behind, claims = sentence, starts[sentence], False
+            current = sentence
+            behind = starts[sentence]
+            claims = False
         claims = claims or any(map(str.isalnum, text[behind : marker.start]))
         behind = marker.end
         begins_line = text[max(0, marker.start - 9) : marker.start].rstrip(" \t")[-1:] == "\n"
@@ -207,7 +213,8 @@ def cited_with(
             numbers.setdefault(worded[sentence - 1], {}).update(cited)
     found = []
     for start, end in spans:
-        first, last = bisect_right(starts, start) - 1, bisect_right(starts, max(start, end - 1)) - 1
+        first = bisect_right(starts, start) - 1
+        last = bisect_right(starts, max(start, end - 1)) - 1
         found.append(
             tuple({number: None for at in range(first, last + 1) for number in numbers.get(at, ())})
         )
@@ -386,7 +393,8 @@ class QuotedText:
         Args:
             quote: Its words; dots, ``...`` or ``……``, stand for omitted words.
         """
-        start, at = -1, 0
+        start = -1
+        at = 0
         for part in _ELISION.split(quote):
             words, _ = _plain(part)
             if not words:
@@ -447,10 +455,8 @@ def _plain(text: str) -> tuple[str, list[int]]:
 
 def _of_number(text: str, position: int, character: str) -> str:
     """Return punctuation within a number, or the minus before one; "" for other punctuation."""
-    before, behind = (
-        text[position - 1 : position] if position else "",
-        text[position + 1 : position + 2],
-    )
+    before = text[position - 1 : position] if position else ""
+    behind = text[position + 1 : position + 2]
     if not behind.isdigit():
         return ""
     if character in _DASHES or character == "-":
@@ -878,7 +884,8 @@ def _renumbered(
     """Replace the numbers of markers; ``removed`` replaces markers without numbers and the space
     before them.
     """
-    pieces, at = [], 0
+    pieces = []
+    at = 0
     for marker in markers:
         new = marker.text if marker.fault else rewritten(marker, numbers)
         before = text[at : marker.start]

@@ -121,10 +121,12 @@ def pack(hits: Sequence[Hit], room: int, cost: Callable[[Hit], int], *, dedupe: 
         if dedupe and seen.has(hit):
             duplicates.append(hit.id)
             continue
-        packed, needed = hit, cost(hit)
+        packed = hit
+        needed = cost(hit)
         if needed > room and not cut and (shorter := shortened(hit, room, cost)):
             cut.append(hit.id)
-            packed, needed = shorter, cost(shorter)
+            packed = shorter
+            needed = cost(shorter)
         if needed > room:
             left_out.append(hit.id)
             continue
@@ -154,7 +156,8 @@ def shortened(hit: Hit, room: int, cost: Callable[[Hit], int]) -> Hit | None:
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
     """The largest number up to a limit that fits, by binary search; 0 if none does."""
-    low, high = 0, most
+    low = 0
+    high = most
     while low < high:
         middle = (low + high + 1) // 2
         if fits(middle):

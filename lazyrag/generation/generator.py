@@ -263,7 +263,8 @@ class _Characters:
         return self._cleaned(text[: held.start()] if held else text)
 
     def end(self) -> str:
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         return self._cleaned(held)
 
     def problems(self) -> list[str]:
@@ -309,13 +310,15 @@ class _Echo:
         repeats = begun.startswith(self._prompt)
         if self._prompt.startswith(begun) or (repeats and not begun[len(self._prompt) :].strip()):
             return ""
-        self._decided, self.removed = True, repeats
+        self._decided = True
+        self.removed = repeats
         return begun[len(self._prompt) :] if self.removed else self._waiting
 
     def end(self) -> str:
         if self._decided:
             return ""
-        self._decided, self._alone = True, self._waiting.strip() == self._prompt
+        self._decided = True
+        self._alone = self._waiting.strip() == self._prompt
         return self._waiting
 
     def problems(self) -> list[str]:

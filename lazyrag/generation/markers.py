@@ -302,7 +302,8 @@ def without_markers(text: str) -> str:
 
 def replace_markers(text: str, replacement: str) -> str:
     """Replace each marker of a text."""
-    pieces, at = [], 0
+    pieces = []
+    at = 0
     for marker in scan(text).markers:
         pieces.append(text[at : marker.start])
         at = marker.end
@@ -346,7 +347,8 @@ class MarkerScanner:
                 break
         self._text = self._text[at:]
         self._begins += at
-        found, self._markers = tuple(self._markers), []
+        found = tuple(self._markers)
+        self._markers = []
         return found
 
     def finish(self) -> tuple[Marker, ...]:
@@ -392,8 +394,10 @@ class MarkerScanner:
                 return None
             info = self._text[fence.end() : line_end if line_end >= 0 else at + _HOLD]
             if fence[1][0] == "~" or "`" not in info:
-                self._fence, self._code_begins = fence[1], self._begins + at
-                self._line_begins, self._in_line_of_code = False, True
+                self._fence = fence[1]
+                self._code_begins = self._begins + at
+                self._line_begins = False
+                self._in_line_of_code = True
                 return fence.end()
         self._line_begins = False
         return at
@@ -408,16 +412,19 @@ class MarkerScanner:
         closes = len(line) - len(line.lstrip(" ")) <= 3 and mark.strip(self._fence[0]) == ""
         if closes and len(mark) >= len(self._fence) and len(line) < _HOLD:
             self.code.append((self._code_begins, self._begins + at + len(line)))
-            self._fence, self._line_begins = "", False
+            self._fence = ""
+            self._line_begins = False
             return at + len(line)
-        self._line_begins, self._in_line_of_code = False, True
+        self._line_begins = False
+        self._in_line_of_code = True
         return at
 
     def _rest_of_line(self, at: int) -> int:
         line_end = self._text.find("\n", at)
         if line_end < 0:
             return len(self._text)
-        self._line_begins, self._in_line_of_code = True, False
+        self._line_begins = True
+        self._in_line_of_code = False
         return line_end + 1
 
     def _escaped(self, at: int) -> int | None:

@@ -160,12 +160,15 @@ def passage(text: str, terms: frozenset[str], limit: int, counter: TokenCounter)
     """
     counting = with_fit_methods(counter)
     spans = term_spans(text, terms)[:_MAX_TERMS]
-    most, first, last = 0, 0, 0
+    most = 0
+    first = 0
+    last = 0
     for _, end, _ in spans:
         start = _word_boundary(text, counting.fit_backward(text, end, limit), 1)
         count = len({term for begin, stop, term in spans if start <= begin and stop <= end})
         if count > most:
-            most, first = count, start
+            most = count
+            first = start
     if most:
         last = _word_boundary(text, counting.fit_forward(text, first, limit), -1)
     return (first, last) if last > first else (0, len(cut(text, limit, counter)))

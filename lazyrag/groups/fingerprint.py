@@ -196,7 +196,8 @@ def _spans(node: ast.AST, code: types.CodeType) -> bool:
     line.
     """
     body: Any = node.body if isinstance(node, ast.Lambda) else node
-    start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+    start = (body.lineno, body.col_offset)
+    end = (body.end_lineno, body.end_col_offset)
     positions = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
     return bool(positions) and all(start <= position <= end for position in positions)
 
@@ -329,7 +330,8 @@ def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
         >>> changed_parts({"parameter chunk_size": "256"}, {"parameter chunk_size": "512"})
         'parameter chunk_size: 256 -> 512'
     """
-    old, new = before.get("transform"), now.get("transform")
+    old = before.get("transform")
+    new = now.get("transform")
     if old != new and old and new:
         return f"code of function {new} (was {old})"
     changed = [name for name in {**now, **before} if before.get(name) != now.get(name)]
@@ -492,7 +494,8 @@ class _Describer:
             0
         ]
         for key, held in getattr(value, "__dict__", {}).items():
-            label, plain = key.removeprefix("_") if _kind_of(held) == "model" else key, _plain(held)
+            label = key.removeprefix("_") if _kind_of(held) == "model" else key
+            plain = _plain(held)
             if not label.startswith(("_", "identity", *_NO_SETTINGS)):
                 names = (getattr(held, one, None) for one in ("identity", "name"))
                 shown = (
@@ -717,13 +720,17 @@ class _Describer:
                 ["instance", self.describe(name, type(value)), self._parameters(name, attributes)]
             )
         # A library's object is described completely or not at all.
-        met, collections, complete = dict(self._met), dict(self._collections), self._complete
+        met = dict(self._met)
+        collections = dict(self._collections)
+        complete = self._complete
         noted = dict(self.parts)
         self._complete = True
         try:
             inside = self._parameters(name, attributes)
         except _CannotSee:
-            self._met, self._collections, self.parts = met, collections, noted
+            self._met = met
+            self._collections = collections
+            self.parts = noted
             inside = None
         finally:
             self._complete = complete

@@ -217,7 +217,8 @@ def make_group(
         version,
         "a text such as '2', or None",
     )
-    entries, parent = listed_transforms(name, transform), group_name(parent)
+    entries = listed_transforms(name, transform)
+    parent = group_name(parent)
     validate_integer("num_workers", workers, 0)
     if ref is not None:
         options = options._replace(ref=group_name(ref))
@@ -245,12 +246,14 @@ def make_group(
         group = _prepare(name, parent, transform, kwargs, options)
     else:
         group = _prepare_entries(name, parent, entries, kwargs, options)
-    by_key, own = _fields_by_key(index_fields), index_text if isinstance(index_text, str) else ""
+    by_key = _fields_by_key(index_fields)
+    own = index_text if isinstance(index_text, str) else ""
     if not callable(index_text):
         return dataclasses.replace(
             group, index_fields=by_key, index_text=index_text, index_text_digest=own
         )
-    seen, digits = fingerprint(index_text), group.fingerprint
+    seen = fingerprint(index_text)
+    digits = group.fingerprint
     unseen = (*digits.unseen, *((f"index_text: {what}", held) for what, held in seen.unseen))
     digits = dataclasses.replace(digits, unseen=unseen)
     return dataclasses.replace(
@@ -353,7 +356,9 @@ def _prepare_entries(
         raise ConfigError(
             f"{msg} give TransformArgs(f, kwargs={kwargs!r:.80}). {known_names(keyword, _KEYWORDS)}"
         )
-    ready, fingerprints, sees_nodes = [], [], False
+    ready = []
+    fingerprints = []
+    sees_nodes = False
     for args in entries:
         as_node = options.trans_node if args.trans_node is None else args.trans_node
         own = options._replace(
@@ -455,9 +460,11 @@ class GroupGraph:
     @property
     def changes(self) -> int:
         """Incremented by every definition here or in the base."""
-        changes, graph = self.revision, self._base
+        changes = self.revision
+        graph = self._base
         while graph is not None:
-            changes, graph = changes + graph.revision, graph._base
+            changes = changes + graph.revision
+            graph = graph._base
         return changes
 
     def line_of_bases(self) -> list[GroupGraph]:
@@ -626,7 +633,9 @@ class Definitions:
             ConfigError: If definitions form a circle.
         """
         if self._changes != self.graph.changes:
-            self._fingerprints, self._needed, self._changes = {}, {}, self.graph.changes
+            self._fingerprints = {}
+            self._needed = {}
+            self._changes = self.graph.changes
         known = self._needed.get(name)
         if known is not None:
             return known
@@ -673,7 +682,8 @@ class Definitions:
             return IndexText()
         group = self.graph[step.group]
         key = "bm25" if step.embed_key is None else step.embed_key
-        by_key, given = dict(group.index_fields), group.index_text
+        by_key = dict(group.index_fields)
+        given = group.index_text
         fields = by_key.get(key, by_key.get("*", ()))
         if not fields and given is None:
             return IndexText()
@@ -848,7 +858,7 @@ def embed_identity(embedder: object, identity: str) -> str:
     code = getattr(function, "__code__", None) or getattr(
         getattr(type(function), "__call__", None),  # noqa: B004
         "__code__",
-        None,  # noqa: B004  its code is wanted
+        None,
     )
     text = code_text(code) if code is not None else ""
     return f"code:{digest([name, text])}/{fingerprint(embedder, is_model=True).value}"

@@ -483,7 +483,8 @@ class TermPart(RowPart):
 
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """The range of postings of each of some terms; (0, 0) if it does not occur."""
-        starts, at = self.postings.starts, self.vocabulary.find(terms)
+        starts = self.postings.starts
+        at = self.vocabulary.find(terms)
         return [
             (0, 0) if number < 0 else (int(starts[number]), int(starts[number + 1]))
             for number in at

@@ -473,7 +473,8 @@ class Graph:
                 mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
                 memoryview(mapped) as whole,
             ):
-                content, digest = whole[:-_DIGEST_BYTES], bytes(whole[-_DIGEST_BYTES:])
+                content = whole[:-_DIGEST_BYTES]
+                digest = bytes(whole[-_DIGEST_BYTES:])
                 with content:
                     if _digest(content, name) != digest:
                         msg = "is damaged, or over other rows"
@@ -828,7 +829,8 @@ class BlockSearch:
         return self._by_vectors(query, topk)
 
     def _by_codes(self, scan: CodeScan, query: int, topk: int) -> Contenders:
-        vector, block = self._queries[query], self._block
+        vector = self._queries[query]
+        block = self._block
         cosines, errors = scan.heads(self._some, query)
         raw_score, uncertain = vector.raw_score(cosines, errors, self._norms)
         # Some rows that are probably among the best bound how good a row must be.
@@ -872,7 +874,8 @@ class BlockSearch:
         )
 
     def _all_products(self) -> NDArray[np.float32]:
-        matrix, directions = self._block.matrix, self._directions
+        matrix = self._block.matrix
+        directions = self._directions
         with np.errstate(over="ignore", invalid="ignore"):
             if self._some is None:
                 return row_products(matrix, directions)
@@ -911,7 +914,8 @@ def _cosines(
     errors = np.where(there, relative + lost, 0.0)
     # a sum has left float32's range: only the exact pass can rank it
     beyond = ~np.isfinite(cosines)
-    cosines[beyond], errors[beyond] = 0.0, np.inf
+    cosines[beyond] = 0.0
+    errors[beyond] = np.inf
     return cosines, errors
 
 
@@ -995,7 +999,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         topk: int,
         *,
         filter: Filter | None = None,  # noqa: A002
-    ) -> Ranking:  # noqa: A002
+    ) -> Ranking:
         """The best live rows by the metric.
 
         Args:
@@ -1018,7 +1022,7 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
         topk: int,
         *,
         filter: Filter | None = None,  # noqa: A002
-    ) -> list[Ranking]:  # noqa: A002
+    ) -> list[Ranking]:
         """The same for several queries, which is faster than one after the other.
 
         Args:
@@ -1059,7 +1063,8 @@ class DenseState(VectorRows[DenseBlock, "Vector"]):
                 for block, first, own, _ in self._by_block(rows)
             ]
         for number, query in enumerate(queries):
-            left, read = rows, 0
+            left = rows
+            read = 0
             if query.length and searches:
                 found = [(first, search.contenders(number, topk)) for first, search in searches]
                 left = _can_be_best(found, topk)

@@ -346,7 +346,8 @@ class Vocabulary:
         text.
         """
         vocabulary = cls()
-        vocabulary._terms, vocabulary._arrays = None, arrays
+        vocabulary._terms = None
+        vocabulary._arrays = arrays
         return vocabulary
 
     def terms(self) -> list[str]:
@@ -376,7 +377,8 @@ class Vocabulary:
         for term in terms:
             encoded = encode_basestring(term).encode("utf-8", "surrogatepass")
             crc = zlib.crc32(encoded)
-            at, number = bisect_left(crcs, crc), -1
+            at = bisect_left(crcs, crc)
+            number = -1
             while number < 0 and at < len(crcs) and crcs[at] == crc:
                 candidate = by_crc[at]
                 start = ends[candidate - 1] + 1 if candidate else 1
@@ -446,7 +448,8 @@ class Postings:
         pairs = np.empty(sum(len(codes) for codes, _, _ in blocks), np.int64)
         first = end = 0
         for codes, rows, count in blocks:
-            start, end = end, end + len(codes)
+            start = end
+            end = end + len(codes)
             pairs[start:end] = codes if distinct is None else distinct.searchsorted(codes)
             pairs[start:end] <<= bits
             pairs[start:end] |= rows + np.int64(first)
@@ -690,7 +693,8 @@ class VectorRows(Generic[P, V_co]):
 
     def _row(self, key: str, row: int) -> tuple[str, V_co, Fields]:
         number = int(self._rows.firsts.searchsorted(row, side="right")) - 1
-        part, own = self.parts[number], row - int(self._rows.firsts[number])
+        part = self.parts[number]
+        own = row - int(self._rows.firsts[number])
         return key, part.vector(own), part.rows.fields.values()[part.rows.field_ids[own]]
 
 
@@ -820,6 +824,7 @@ def ranked(
     """
     if len(rows) > topk:
         mask = scores >= np.partition(scores, len(scores) - topk)[len(scores) - topk]
-        rows, scores = rows[mask], scores[mask]
+        rows = rows[mask]
+        scores = scores[mask]
     best = sorted(zip((-scores).tolist(), keys(rows), strict=True))
     return [(key, -negative) for negative, key in best[:topk]]

@@ -60,7 +60,9 @@ class RareTerms:
         sizes = [sum(end - start for start, end in ranges) for ranges in self.terms]
         order = sorted((at for at, size in enumerate(sizes) if size), key=sizes.__getitem__)
         most = [self.weights[at] * self._peak(self.terms[at]) * (1.0 + self.slack) for at in order]
-        rows, scores, postings = np.zeros(0, np.int32), np.zeros(0, np.float32), 0
+        rows = np.zeros(0, np.int32)
+        scores = np.zeros(0, np.float32)
+        postings = 0
         for taken, at in enumerate(order, start=1):
             postings += sizes[at]
             if postings * ROWS_A_POSTING > self.firsts[-1]:
@@ -69,7 +71,8 @@ class RareTerms:
             rows, scores = _sums_by_row(
                 np.concatenate([rows, own]), np.concatenate([scores, added])
             )
-            missing, rest = sum(most[taken:]), order[taken:]
+            missing = sum(most[taken:])
+            rest = order[taken:]
             if missing > sum(most[:taken]):  # no row scores more than that yet
                 continue
             found, lower = (
@@ -80,7 +83,8 @@ class RareTerms:
                     continue
                 return found
             probed = lower >= kth_largest(lower, min(len(lower), _PROBES * topk))
-            best, full = found[probed], lower[probed]
+            best = found[probed]
+            full = lower[probed]
             for term in rest:
                 full = full + self._lookup(term, best)
             bound = kth_largest(full, topk) * (1.0 - self.slack)
@@ -88,7 +92,8 @@ class RareTerms:
                 continue
             for number in range(taken, len(order) + 1):
                 left = lower * (1.0 + self.slack) + sum(most[number:]) >= bound
-                found, lower = found[left], lower[left]
+                found = found[left]
+                lower = lower[left]
                 if number < len(order):
                     lower = lower + self._lookup(order[number], found)
             return found
@@ -102,7 +107,8 @@ class RareTerms:
             some = slice(ends[number], ends[number + 1])
             if some.start < some.stop and start < end:
                 postings, contributions = self.parts[number]
-                own, local = postings.rows[start:end], rows[some] - np.int32(self.firsts[number])
+                own = postings.rows[start:end]
+                local = rows[some] - np.int32(self.firsts[number])
                 at = own.searchsorted(local)
                 added[some] = contributions[start:end].take(at, mode="clip") * (
                     own.take(at, mode="clip") == local

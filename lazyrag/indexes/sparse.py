@@ -94,7 +94,8 @@ class SparsePart(RowPart):
         if not weights.all():
             ends = np.cumsum(np.append(0, weights != 0))
             lengths = np.diff(ends[np.append(0, np.cumsum(lengths))])
-            flat, weights = flat[weights != 0], weights[weights != 0]
+            flat = flat[weights != 0]
+            weights = weights[weights != 0]
         dimensions, numbers = np.unique(flat, return_inverse=True)
         return cls._made(
             RowBlock.of(keys, fields), dimensions, Postings.of_weights(numbers, lengths, weights)
@@ -183,7 +184,8 @@ class SparsePart(RowPart):
             arrays, *names
         )
         block = RowBlock.from_arrays(arrays)
-        size, count = int(starts[-1]) if len(starts) else -1, len(dimensions)
+        size = int(starts[-1]) if len(starts) else -1
+        count = len(dimensions)
         fitting = (
             len(starts) - 1 == len(lowest) == len(highest) == count
             and len(rows) == len(weights) == len(positions) == size
@@ -215,7 +217,8 @@ class SparsePart(RowPart):
         row_starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
         positions = sorted_order(postings.rows).astype(np.uint32)
         # Every dimension has postings, so no reduced slice is empty.
-        firsts, weights = postings.starts[:-1], postings.values
+        firsts = postings.starts[:-1]
+        weights = postings.values
         lowest, highest = (
             reduced.reduceat(weights, firsts) if len(firsts) else np.zeros(0, np.float32)
             for reduced in (np.minimum, np.maximum)
@@ -273,7 +276,9 @@ def weight_array(weights: Iterable[float], count: int) -> NDArray[np.float32]:
 
 
 _MAX_PARTS = 16
-_SMALLEST, _LARGEST = 2.0**-126, 2.0**127  # of float32's normal range
+# of float32's normal range
+_SMALLEST = 2.0**-126
+_LARGEST = 2.0**127
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +324,7 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         topk: int,
         *,
         filter: Filter | None = None,  # noqa: A002
-    ) -> Ranking:  # noqa: A002
+    ) -> Ranking:
         """The best live rows that share a dimension with the query.
 
         Args:
@@ -345,10 +350,8 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
         """The query in ascending order of dimensions, without unknown ones."""
         dimensions = dimension_array(query, len(query))
         order = dimensions.argsort()
-        dimensions, weights = (
-            dimensions[order],
-            weight_array(query.values(), len(query))[order].astype(np.float64),
-        )
+        dimensions = dimensions[order]
+        weights = weight_array(query.values(), len(query))[order].astype(np.float64)
         found = [part.ranges(dimensions) for part in self.parts]
         low = np.min([extremes[:, 0] for _, extremes in found], axis=0, initial=0.0)
         high = np.max([extremes[:, 1] for _, extremes in found], axis=0, initial=0.0)
@@ -361,7 +364,8 @@ class SparseState(VectorRows[SparsePart, "SparseVector"]):
 
     def _candidates(self, parsed: _Query, topk: int, mask: Mask | None) -> NDArray[np.int32]:
         """Rows among which the topk best are."""
-        postings, firsts = [part.postings for part in self.parts], self._rows.firsts.tolist()
+        postings = [part.postings for part in self.parts]
+        firsts = self._rows.firsts.tolist()
 
         def matching() -> NDArray[np.int32]:
             rows = bm25.matching_rows(postings, parsed.ranges, firsts)

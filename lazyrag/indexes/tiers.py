@@ -86,7 +86,8 @@ def without(
     parts: Sequence[RowPart], alive: Sequence[Mask | None], keys: NDArray[np.bytes_]
 ) -> tuple[list[Mask | None], int]:
     """Mark the rows of some keys as dead; returns new masks and the number of rows that died."""
-    masks, gone = list(alive), 0
+    masks = list(alive)
+    gone = 0
     for number, part in enumerate(parts):
         rows = part.find(keys)
         rows = rows[rows >= 0]
@@ -127,7 +128,8 @@ def tail_to_join(sizes: Sequence[int], live: int, most: int, *, full: int | None
         return len(sizes)
     if full is not None:
         sizes = sizes[next((at for at in range(len(sizes), 0, -1) if sizes[at - 1] >= full), 0) :]
-    count, size = 1, sizes[-1] if sizes else 0
+    count = 1
+    size = sizes[-1] if sizes else 0
     while count < len(sizes) and (len(sizes) - count + 1 > most or sizes[-count - 1] < 2 * size):
         count += 1
         size += sizes[-count]

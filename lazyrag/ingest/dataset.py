@@ -259,7 +259,8 @@ def _write_selection(store: StoreFile, name: str, chosen: Selection) -> None:
             )
             connection.execute(query, (name, json.dumps(asdict(chosen))))
         return
-    file, draft = Path(f"{store.path}.selection"), Path(f"{store.path}.selection.new")
+    file = Path(f"{store.path}.selection")
+    draft = Path(f"{store.path}.selection.new")
     with store.writing():  # other programs write the choices of other Documents
         selections = {**_read_selections(store), name: chosen}
         with draft.open("w", encoding="utf-8") as out:
@@ -761,7 +762,8 @@ def file_events(watched: WatchedFiles, stop: threading.Event, tick_s: float) -> 
             ignore_permission_denied=True,
         )
         try:
-            changed, missed = missed, True
+            changed = missed
+            missed = True
             for paths in changes:
                 yield changed or any(watched.concerns(path) for _, path in paths)
                 changed = False
@@ -807,7 +809,8 @@ def poll_files(
         if left_s > 0:
             yield False
             continue
-        before, seen = seen, _poll(dataset, watched)
+        before = seen
+        seen = _poll(dataset, watched)
         left_s = poll_s
         yield seen != before
 

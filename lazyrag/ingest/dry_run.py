@@ -116,7 +116,8 @@ def _kind(path: str) -> str:
 
 
 def _planned(loading: Loading, file: FoundFile) -> PlannedFormat:
-    path, most = file.path, loading.limits.bytes
+    path = file.path
+    most = loading.limits.bytes
     planned = PlannedFormat(_kind(path.name), "not readable", 1, 0)
     try:
         planned = replace(planned, bytes=path.stat().st_size)

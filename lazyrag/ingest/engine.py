@@ -199,7 +199,8 @@ class PendingVersion:
         """Take over what others have changed in its row since it was planned; returns whether it is
         still wanted.
         """
-        base, self.base = self.base or now, now
+        base = self.base or now
+        self.base = now
         if now.status in HIDDEN and now.status != base.status:
             return False
         if self.make_root is None:
@@ -485,7 +486,8 @@ class IngestionEngine:
         A document whose step fails is left out of that step. A live version stays if the new one
         would lose groups. Documents that others have changed meanwhile are begun anew.
         """
-        versions, plan = batch.versions, batch.plan
+        versions = batch.versions
+        plan = batch.plan
         try:
             with self._aside(versions):
                 self._load_roots(batch)
@@ -556,7 +558,8 @@ class IngestionEngine:
 
     def _add_root(self, version: PendingVersion, root: Root, batch: _Batch) -> None:
         """Add a root node, or find it among those that are written already."""
-        group, updates = batch.plan.root, version.row.updates
+        group = batch.plan.root
+        updates = version.row.updates
         row = version.row = replace(
             root.row, id=version.row.id, version=version.row.version, updates=updates
         )
@@ -606,7 +609,8 @@ class IngestionEngine:
         for version, number in zip(ready, batch.numbers[target.id], strict=False):
             above = version.current[target.parent]
             line = [version.segments[group] for group in groups_above]
-            source, kind = "", target.reads_source
+            source = ""
+            kind = target.reads_source
             if kind:
                 source = self._source_hash(version, version.segments[plan.root][0], kind)
             input_hash = input_digest(
@@ -686,7 +690,8 @@ class IngestionEngine:
                 above = [build.parent for build in builds if build.parent is not None]
                 parents_before = self.nodes.of_builds(batch.plan.collection(target.parent), above)
         for (version, row, _), nodes, parents in zip(copies, before, parents_before, strict=True):
-            counts, now = json.loads(row.counts), version.segments[target.parent]
+            counts = json.loads(row.counts)
+            now = version.segments[target.parent]
             batch.add(
                 version,
                 row,
@@ -708,7 +713,8 @@ class IngestionEngine:
         source = PendingSource(
             self.owner, version, plan, self._fetch, self.source, self.image, target
         )
-        schema, parents = self.nodes.schema, version.segments[target.parent]
+        schema = self.nodes.schema
+        parents = version.segments[target.parent]
         keys = [content_key(above) if reusable else None for above in parents]
         new = [
             DocNode.from_segment(above, source)
@@ -843,7 +849,8 @@ class IngestionEngine:
     ) -> Mapping[str, Embedded]:
         """Live vectors of a document by text: unchanged text is not embedded again."""
         found: dict[str, Embedded] = {}
-        groups, text = self.ledger.tree.groups, target.text
+        groups = self.ledger.tree.groups
+        text = target.text
         group = groups.get(plan.names[target.group])
         if group is None or (
             text.identity and not (text.is_fields and group.parent == LAZY_ROOT_NAME)
@@ -885,7 +892,8 @@ class IngestionEngine:
                 self._fail(target.step, version, exc)
                 continue
             number = version.current[target.group].number
-            keys, fields = [one.key for one in segments], [one.fields for one in segments]
+            keys = [one.key for one in segments]
+            fields = [one.fields for one in segments]
             version.terms[target.id] = BuildTerms(number, keys, codes, rows, target.terms, fields)
             version.covered.append((target.id, number))
 
@@ -893,7 +901,8 @@ class IngestionEngine:
         self, target: IndexTarget, version: PendingVersion, plan: BuildPlan
     ) -> list[str]:
         """What an index reads of a document's nodes; [] if that failed."""
-        segments, wanted = version.segments[target.group], target.text
+        segments = version.segments[target.group]
+        wanted = target.text
         if not wanted.identity or not segments:
             return [content_text(one.content) for one in segments]
         source = PendingSource(self.owner, version, plan, self._fetch, self.source, self.image)
@@ -916,7 +925,7 @@ class IngestionEngine:
                 if written:
                     own = "\n".join([*written.get(one.uid, ()), own])
                 texts.append(fields.read(one, source.source(one), own) if wanted.fields else own)
-        except Exception as exc:  # noqa: BLE001  an error of the user's function fails this document alone
+        except Exception as exc:
             if isinstance(exc, _BATCH_ERRORS):
                 raise
             msg = f"index_text of {target.step.group!r} raised {type(exc).__name__}: {exc}"
@@ -1116,7 +1125,7 @@ class IngestionEngine:
 
     def source(
         self, version: PendingVersion, root: Segment, kind: bool | str = True
-    ) -> Sequence[tuple[str, str]]:  # noqa: FBT001, FBT002
+    ) -> Sequence[tuple[str, str]]:
         """Read the source texts of a document from its file; () if the only one is the text of its
         root node.
 
@@ -1336,7 +1345,8 @@ class PendingSource:
         """The nodes of the target's ref group that belong to a node: those below the lowest group
         above both.
         """
-        own, other = self._plan.line(self._target.parent), self._plan.line(self._target.ref)
+        own = self._plan.line(self._target.parent)
+        other = self._plan.line(self._target.ref)
         shared = next(row for row in own if row in other)
         if self._refs is None:
             refs: dict[str, list[DocNode]] = {}
@@ -1356,7 +1366,8 @@ class PendingSource:
             raise TransformError(
                 f"The group {name!r}, which index_text reads, was not made.", group=name
             )
-        line, found = plan.line(child), dict[str, list[str]]()
+        line = plan.line(child)
+        found = dict[str, list[str]]()
         for node in self._segments(child):
             found.setdefault(self._ancestor(node, line, group), []).append(
                 content_text(node.content)
@@ -1466,10 +1477,8 @@ def file_root(
         loaded = load(file)
         if signature_of(file.raw_path) == before:
             break
-    from_loader, from_user = (
-        check_metadata(_typed_metadata(loaded, schema)),
-        check_metadata(user_metadata),
-    )
+    from_loader = check_metadata(_typed_metadata(loaded, schema))
+    from_user = check_metadata(user_metadata)
     metadata = {**from_loader, **from_user, **json.loads(row.updates), **built_in}
     segment = root_segment(file.identity, loaded, metadata, schema, build)
     # else it may have been another while it was read
@@ -1487,7 +1496,8 @@ def _typed_metadata(loaded: LoadedFile, schema: Schema) -> dict[str, Any]:
     """Metadata of a loader, with its values of declared fields parsed; those that do not fit are
     noted.
     """
-    metadata, misfits = dict(loaded.metadata), list[str]()
+    metadata = dict(loaded.metadata)
+    misfits = list[str]()
     for name, declared in schema.items():
         value = metadata.pop(name, None) if name in metadata else loaded.fields.get(name)
         if value is None or name in BUILT_IN_FIELDS:
@@ -1557,7 +1567,8 @@ def _metadata(
 
 
 def _file_system_metadata(file: FoundFile) -> Mapping[str, Any]:
-    name, suffix = file.identity.rpartition("/")[2], file.path.suffix.lower()
+    name = file.identity.rpartition("/")[2]
+    suffix = file.path.suffix.lower()
     # An id that looks like the file's name is one: uploads are stored under other names.
     named = {"file_name": name} if suffix and name.lower().endswith(suffix) else {}
     try:

@@ -138,7 +138,8 @@ class Indexer:
     def close(self) -> None:
         """Close files and connections. Waits for a running build. Idempotent."""
         with self.turns.taken():
-            close, self.close_stores = self.close_stores, lambda: None
+            close = self.close_stores
+            self.close_stores = lambda: None
             if not self.is_closed:
                 with suppress(StoreError):  # what cannot be read was not shown
                     show_all(self.hits)
@@ -402,7 +403,8 @@ class Indexer:
             if versions == tried:
                 break
             was_overtaken = bool(tried)
-            tried, nodes = versions, 0
+            tried = versions
+            nodes = 0
             if step.embed_key is not None and len(rebuild.steps) == 1:
                 builds = self.ledger.tree.groups[step.group].builds
                 nodes = sum(

@@ -562,8 +562,9 @@ class Loading:
         name = Path(str(metadata.get("file_name", identity)))
         named = self.readers.find(identity, name.name)
         suffix = str(metadata.get("read_as") or known_suffix(name))
-        loader = named.given if named is not None else loaders.get(suffix, None)  # noqa: SIM401
-        return suffix, loader
+        if named is not None:
+            return suffix, named.given
+        return suffix, loaders[suffix] if suffix in loaders else None  # noqa: SIM401  not a dict
 
     def has_source(self, identity: str, metadata: Mapping[str, Any], kind: bool | str) -> bool:  # noqa: FBT001  of a transform
         """Whether a document's text is not that of its file, see `loader_of`; or whether its file

@@ -241,7 +241,8 @@ class BuildPlanner:
     def live_index(self, view: View, step: Step) -> LiveIndex | None:
         """The index that a step builds, as far as it is live; None if it builds none."""
         step = self.served(step, view.tree) if view.tree.switched else step
-        group, key = view.groups.get(step.group), self.index_key(step)
+        group = view.groups.get(step.group)
+        key = self.index_key(step)
         return group.indexes.get(key) if group is not None and key is not None else None
 
     def served(self, step: Step, tree: Tree) -> Step:
@@ -315,7 +316,8 @@ class BuildPlanner:
             ]
             if not before:
                 return "missing"
-            old, new = model_identity(before[-1]), model_identity(key[2])
+            old = model_identity(before[-1])
+            new = model_identity(key[2])
             if old == new:
                 return "parameter index_fields or index_text"
             return f"model {old} -> {new}" if key[0] == "vectors" else f"code of function {key[1]}"
@@ -327,7 +329,8 @@ class BuildPlanner:
 
         Groups that are not built by these definitions have negative ids.
         """
-        tree, definitions = self.ledger.tree, self.definitions
+        tree = self.ledger.tree
+        definitions = self.definitions
         names = {
             one.name
             for name in tree.groups
@@ -395,10 +398,8 @@ class BuildPlanner:
         if checked is None or step.group == LAZY_ROOT_NAME:
             return
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
-        window, size = (
-            embedder.max_tokens,
-            getattr(self.definitions.line(step.group)[0].given, "chunk_size", None),
-        )
+        window = embedder.max_tokens
+        size = getattr(self.definitions.line(step.group)[0].given, "chunk_size", None)
         if (
             window is None
             or size is None

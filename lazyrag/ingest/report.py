@@ -39,7 +39,9 @@ class Failure:
 
 _USUAL = {"hidden", "lock file of an office program"}
 _EXPECTED = {"bytes", "date"}  # reasons of updated and touched files
-_MAX_LINES, _MAX_MESSAGE = 4, 240  # of a report as text
+# of a report as text
+_MAX_LINES = 4
+_MAX_MESSAGE = 240
 _COUNTED = ("updated", "touched", "moved", "deleted", "withheld", "repaired", "unchanged")
 
 
@@ -98,7 +100,9 @@ class IngestReport:
         """
         others = {name: len(getattr(self, name)) for name in _COUNTED}
         changed = [f"{count} {name}" for name, count in others.items() if count]
-        added, failed, skipped = len(self.added), len(self.failed), len(self.skipped)
+        added = len(self.added)
+        failed = len(self.failed)
+        skipped = len(self.skipped)
         lines = [", ".join([f"{added} added", *changed, f"{failed} failed", f"{skipped} skipped"])]
         again = [
             f"{count} {reason}" for reason, count in Counter(self.reasons.values()).most_common()

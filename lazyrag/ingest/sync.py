@@ -89,7 +89,9 @@ from lazyrag.validation import (
 
 OnError: TypeAlias = Literal["collect", "raise"]
 _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
-_READ, _READ_BYTES = 256, 8 * 2**20  # root nodes that are read at once
+# root nodes that are read at once
+_READ = 256
+_READ_BYTES = 8 * 2**20
 UserMetadata: TypeAlias = "Mapping[str, Any] | LazyRAGError"
 """Metadata that the user gave for a file, or the error that asking for it raised."""
 
@@ -184,7 +186,8 @@ def ingest_changes(
     """
     if indexer.dataset.is_chosen:
         indexer.dataset.store_selection(indexer.dataset.selection)
-    repaired, begun = indexer.on_check() if repairs else (), indexer.turns.begun
+    repaired = indexer.on_check() if repairs else ()
+    begun = indexer.turns.begun
     indexer.rebuilt.clear()
     indexer.ensure_root()
     indexer.failures.forget(lambda _step, _identity: True)
@@ -321,7 +324,8 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
         DatasetPathError: If the dataset's folder cannot be listed.
     """
     listing = indexer.dataset.list_files()
-    settled, before = {}, indexer.settled
+    settled = {}
+    before = indexer.settled
     found: Sequence[FoundFile] = listing.found
     if before is None or indexer.dataset.metadata is not None or before.basis != _basis(indexer):
         rows = indexer.ledger.documents.all()
@@ -418,7 +422,8 @@ def _config_hash(indexer: Indexer) -> tuple[dict[str, UserMetadata], Callable[[F
             if metadata:
                 text = json.dumps(metadata, sort_keys=True, default=_json_default)
         except LazyRAGError as exc:
-            metadata, text = exc, f"failed: {exc}"
+            metadata = exc
+            text = f"failed: {exc}"
         if text:
             found[file.identity] = metadata
         return hash_of(identity_of(file), text)
@@ -443,7 +448,9 @@ def _pending_versions(
     may be many.
     """
     roots = indexer.ledger.tree.groups[LAZY_ROOT_NAME]  # as of now: ingestion changes it
-    changes, rows, seen_ns = compared.changes, compared.rows, compared.listing.seen_ns
+    changes = compared.changes
+    rows = compared.rows
+    seen_ns = compared.listing.seen_ns
     to_load = (*changes.added, *changes.changed, *changes.reconfigured)
     rolled_back = indexer.ledger.documents.rolled_back() if changes.touched else set()
     # A rolled-back version stays until the file's content changes; and dates are days.
@@ -533,7 +540,8 @@ def _renamed(
 
 def _is_of_the_day(one: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool:
     """Return whether a file with the same content has the dates that its document has."""
-    before, now = rows[one.file.identity].signature, one.file.signature
+    before = rows[one.file.identity].signature
+    now = one.file.signature
     # another file may have another creation date
     if before is None or now is None or before.inode != now.inode:
         return False
@@ -609,7 +617,8 @@ def _lacking(
 
 def _reasons(compared: Comparison, incomplete: Iterable[DocumentRow]) -> dict[str, str]:
     """Return why known files are done again."""
-    changes, rows = compared.changes, compared.rows
+    changes = compared.changes
+    rows = compared.rows
     found = {row.identity: "incomplete" for row in incomplete}
     known = (
         (one, rows[one.file.identity])
@@ -781,8 +790,10 @@ def _moved(changes: Changes) -> tuple[tuple[str, str], ...]:
 @contextmanager
 def _unsettling(indexer: Indexer, names: Iterable[str]) -> Iterator[None]:
     """Change some documents: the next sync compares their files, and no others for that."""
-    settled, indexer.settled = indexer.settled, None
-    known, begun = settled is not None and settled.basis == _basis(indexer), indexer.turns.begun
+    settled = indexer.settled
+    indexer.settled = None
+    known = settled is not None and settled.basis == _basis(indexer)
+    begun = indexer.turns.begun
     yield
     if settled is not None and known and begun == indexer.turns.begun:
         for name in names:
@@ -808,7 +819,8 @@ def add_files(
         for file, inside_dataset in found:
             base = rows.get(file.identity) or _new_row(file.identity)
             updates = json.loads(base.updates) if base.status == "live" else {}
-            seen_ns, seen = time.time_ns(), file._replace(signature=signature_of(file.path))
+            seen_ns = time.time_ns()
+            seen = file._replace(signature=signature_of(file.path))
             row = replace(
                 base,
                 origin="dataset" if inside_dataset else "file",
@@ -896,7 +908,9 @@ def evict_superseded(indexer: Indexer, unused_days: int = 0) -> None:
     if indexer.cache is not None:
         plan = indexer.planner.plan_live()
         known = {one.identity for one in plan.vectors if one.text.is_fields}
-        own, others = [], set()  # the models whose texts are not known
+        # the models whose texts are not known
+        own = []
+        others = set()
         for ledger, collection, model in indexer.ledger.groups.models():
             if ledger != indexer.ledger.id or (TEXT_MARK in model and model not in known):
                 others.add(model_identity(model))
@@ -932,10 +946,8 @@ def deletable(indexer: Indexer, names: Sequence[str]) -> tuple[list[str], list[D
     Raises:
         ConfigError: If there is no such document.
     """
-    rows, failed = (
-        indexer.ledger.documents.named(names),
-        {one for one, *_ in indexer.ledger.documents.failures()},
-    )
+    rows = indexer.ledger.documents.named(names)
+    failed = {one for one, *_ in indexer.ledger.documents.failures()}
     never = [
         one
         for one in names
@@ -1231,7 +1243,8 @@ class SyncPlan:
         return sum(step.calls for step in self.steps)
 
     def __str__(self) -> str:
-        lines, shown = [str(self.files)], ""
+        lines = [str(self.files)]
+        shown = ""
         for step in self.steps:
             lines.append(str(step))
             if step.reason not in ("", shown):
@@ -1334,7 +1347,8 @@ def _planned_steps(
     """Yield the steps for new documents of so many bytes and tokens, for moved ones, and for
     changed definitions.
     """
-    tree, definitions = indexer.ledger.tree, indexer.definitions
+    tree = indexer.ledger.tree
+    definitions = indexer.definitions
     rows = indexer.ledger.documents.all().values()
     known = sum(
         row.signature.size for row in rows if row.status == "live" and row.signature is not None
@@ -1345,8 +1359,10 @@ def _planned_steps(
         name for name in tree.groups if name != LAZY_ROOT_NAME and definitions.is_defined(name)
     ]
     for name in sorted(names, key=lambda one: (len(definitions.needed(one)), one)):
-        group, builds = tree.groups[name], indexer.ledger.builds
-        live, total = len(group.builds), sum(build.size for build in group.builds.values())
+        group = tree.groups[name]
+        builds = indexer.ledger.builds
+        live = len(group.builds)
+        total = sum(build.size for build in group.builds.values())
         above = tree.groups.get(str(group.parent))
         parents = sum(build.size for build in above.builds.values()) if above is not None else 0
         per_node = getattr(definitions.line(name)[0].given, "calls_per_node", 0)
@@ -1354,7 +1370,8 @@ def _planned_steps(
             (Step(name), None),
             *((index_step(name, one), one) for one in group.indexes.values()),
         ]:
-            reason, again = indexer.planner.reason(step), 1.0
+            reason = indexer.planner.reason(step)
+            again = 1.0
             if not reason or reason == "missing":
                 lacking = (
                     builds.missing(group.id)
@@ -1387,7 +1404,8 @@ def _diffs(indexer: Indexer, compared: Comparison) -> list[GroupDiff]:
     """Return what becomes of the chunks of built groups, as far as their transforms call no
     model.
     """
-    tree, nodes = indexer.ledger.tree, indexer.nodes
+    tree = indexer.ledger.tree
+    nodes = indexer.nodes
     roots = tree.groups.get(LAZY_ROOT_NAME)
     if roots is None:
         return []
@@ -1411,7 +1429,8 @@ def _diffs(indexer: Indexer, compared: Comparison) -> list[GroupDiff]:
     }
     with indexer.loading.running(len(to_load)):
         for name in sorted({*rows, *to_load}):
-            one, row = to_load.get(name), rows.get(name) or _new_row(name)
+            one = to_load.get(name)
+            row = rows.get(name) or _new_row(name)
             version = PendingVersion(row)
             if one is not None:
                 row = _file_row(row, one, compared.listing.seen_ns)
@@ -1479,7 +1498,8 @@ class _Diff:
         """Count a document, which has these nodes and this root node afterwards; None for those
         that it has.
         """
-        build, nodes = self._group.builds.get(row.uid), self._indexer.nodes
+        build = self._group.builds.get(row.uid)
+        nodes = self._indexer.nodes
         lacking = [key for key in self._fields if not self._has_vectors(key, build)]
         is_same = made is None and (root is None or root.path == row.identity)
         if is_same and build is not None and not lacking:

@@ -70,7 +70,8 @@ class TermIndexes:
 
     def state(self, tree: Tree, group: LiveGroup, index: LiveIndex) -> LexicalState:
         """The index in one state of the tree."""
-        numbers, ids = tree.live_numbers(group), tuple(part.id for part in index.parts)
+        numbers = tree.live_numbers(group)
+        ids = tuple(part.id for part in index.parts)
         known = self._states.get(index.id)
         if (
             known is not None

@@ -239,7 +239,8 @@ def repair_lost(indexer: Indexer, *, counts: bool = False) -> tuple[str, ...]:
     Returns:
         The groups and indexes with such rows; () for none.
     """
-    path, vectors = indexer.ledger.file.path, indexer.nodes.vectors
+    path = indexer.ledger.file.path
+    vectors = indexer.nodes.vectors
     checked = {
         one for one in (indexer.nodes.segments, vectors) if counts or local_path(one) is not None
     }
@@ -297,7 +298,8 @@ def _empty_unfinished(indexer: Indexer) -> None:
     """Empty vector indexes that are not complete yet, and that their store lost or cannot
     search.
     """
-    vectors, ledger = indexer.nodes.vectors, indexer.ledger
+    vectors = indexer.nodes.vectors
+    ledger = indexer.ledger
     for index, group, collection, dimension in ledger.groups.unfinished_vectors():
         expected = ledger.builds.count_rows(group, index)
         if _loss(vectors, collection, expected, counts=True) or _search_error(
@@ -311,7 +313,9 @@ def _lost(
     indexer: Indexer, checked: Collection[Store], *, counts: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield each group or index with lost or unreadable rows, and why it is taken for such."""
-    segments, vectors, builds = indexer.nodes.segments, indexer.nodes.vectors, indexer.ledger.builds
+    segments = indexer.nodes.segments
+    vectors = indexer.nodes.vectors
+    builds = indexer.ledger.builds
     for group in indexer.ledger.tree.groups.values():
         sizes = {build.number: build.size for build in group.builds.values()}
         if segments in checked:
@@ -376,7 +380,8 @@ def compact(indexer: Indexer) -> None:
 
 def _discard(indexer: Indexer, findings: Findings) -> None:
     """Delete everything that is wrong."""
-    nodes, ledger = indexer.nodes, indexer.ledger
+    nodes = indexer.nodes
+    ledger = indexer.ledger
     for group in ledger.tree.groups.values():
         nodes.segments.create(group.collection, nodes.schema)  # if the whole collection is gone
     if findings.segment_orphans or findings.vector_orphans or findings.indexes:
@@ -476,7 +481,8 @@ class _GroupInspection:
 
     def _stored_keys(self) -> defaultdict[int, set[str]]:
         """Return the keys of all rows of the collection, by build."""
-        store, collection = self._indexer.nodes.segments, self._group.collection
+        store = self._indexer.nodes.segments
+        collection = self._group.collection
         held: defaultdict[int, set[str]] = defaultdict(set)
         try:
             for page in pages(functools.partial(store.scan, collection)):
@@ -531,7 +537,8 @@ class _GroupInspection:
         """
         if build.parent is None:
             return {root_digest(nodes[0])} if nodes else set()
-        definitions, groups = self._indexer.definitions, self._tree.groups
+        definitions = self._indexer.definitions
+        groups = self._tree.groups
         seen = _line(build.parent)
         ref = definitions.line(build.group)[0].ref if definitions.is_defined(build.group) else None
         if ref is not None and ref in groups:
@@ -559,7 +566,8 @@ class _GroupInspection:
         return self._names.get(build.document, build.document)
 
     def _inspect_vectors(self, index: LiveIndex) -> None:
-        findings, where = self._findings, f"{self._group.name} by {index.name}"
+        findings = self._findings
+        where = f"{self._group.name} by {index.name}"
         due = self._due_builds(index)
         if not due and not index.dimension:
             return
@@ -580,7 +588,8 @@ class _GroupInspection:
             return
         for build in due:
             own = [held.get(key) for key in build.keys]
-            missing, wrong = own.count(None), sum(one not in {None, index.dimension} for one in own)
+            missing = own.count(None)
+            wrong = sum(one not in {None, index.dimension} for one in own)
             if missing or wrong:
                 findings.uncovered.add((index.id, build.number))
             if missing:
@@ -598,7 +607,8 @@ class _GroupInspection:
             findings.add("orphan", where, "", f"{len(orphans)} vectors, the first is {orphans[0]}")
 
     def _inspect_terms(self, index: LiveIndex) -> None:
-        findings, where = self._findings, f"{self._group.name} by {index.name}"
+        findings = self._findings
+        where = f"{self._group.name} by {index.name}"
         parts: Counter[int] = Counter()
         rows: dict[int, int] = {}
         for row in index.parts:

@@ -78,7 +78,8 @@ def make_watcher(
             function,
             "a function of one argument that is not asynchronous",
         )
-    dataset, watched = indexer.dataset, WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
+    dataset = indexer.dataset
+    watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)
 
     def events(stop: threading.Event) -> Iterator[bool]:
         if poll_s is None:
@@ -138,8 +139,10 @@ class Watcher:
         self._name = name
         self._sync = sync
         self._events = events
-        self._debounce_s, self._max_wait_s = debounce_s, max_wait_s
-        self._on_report, self._on_error = on_report, on_error
+        self._debounce_s = debounce_s
+        self._max_wait_s = max_wait_s
+        self._on_report = on_report
+        self._on_error = on_error
         self._stop = threading.Event()
         self._state = threading.Condition()
         self._begun = self._ended = self._requested = 0  # numbers of syncs
@@ -302,7 +305,8 @@ class Watcher:
         self._is_watching.set()
         now = time.monotonic()
         if self._notified:
-            self._notified, changed = False, True
+            self._notified = False
+            changed = True
         if changed:
             is_lone = self._first_change is None and now >= self._quiet_since + self._debounce_s
             self._wait_s = min(_SETTLE_S, self._debounce_s) if is_lone else self._debounce_s

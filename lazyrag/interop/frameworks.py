@@ -114,7 +114,8 @@ def add_pieces(
             raise ConfigError(
                 f"Two pieces have the id {identifier!r:.80}; give each one of its own."
             )
-        texts[identifier], metadata[identifier] = text, own
+        texts[identifier] = text
+        metadata[identifier] = own
     return docs.add_texts(texts, metadata)
 
 

@@ -133,7 +133,7 @@ def _retriever_class() -> type[Any]:
             query: str,
             *,
             run_manager: Any,  # noqa: ARG002
-        ) -> list[LangChainDocument]:  # noqa: ARG002
+        ) -> list[LangChainDocument]:
             return [to_document(node) for node in self.retriever(query, self.filters, self.topk)]
 
     return LazyRAGRetriever

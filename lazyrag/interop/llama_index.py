@@ -121,7 +121,9 @@ def _retriever_class() -> type[Any]:
             self, retriever: NodeRetriever, filters: FilterLike | None, topk: int | None
         ) -> None:
             super().__init__()
-            self.retriever, self.filters, self.topk = retriever, filters, topk
+            self.retriever = retriever
+            self.filters = filters
+            self.topk = topk
 
         def _retrieve(self, query_bundle: Any) -> list[NodeWithScore]:
             return [

@@ -133,7 +133,8 @@ def write_result(path: Path, packed: bytes) -> None:
 
 def pack(keys: Sequence[str], results: Sequence[bytes]) -> bytes:
     """Results with their keys as the bytes of an .npz file."""
-    file, ends = io.BytesIO(), np.cumsum([len(one) for one in results])
+    file = io.BytesIO()
+    ends = np.cumsum([len(one) for one in results])
     np.savez(
         file, keys=np.array(keys, "S"), ends=ends, data=np.frombuffer(b"".join(results), np.uint8)
     )
@@ -271,7 +272,9 @@ def unpack(packed: bytes) -> list[bytes]:
 def unpack_all(packed: bytes) -> tuple[list[str], list[bytes]]:
     """The keys and the results in what `pack` returned."""
     with np.load(io.BytesIO(packed)) as file:
-        keys, data, ends = file["keys"].tolist(), file["data"].tobytes(), file["ends"].tolist()
+        keys = file["keys"].tolist()
+        data = file["data"].tobytes()
+        ends = file["ends"].tolist()
     return [key.decode() for key in keys], [
         data[start:end] for start, end in zip([0, *ends], ends, strict=False)
     ]
@@ -286,7 +289,8 @@ class Processes:
     """
 
     def __init__(self, threads: Executor, call: Callable[..., Any]) -> None:
-        self._threads, self._call = threads, call
+        self._threads = threads
+        self._call = call
 
     def submit(self, *given: Any) -> Future[Any]:
         """Call a function with its arguments."""
@@ -371,7 +375,8 @@ class Engine:
             raise _broken(exc) from exc
 
     def _submit(self, work: Work, tasks: Sequence[Task], shared: Path | None) -> Future[bytes]:
-        keys, given = [task.key for task in tasks], [task.payload for task in tasks]
+        keys = [task.key for task in tasks]
+        given = [task.payload for task in tasks]
         try:
             future: Future[bytes] = self.executor.submit(perform, *work[:3], shared, keys, given)
         except (RuntimeError, BrokenExecutor) as exc:  # shut down

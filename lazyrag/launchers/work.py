@@ -225,7 +225,8 @@ class Launcher:
                     number for number, one in enumerate(parents) if content_key(one) not in reusable
                 ]
                 try:
-                    root, kind = version.segments[plan.root][0], target.reads_source
+                    root = version.segments[plan.root][0]
+                    kind = target.reads_source
                     source = engine.source(version, root, kind) if kind else ()
                 except LazyRAGError as exc:
                     done[at] = exc
@@ -237,7 +238,8 @@ class Launcher:
                 )
                 yield Task(at, key, len(text), text)
 
-        size, position = _EMBED_BYTES if target.reuses_texts else _TRANSFORM_BYTES, 0
+        size = _EMBED_BYTES if target.reuses_texts else _TRANSFORM_BYTES
+        position = 0
         token = digest([self._token, str(target.id), target.fingerprint])
         batches = self.engine.run(
             Work(transform_nodes, token, call, size, TransformError), tasks(), self.results
@@ -245,7 +247,8 @@ class Launcher:
         for some in itertools.chain(batches, [[]]):
             done.update((task.item, result) for task, result in some)
             while position in done:
-                item, result = to_do[position], done.pop(position)
+                item = to_do[position]
+                result = done.pop(position)
                 position += 1
                 try:
                     drafts = iter(_decode_drafts(result))
@@ -271,10 +274,8 @@ class Launcher:
             )
             for at, text in enumerate(texts)
         )
-        function, token = (
-            functools.partial(embed_texts, embedder.workers),
-            digest([self._token, embedder.key]),
-        )
+        function = functools.partial(embed_texts, embedder.workers)
+        token = digest([self._token, embedder.key])
         work = Work(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
         for some in self.engine.run(work, tasks, results):
             yield EmbeddedBatch(
@@ -314,10 +315,8 @@ class LaunchedEmbedder:
         self.key = embed_identity(checked.user_object, embedder.identity)
         arguments = getattr(embedder, "made_with", None)  # of a model that each worker opens itself
         self.sent = embedder if arguments is None else Recipe(type(embedder), *arguments)
-        self._launcher, self._here = (
-            launcher,
-            CheckedEmbedder(embedder, checked.name, checked.key, checked.workers),
-        )
+        self._launcher = launcher
+        self._here = CheckedEmbedder(embedder, checked.name, checked.key, checked.workers)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.embedder, name)

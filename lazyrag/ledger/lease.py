@@ -547,7 +547,8 @@ class LedgerConnection:
         Raises:
             StoreBusyError: If another program has another definition; it is named.
         """
-        program, now = self.program, self.file.now(connection)
+        program = self.program
+        now = self.file.now(connection)
         for identity, description, seen_at, theirs in connection.execute(
             "SELECT id, told, seen_at, definitions FROM program WHERE ledger = ? AND id <> ?",
             (self.id, program.id),

@@ -473,7 +473,8 @@ class BuildTable(_Table):
             if index is None
             else "JOIN covered ON covered.build = build.number AND covered.space = ? "
         )
-        where, status = "node_group = ? AND status IN ('written', ?)", "dead" if dead else "written"
+        where = "node_group = ? AND status IN ('written', ?)"
+        status = "dead" if dead else "written"
         query = f"SELECT counts, count(*) FROM build {cover}WHERE {where} GROUP BY counts"  # noqa: S608
         found = self._db.select(query, (group, status) if index is None else (index, group, status))
         return sum(sum(json.loads(counts)) * builds for counts, builds in found)
@@ -526,8 +527,8 @@ def _delete_documents(
     where = f"{_GONE} AND {condition}"
     found = connection.execute(
         f"SELECT max(changed) FROM {where}",  # noqa: S608
-        (ledger, *parameters),  # noqa: S608
-    ).fetchone()[0]  # noqa: S608
+        (ledger, *parameters),
+    ).fetchone()[0]
     if found is not None:
         connection.execute(f"DELETE FROM {where}", (ledger, *parameters))  # noqa: S608
         connection.execute(
@@ -750,7 +751,7 @@ def copy_ledgers(
                 columns = _columns(connection.execute(f"SELECT * FROM {table} LIMIT 0"))  # noqa: S608
                 connection.executemany(
                     f"INSERT INTO {table} ({', '.join(columns)}) VALUES"  # noqa: S608
-                    f" ({', '.join(f':{name}' for name in columns)})",  # noqa: S608
+                    f" ({', '.join(f':{name}' for name in columns)})",
                     _with_copied_names(
                         _select_copied(source, rows, here.id), there.id, collections
                     ),
@@ -814,7 +815,7 @@ class DocumentTable(_Table):
         """All documents by identity, including deleted ones."""
         rows = self._db.select(
             f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ?",  # noqa: S608
-            (self._db.id,),  # noqa: S608
+            (self._db.id,),
         )
         return {row.identity: row for row in map(document_row, rows)}
 
@@ -844,7 +845,7 @@ class DocumentTable(_Table):
         for some in chunks(list(numbers)):
             found = self._db.select_in(
                 f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN (?*)",  # noqa: S608
-                some,  # noqa: S608
+                some,
             )
             by_number = {row.id: row for row in map(document_row, found)}
             yield from (by_number[number] for number in some)
@@ -1127,13 +1128,13 @@ class GroupTable(_Table):
             )
             connection.execute(
                 "UPDATE space SET status = 'building', whole = 0, dropped_at = 0 WHERE status ="  # noqa: S608
-                f" 'dropped' AND {where}",  # noqa: S608
+                f" 'dropped' AND {where}",
                 key,
             )
             number, dimension = connection.execute(
                 f"SELECT id, dimension FROM space WHERE {where}",  # noqa: S608
-                key,  # noqa: S608
-            ).fetchone()  # noqa: S608
+                key,
+            ).fetchone()
             return int(number), int(dimension)
 
     def model_records(self, key: str) -> list[tuple[str, str]]:

@@ -336,7 +336,8 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
     # a file of format 2 has fewer columns
     found = connection.execute("SELECT * FROM ledger WHERE id = ?", (ledger,))
     state = dict(zip([name for name, *_ in found.description], found.fetchone(), strict=True))
-    changes, forgotten = state["changes"], state["forgotten"]
+    changes = state["changes"]
+    forgotten = state["forgotten"]
     if changes == previous.changes:
         return previous
     if forgotten > previous.changes:  # rows that would show what is not live any more are gone

@@ -184,7 +184,9 @@ _LATIN: Mapping[str, tuple[float, Sequence[str]]] = {
 """How usual an encoding is, and the letters beyond ASCII of languages that are written in it,
 frequent ones first."""
 _C1 = re.compile("[\x80-\x9f]")
-_UNLIKELY, _EDGE, _FITTING = math.log(0.0005), math.log(0.05), math.log(0.02)
+_UNLIKELY = math.log(0.0005)
+_EDGE = math.log(0.05)
+_FITTING = math.log(0.02)
 LOW = 0.3
 """Confidence of Latin letters of no language."""
 _MARKS = _PUNCTUATION | {"¿", "¡", "´", "£"}

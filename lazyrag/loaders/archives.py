@@ -264,7 +264,8 @@ def with_attachments(
         metadata: Of the mail; names of attachments and reasons for unread ones are added.
         attachments: Name and load function of each.
     """
-    texts, locations = [text], list[Location]()
+    texts = [text]
+    locations = list[Location]()
     names: list[str] = []
     unread: dict[str, str] = {}
     length = len(text)
@@ -563,8 +564,11 @@ def by_place(group: Element) -> list[Element]:
     """
     placed: list[tuple[float, float, float, Element]] = []
     for shape in group:
-        offset, size = shape.find(".//{*}xfrm/{*}off"), shape.find(".//{*}xfrm/{*}ext")
-        top, left, height = _number(offset, "y"), _number(offset, "x"), _number(size, "cy")
+        offset = shape.find(".//{*}xfrm/{*}off")
+        size = shape.find(".//{*}xfrm/{*}ext")
+        top = _number(offset, "y")
+        left = _number(offset, "x")
+        height = _number(size, "cy")
         placed.append((top, left, height, shape))
     placed.sort(key=lambda one: one[:2])
     rows: list[list[tuple[float, float, float, Element]]] = []

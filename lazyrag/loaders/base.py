@@ -634,9 +634,12 @@ def _no_loader(suffix: str, found: Sniffed | None) -> NoReaderError:
 
 
 def _read(reader: FileReader, path: Path) -> LoadedFile:
-    name, state = reader.name, reading()
-    outer_notes, outer_fields = state.notes, state.fields
-    state.notes, state.fields = [], {}
+    name = reader.name
+    state = reading()
+    outer_notes = state.notes
+    outer_fields = state.fields
+    state.notes = []
+    state.fields = {}
     try:
         loaded = _loaded(reader.load(path), name)
     except (LoadError, MissingDependencyError) as exc:
@@ -653,8 +656,10 @@ def _read(reader: FileReader, path: Path) -> LoadedFile:
             msg = f"{raised} Fix it, or let it raise LoadError for files that it cannot read."
         raise LoadError(msg, loader=name) from exc
     finally:
-        notes, fields_read = state.notes, state.fields
-        state.notes, state.fields = outer_notes, outer_fields
+        notes = state.notes
+        fields_read = state.fields
+        state.notes = outer_notes
+        state.fields = outer_fields
     for kind in ("page", "slide") if loaded.locations else ():
         # Pages of archive members were counted when they were read.
         own = [one for one in loaded.locations if one.kind == kind and " > " not in one.label]
@@ -804,7 +809,8 @@ def source_texts(loaded: LoadedFile) -> list[tuple[str, str]]:
         >>> source_texts(zipped)
         [('a.json', '[1]'), ('b.html', '<p>')]
     """
-    text, at = loaded.text, 0
+    text = loaded.text
+    at = 0
     inner = sorted(
         (one for one in loaded.locations if one.kind in _CONTAINED),
         key=lambda one: (one.start, -one.end),

@@ -110,7 +110,8 @@ def _resolve_numbers(kinds: list[str], *, right_to_left: bool) -> None:
 
 def _nearest(kinds: Iterable[str]) -> list[str]:
     """For each character the nearest strong one before it; "" without one."""
-    found, last = [], ""
+    found = []
+    last = ""
     for kind in kinds:
         found.append(last)
         last = kind if kind in "LRA" else last

@@ -104,7 +104,8 @@ def clean(text: str) -> str:
 
 _SURE = 0.8
 # samples begin so many bytes before the first that is not ASCII
-_ASCII, _BEFORE = bytes(range(1, 0x80)), 64
+_ASCII = bytes(range(1, 0x80))
+_BEFORE = 64
 _MANY = 40  # East Asian characters, which no other text is by chance
 _Found: TypeAlias = "tuple[str, str] | tuple[str, str, float]"
 
@@ -239,7 +240,8 @@ def _utf16_without_mark(data: bytes) -> tuple[str, str] | None:
     if len(sample) < 4 or len(data) % 2:
         return None
     for offset, encoding in ((0, "utf-16-be"), (1, "utf-16-le")):
-        high, low = sample[offset::2], sample[1 - offset :: 2]
+        high = sample[offset::2]
+        low = sample[1 - offset :: 2]
         if high.count(0) > 0.4 * len(high) and low.count(0) < 0.05 * len(low):
             try:
                 return data.decode(encoding), encoding

@@ -216,7 +216,8 @@ def find_files(
             walk.unreadable.append(prefix[:-1])
             walk.skipped.append((prefix[:-1], f"cannot be listed: {exc.strerror}"))
     if before is not None and walk.folders == before.folders:
-        found, clashes = before.found, before.clashes
+        found = before.found
+        clashes = before.clashes
     else:
         found, clashes = _without_clashes(
             sorted(file for here in walk.folders.values() for file in here.values())
@@ -249,7 +250,8 @@ class _Walk:
     def __init__(
         self, inside: str, selection: Selection, before: Mapping[str, Mapping[str, FoundFile]]
     ) -> None:
-        self._inside, self._before = inside, before
+        self._inside = inside
+        self._before = before
         self._include = _spec(selection.include) if selection.include else None
         self._exclude = (("", "exclude=", _spec(selection.exclude)),) if selection.exclude else ()
         self._ignore_files = IGNORE_FILES if selection.use_gitignore else IGNORE_FILES[1:]

@@ -98,7 +98,8 @@ def _weigh(page: Element) -> dict[Element, _Weight]:
                 weight.add(weights[child])
             weight.letters += len((child.tail or "").strip())
         if one.tag == "a":
-            weight.linked, weight.links = weight.letters, 1
+            weight.linked = weight.letters
+            weight.links = 1
         elif one.tag == "table":  # a table of contents, for example: tables are not menus
             weight.linked = weight.links = 0
         weight.headed = weight.headed or one.tag in {"h1", "h2"}
@@ -224,7 +225,8 @@ def read_html(markup: str, *, main_text: bool = False) -> LoadedFile:
     )
 
 
-_STEPS_PER_TAG, _CHARACTERS_PER_STEP = 2, 8
+_STEPS_PER_TAG = 2
+_CHARACTERS_PER_STEP = 8
 
 
 def parse_html(markup: str) -> html.HtmlElement:
@@ -392,7 +394,8 @@ def _cell_text(cell: html.HtmlElement) -> str:
 
 def _is_hidden(element: html.HtmlElement) -> bool:
     """Whether a browser hides an element until a script shows it. Tab panels appear on a click."""
-    hidden, style = element.get("hidden"), element.get("style")
+    hidden = element.get("hidden")
+    style = element.get("style")
     is_hidden = (
         hidden != "until-found"
         if hidden is not None

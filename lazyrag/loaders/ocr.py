@@ -94,8 +94,10 @@ def word_glyphs(
     for number, word in (
         one for line in sorted(lines, key=lambda line: line[0][1][1:3]) for one in line
     ):
-        left, right = word.x0 * width, word.x1 * width
-        bottom, top = (1 - word.y1) * height, (1 - word.y0) * height
+        left = word.x0 * width
+        right = word.x1 * width
+        bottom = (1 - word.y1) * height
+        top = (1 - word.y0) * height
         size = (right - left if word.turn % 2 else top - bottom) or 1.0
         rise = _BASE * size
         start = [
@@ -154,9 +156,13 @@ def box_words(text: str, box: Sequence[float], size: Sequence[float]) -> list[Oc
     """
     text = " ".join(text.split())
     left, top, right, bottom = box
-    wide, high, units = max(right - left, 1e-6), max(bottom - top, 1e-6), _units(text) or 1.0
+    wide = max(right - left, 1e-6)
+    high = max(bottom - top, 1e-6)
+    units = _units(text) or 1.0
     count = max(1, round((units * high / (1.2 * wide)) ** 0.5))  # of lines
-    width, found, at = units / count, [], 0.0
+    width = units / count
+    found = []
+    at = 0.0
     for piece in _PIECE.finditer(text):
         own = _units(piece[0])
         line = min(count - 1, int((at + own / 2) / width))
@@ -293,7 +299,8 @@ class _Session:
     """A model that a timer can stop."""
 
     def __init__(self, session: Any) -> None:
-        self._session, self.options = session, None
+        self._session = session
+        self.options = None
         self._input = session.get_inputs()[0].name
 
     def __call__(self, content: np.ndarray) -> np.ndarray:
@@ -424,7 +431,8 @@ class CachedOcr:
     """
 
     def __init__(self, ocr: Any, folder: Path | str | None = None) -> None:
-        self.ocr, self.folder = ocr, None if folder is None else str(folder)
+        self.ocr = ocr
+        self.folder = None if folder is None else str(folder)
         self.identity = str(ocr.identity)
 
     def __repr__(self) -> str:
@@ -511,7 +519,8 @@ class HttpOcr:
             type(key).__name__,
             "a text of printable ASCII characters without a line end",
         )
-        self.url, self._key = url.rstrip("/"), key
+        self.url = url.rstrip("/")
+        self._key = key
         self.timeout = validate_seconds("timeout", timeout)
         self.identity = f"http {service}"
 
@@ -602,9 +611,11 @@ def _docling(post: Callable[..., Any], image: bytes, shape: Sequence[int]) -> It
 
 
 def _docling_box(box: Mapping[str, Any], height: float) -> tuple[float, float, float, float]:
-    top, bottom = box["t"], box["b"]
+    top = box["t"]
+    bottom = box["b"]
     if box.get("coord_origin", "BOTTOMLEFT") == "BOTTOMLEFT":
-        top, bottom = height - top, height - bottom
+        top = height - top
+        bottom = height - bottom
     return box["l"], min(top, bottom), box["r"], max(top, bottom)
 
 

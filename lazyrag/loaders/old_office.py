@@ -54,7 +54,8 @@ class OldOfficeLoader:
                 "The file is no document of an office program before 2007, or is damaged. Save it"
                 " again."
             )
-        suffix, problems = found.suffix, list[str]()
+        suffix = found.suffix
+        problems = list[str]()
         office = next(filter(None, map(shutil.which, _OFFICE_PROGRAMS)), None)
         programs = [program for program in _TEXT_PROGRAMS[suffix] if shutil.which(program[0])]
         with _named(path, suffix) as copy:

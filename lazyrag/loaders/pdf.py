@@ -284,7 +284,8 @@ def load_errors() -> Iterator[None]:
 
 
 _PAGES = "lazyrag.loaders.pdf_pages:OpenPdf"
-_MEMORY, _MEMORY_PER_BYTE = 240 << 20, 64
+_MEMORY = 240 << 20
+_MEMORY_PER_BYTE = 64
 """Bytes for reading a small file, and for each byte of one, unless the Document has other
 limits."""
 _CPU_SHARE = 7 / 600  # of the seconds of a file, for each MB: time of the processor for its text
@@ -317,7 +318,7 @@ class PdfFile:
                 os.path.abspath(path),  # noqa: PTH100
                 [*passwords],
                 max_objects,
-                max_seconds,  # noqa: PTH100
+                max_seconds,
             )
         except BaseException:
             self.close()
@@ -401,7 +402,8 @@ def _headings(
     found: list[Heading] = []
     limit = len(text)
     for level, title, page in reversed(outline):
-        start, end = pages[page].start, min(pages[page].end, limit)
+        start = pages[page].start
+        end = min(pages[page].end, limit)
         if start > limit:
             continue
         words = r"\s*".join(map(re.escape, title.split()))

@@ -172,7 +172,8 @@ def table_lines(rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, flo
 def _is_table_row(
     rows: Sequence[Sequence[Cell]], sizes: Sequence[tuple[float, float]], at: int
 ) -> bool:
-    row, size = rows[at], sizes[at][1]
+    row = rows[at]
+    size = sizes[at][1]
     if len(row) == 1:
         return _goes_on(rows, sizes, at)
     if len(row) == 2 and _BULLET.fullmatch(row[0][2]):
@@ -333,7 +334,8 @@ def joint(first: str, second: str) -> tuple[int, str]:
     ):
         # In a word with another hyphen, this one most likely belongs to it.
         return (0 if "-" in broken["word"] else 1), ""
-    last, following = first[-1], second[0]
+    last = first[-1]
+    following = second[0]
     if is_chinese(last) and is_chinese(following):
         return 0, ""
     if mostly_chinese(first) and mostly_chinese(second):
@@ -370,7 +372,8 @@ def without_repeated_lines(pages: Sequence[str]) -> list[str]:
 def _edges(lines: Sequence[str]) -> list[tuple[int, tuple[str, str]]]:
     """Index and pattern of the first and last filled lines."""
     filled = [at for at, line in enumerate(lines) if line.strip()]
-    head, foot = filled[:_LOOKED_AT], filled[-_LOOKED_AT:]
+    head = filled[:_LOOKED_AT]
+    foot = filled[-_LOOKED_AT:]
     return [(at, ("head", _pattern(lines[at]))) for at in head] + [
         (at, ("foot", _pattern(lines[at]))) for at in foot
     ]
@@ -503,7 +506,8 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
                 last.pieces.append(glyph[:3])  # type: ignore[union-attr]
                 if glyph.text != " ":
                     last.text += glyph.text
-                    last.right, last.size = max(last.right, glyph.right), max(last.size, glyph.size)
+                    last.right = max(last.right, glyph.right)
+                    last.size = max(last.size, glyph.size)
             elif glyph.text != " ":
                 last = Segment(
                     glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]]
@@ -520,7 +524,8 @@ def _is_on_paper(glyph: Glyph) -> bool:
 
 def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]) -> bool:
     """Whether it was drawn at this position before, as for bold letters and shadows; note it."""
-    line, at = round(glyph.base), int(glyph.left // max(glyph.size, 1.0))
+    line = round(glyph.base)
+    at = int(glyph.left // max(glyph.size, 1.0))
     near = (
         left
         for position in (at - 1, at, at + 1)
@@ -537,7 +542,8 @@ def _extend(segment: Segment, glyph: Glyph) -> None:
     segment.left = min(segment.left, glyph.left)
     segment.right = max(segment.right, glyph.right)
     if glyph.size > 1.15 * segment.size:
-        segment.base, segment.size = glyph.base, glyph.size
+        segment.base = glyph.base
+        segment.size = glyph.size
 
 
 def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
@@ -843,7 +849,9 @@ def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> st
     pitch = _pitch(rows)
     text = lines[0].text
     for at in range(1, len(rows)):
-        row, line, previous = rows[at], lines[at], lines[at - 1]
+        row = rows[at]
+        line = lines[at]
+        previous = lines[at - 1]
         if line.is_merged:
             continue
         if line.is_table_row or previous.is_table_row:

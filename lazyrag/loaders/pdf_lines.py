@@ -243,7 +243,9 @@ def is_chinese(character: str) -> bool:
 
 Gap: TypeAlias = tuple[float, bool]
 """Width of a gap in font sizes, and whether a blank was drawn in it."""
-_SHORTEST_WORD, _LONGEST_WORD = 3.0, 12.0  # letters, on average
+# letters, on average
+_SHORTEST_WORD = 3.0
+_LONGEST_WORD = 12.0
 _SPACED = 4  # letters
 _LEAST_SPREAD = 1e-4
 
@@ -281,7 +283,8 @@ def _parting(widths: Sequence[float]) -> float:
     counts = np.arange(_SPACED, len(ordered) - _SPACED)
     if not len(counts):
         return 0.0
-    sums, squares = np.cumsum(ordered), np.cumsum(ordered**2)
+    sums = np.cumsum(ordered)
+    squares = np.cumsum(ordered**2)
     cost = np.zeros(len(counts))
     for size, total, square in (
         (counts, sums[counts - 1], squares[counts - 1]),
@@ -405,7 +408,9 @@ class TypeSizes:
             and larger[0][0] == sizes[0]
             and [size for size, _, _ in larger].count(sizes[0]) == 1
         ):
-            larger, sizes = larger[1:], sizes[1:]  # the title of the whole
+            # the title of the whole
+            larger = larger[1:]
+            sizes = sizes[1:]
         letters = sum(len(title) for _, title, _ in larger)
         if letters > _MOST * self.characters.total() or len(larger) > _MOST_ON_PAGE * self.pages:
             return []

@@ -43,7 +43,9 @@ _DATE = re.compile(
 )
 
 
-_BELOW, _ABOVE = 0.25, 0.9  # of a line, from its base line, in font sizes
+# of a line, from its base line, in font sizes
+_BELOW = 0.25
+_ABOVE = 0.9
 
 
 class OpenPdf:
@@ -64,7 +66,8 @@ class OpenPdf:
             max_objects: Most strings and lines of a page.
             max_seconds: Time for all that follows.
         """
-        self._max_objects, self._max_seconds = max_objects, max_seconds
+        self._max_objects = max_objects
+        self._max_seconds = max_seconds
         self._until = time.monotonic() + max_seconds
         self._lost = dict[int, str]()
         self._document = self._opened(Path(path), passwords)
@@ -94,7 +97,8 @@ class OpenPdf:
 
     def close(self) -> None:
         """Close the file."""
-        document, self._document = self._document, None
+        document = self._document
+        self._document = None
         if document is not None:
             document.close()
 
@@ -204,7 +208,8 @@ class OpenPdf:
         found = []
         with closing(self._document[index]) as page, closing(page.get_textpage()) as text:
             alternatives = _alternative_texts(page)
-            where, (wide, high) = f"page {index + 1}", page.get_size()
+            where = f"page {index + 1}"
+            (wide, high) = page.get_size()
             for number, (one, tag) in enumerate(
                 itertools.islice(_image_objects(page), MAX_PICTURES)
             ):
@@ -216,7 +221,8 @@ class OpenPdf:
                 below = text.get_text_bounded(left - 12, bottom - 64, right + 12, bottom + 2)
                 above = text.get_text_bounded(left - 12, top - 2, right + 12, top + 40)
                 caption = caption_among(below) or caption_among(above)
-                described, error = None, None
+                described = None
+                error = None
                 try:
                     described = describe_object(one)
                 except Exception as exc:  # noqa: BLE001  it is the result
@@ -269,10 +275,8 @@ class OpenPdf:
         found = []
         with suppress(pypdfium2.PdfiumError):  # a damaged outline costs no text
             for entry in self._document.get_toc():
-                target, title = (
-                    entry.get_dest(),
-                    " ".join(entry.get_title().replace("\x00", "").split()),
-                )
+                target = entry.get_dest()
+                title = " ".join(entry.get_title().replace("\x00", "").split())
                 page = None if target is None else target.get_index()
                 if title and page is not None and 0 <= page < self._count:
                     found.append((entry.level + 1, title, page))
@@ -355,7 +359,9 @@ def shown_height(page: Any) -> float:
 
 def shown_point(page: Any, x: float, y: float) -> tuple[float, float]:
     """A point of a page as it is shown, turned and cropped: from its top left, in widths of it."""
-    across, down, height = ctypes.c_int(), ctypes.c_int(), round(_SHOWN_WIDE * shown_height(page))
+    across = ctypes.c_int()
+    down = ctypes.c_int()
+    height = round(_SHOWN_WIDE * shown_height(page))
     pdfium.FPDF_PageToDevice(
         page, 0, 0, _SHOWN_WIDE, height, 0, x, y, ctypes.byref(across), ctypes.byref(down)
     )
@@ -473,10 +479,14 @@ class PageText:
         self._bounds = (
             (bounds.left, bounds.bottom, bounds.right, bounds.top) if is_bounded else None
         )
-        self._box, self._matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
-        self._across, self._up = ctypes.c_double(), ctypes.c_double()
-        self._at_box, self._at_matrix = ctypes.byref(self._box), ctypes.byref(self._matrix)
-        self._at_across, self._at_up = ctypes.byref(self._across), ctypes.byref(self._up)
+        self._box = pdfium.FS_RECTF()
+        self._matrix = pdfium.FS_MATRIX()
+        self._across = ctypes.c_double()
+        self._up = ctypes.c_double()
+        self._at_box = ctypes.byref(self._box)
+        self._at_matrix = ctypes.byref(self._matrix)
+        self._at_across = ctypes.byref(self._across)
+        self._at_up = ctypes.byref(self._up)
 
     def letters(self, at: int, text: str) -> str:  # noqa: ARG002  a subclass notes the index
         """The letters of characters from an index on; see `lazyrag.loaders.pdf_layout.letters`."""
@@ -507,7 +517,8 @@ class PageText:
 
     def _read_whole(self, start: int, stretch: str) -> Glyph | None:
         """A stretch as one glyph; None if its characters have to be read one by one."""
-        first, last = self.placed(start), self.placed(start + len(stretch) - 1)
+        first = self.placed(start)
+        last = self.placed(start + len(stretch) - 1)
         if (
             first is None
             or last is None
@@ -528,7 +539,8 @@ class PageText:
         """Whether the middle of a box is within the crop box."""
         if self._bounds is None:
             return True
-        across, up = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        across = (box[0] + box[2]) / 2
+        up = (box[1] + box[3]) / 2
         left, bottom, right, top = self._bounds
         return not (
             across < left - _EDGE
@@ -539,7 +551,10 @@ class PageText:
 
     def read_characters(self, start: int, end: int, found: list[Glyph]) -> list[Glyph]:
         """Add the characters of a stretch, one glyph each."""
-        size, turn, high = 0.0, 0, 0  # the size and turn of a text object hold for its characters
+        # the size and turn of a text object hold for its characters
+        size = 0.0
+        turn = 0
+        high = 0
         expected: tuple[float, float] | None = None
         collected = GlyphCollector(found)
         for at in range(start, end):
@@ -621,8 +636,10 @@ def _character_boxes(
             (_BELOW * size, _ABOVE * size) if turn in (0, 3) else (_ABOVE * size, _BELOW * size)
         )
         if turn % 2 and across - low < (left + right) / 2 < across + high:
-            left, right = across - low, across + high
+            left = across - low
+            right = across + high
         elif not turn % 2 and up - low < (bottom + top) / 2 < up + high:
-            bottom, top = up - low, up + high
+            bottom = up - low
+            top = up + high
         xs, ys = zip(shown_point(page, left, top), shown_point(page, right, bottom), strict=True)
         yield min(xs), min(ys), max(xs), max(ys)

@@ -34,7 +34,8 @@ def recovered(data: bytes) -> tuple[bytes, dict[int, str]] | None:
     Args:
         data: A file that cannot be opened, not encrypted.
     """
-    objects, left = dict(_objects(data)), _MAX_STREAM
+    objects = dict(_objects(data))
+    left = _MAX_STREAM
     for number, packed in list(objects.items()):
         if _kind(packed) == b"ObjStm":
             found = _unpacked(packed, left)
@@ -145,7 +146,9 @@ def _written(objects: Objects, pages: Sequence[int], data: bytes) -> bytes:
         tree: b"<< /Type /Pages /Count %d /Kids [%s] >>" % (len(pages), kids),
         tree + 1: b"<< /Type /Catalog /Pages %d 0 R %s >>" % (tree, outlines),
     }
-    parts, at, places = [b"%PDF-1.7\n"], 9, {}
+    parts = [b"%PDF-1.7\n"]
+    at = 9
+    places = {}
     for number, body in {**dict.fromkeys(pages, _EMPTY_PAGE), **objects, **added}.items():
         part = b"%d 0 obj\n%s\nendobj\n" % (number, body)
         places[number] = at

@@ -43,9 +43,11 @@ MAX_REPEATS = 3
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 32 << 20
 MAX_PICTURES = 5_000
-_MAX_NOTES, _MAX_CAPTION = 20, 500
+_MAX_NOTES = 20
+_MAX_CAPTION = 500
 WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `Document.page_image` shows
-LINK, _DATA = "link:", "data:"
+LINK = "link:"
+_DATA = "data:"
 
 _CAPTION = re.compile(
     r"(?:fig(?:ure|\.)?|abb(?:ildung|\.)|photo(?:graph)?|chart|diagram|illustration|plate|图表?|圖|図|그림|рис(?:унок|\.)?)"
@@ -84,7 +86,8 @@ def find_pictures(
         loader: What reads its text: a PdfLoader with a password opens the file.
         linked: Whether pictures beside a page belong to it.
     """
-    found, drawn = FoundPictures(), _FORMATS[suffix](path, loader)
+    found = FoundPictures()
+    drawn = _FORMATS[suffix](path, loader)
     if not linked:
         drawn = (one for one in drawn if not one.place.startswith(LINK))
     while len(found.pictures) < MAX_PICTURES:
@@ -168,19 +171,26 @@ def picture_format(data: bytes) -> tuple[str, int, int]:
         >>> picture_format(b"GIF89a" + bytes([80, 0, 64, 0]) + b";")
         ('image/gif', 80, 64)
     """
-    kind, ends = "", True
+    kind = ""
+    ends = True
     size: tuple[int, ...] | None = None
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        kind, size, ends = "png", _unpacked(">16x2I", data), b"IEND" in data[-64:]
+        kind = "png"
+        size = _unpacked(">16x2I", data)
+        ends = b"IEND" in data[-64:]
     elif data.startswith(b"\xff\xd8"):
-        kind, size, ends = "jpeg", _jpeg_header(data)[:2], b"\xff\xd9" in data[-4096:]
+        kind = "jpeg"
+        size = _jpeg_header(data)[:2]
+        ends = b"\xff\xd9" in data[-4096:]
     elif data.startswith((b"GIF87a", b"GIF89a")):
         kind, size, ends = "gif", _unpacked("<6x2H", data), b";" in data[-64:]
     elif data.startswith(b"BM"):
-        kind, size = "bmp", _unpacked("<18x2i", data)
+        kind = "bmp"
+        size = _unpacked("<18x2i", data)
         size = size and (abs(size[0]), abs(size[1]))
     elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        kind, size = "webp", _webp_size(data)
+        kind = "webp"
+        size = _webp_size(data)
         ends = len(data) >= 8 + int.from_bytes(data[4:8], "little")
     if not kind:
         raise LoadError(
@@ -239,7 +249,8 @@ def _webp_size(data: bytes) -> tuple[int, int] | None:
 
 
 def _checked(pieces: Iterable[bytes]) -> bytes:
-    found, size = [], 0
+    found = []
+    size = 0
     for piece in pieces:
         size += len(piece)
         if size > MAX_BYTES:
@@ -354,7 +365,8 @@ def _odt(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "text document", ".odt") as archive:
         describe = _describer(archive)
         for image in archive.xml("content.xml").iter("{*}image"):
-            target, frame = posixpath.normpath(attribute(image, "href") or "."), image.getparent()
+            target = posixpath.normpath(attribute(image, "href") or ".")
+            frame = image.getparent()
             if frame is None or target not in archive:
                 continue
             alternative = frame.findtext("{*}desc") or frame.findtext("{*}title") or ""

@@ -54,7 +54,8 @@ class ChildProcess:
     """
 
     def __init__(self, target: str) -> None:
-        self.target, self.count = target, 0
+        self.target = target
+        self.count = 0
         self._program = os.getpid()
         self._lock = threading.Lock()
         self._kept_until = math.inf  # an Event may hang after an interrupt
@@ -162,7 +163,8 @@ class ChildProcess:
             if self._process.poll() is not None:
                 _kill(self._process)  # a process that it left behind would hold its pipe open
                 return
-            seconds, most = self._limits.time_s, self._limits.memory_bytes
+            seconds = self._limits.time_s
+            most = self._limits.memory_bytes
             if time.monotonic() > self._until:
                 error = over_limit(
                     f"Loading the file took longer than {seconds:g} s", "time_s", seconds or 0
@@ -311,7 +313,8 @@ def _receive(pipe: BinaryIO) -> tuple[Any, bytes]:
     if len(head) < _HEAD.size:
         raise EOFError
     length, more = _HEAD.unpack(head)
-    text, data = pipe.read(length), pipe.read(more)
+    text = pipe.read(length)
+    data = pipe.read(more)
     if len(text) + len(data) < length + more:
         raise EOFError
     return json.loads(text), data
@@ -327,7 +330,8 @@ def serve(target: str, folder: str) -> None:
         target: See `ChildProcess`.
         folder: For temporary files.
     """
-    source, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    source = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # nothing else is printed among the answers
     # Ctrl-C reaches all processes of a terminal; the parent decides
@@ -362,12 +366,10 @@ def _answer_call(answers: BinaryIO, served: Any, method: str, args: list[Any]) -
         )
     except Exception as exc:  # noqa: BLE001  raised again in the parent
         lacks_memory = isinstance(exc, MemoryError) or isinstance(exc.__cause__, MemoryError)
-        text, data = (
-            json.dumps(
-                ["memory", None] if lacks_memory else ["error", describe_error(exc)]
-            ).encode(),
-            b"",
-        )
+        text = json.dumps(
+            ["memory", None] if lacks_memory else ["error", describe_error(exc)]
+        ).encode()
+        data = b""
     _send(answers, text, data)
 
 

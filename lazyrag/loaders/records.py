@@ -433,7 +433,8 @@ class CsvLoader:
         header_number = 0 if at is None else sample[at][0]
         count = 0
         body: list[tuple[str, ...]] = []
-        spend, fields = reading().spend, RecordFields()
+        spend = reading().spend
+        fields = RecordFields()
         for number, row in chain(sample, rows):
             cells = tuple(map(_folded, row))
             if number == header_number or not any(cells):
@@ -506,7 +507,8 @@ def _sniffed(text: str, usual: str) -> str:
     for candidate in _DELIMITERS:
         share = _regularity(text[:_SAMPLE], candidate)
         if share > best:
-            best, delimiter = share, candidate
+            best = share
+            delimiter = candidate
     return delimiter
 
 
@@ -760,7 +762,8 @@ def read_lines(text: str, selection: Selection) -> LoadedFile:
         LoadError: If no line can be read.
     """
     writer = RecordWriter(selection, len(text), joined_by="\n", between="\n\n")
-    count, fields = 0, RecordFields()
+    count = 0
+    fields = RecordFields()
     unread: dict[str, str] = {}
     # other line ends may be inside a JSON text
     for number, line in enumerate(text.split("\n"), start=1):

@@ -43,7 +43,8 @@ from lazyrag.validation import known_arguments
 Cell: TypeAlias = "str | float | bool | dt.datetime | dt.date | dt.time | dt.timedelta | None"
 """The value of a cell."""
 
-_STEPS_PER_LINE, _CHARACTERS_PER_STEP = 4, 8
+_STEPS_PER_LINE = 4
+_CHARACTERS_PER_STEP = 8
 
 Row: TypeAlias = tuple[int, Sequence[Cell]]
 """A row's number, as spreadsheet programs display it, and its cells."""
@@ -263,7 +264,8 @@ def duration_text(value: dt.timedelta, shown: str = "[h]:mm:ss") -> str:
         ['26:05', '1565:00', '93900']
     """
     seconds = round(abs(value.total_seconds()))
-    sign, shown = "-" if value.total_seconds() < 0 else "", shown.lower()
+    sign = "-" if value.total_seconds() < 0 else ""
+    shown = shown.lower()
     if "[s" in shown:
         return f"{sign}{seconds}"
     if "[m" in shown:
@@ -333,7 +335,8 @@ class XlsxLoader(SheetLoader):
                 formulas = openpyxl.load_workbook(file, read_only=True, keep_links=False)
             sheets = []
             for one in book.worksheets:
-                extra, unread = extras.get(one.title, _Extras()), list[str]()
+                extra = extras.get(one.title, _Extras())
+                unread = list[str]()
                 asked = formulas[one.title] if formulas is not None and extra.has_formulas else None
                 rows = _xlsx_rows(one, asked, unread)
                 if extra.readable is not None:
@@ -578,7 +581,9 @@ def _xls_rows(xlrd: Any, sheet: Any, book: Any) -> Iterator[Row]:
 
 def _xls_cell(xlrd: Any, cell: Any, datemode: int, formats: Sequence[str]) -> Cell:
     """The value of a cell, as displayed."""
-    kind, value, at = cell.ctype, cell.value, cell.xf_index
+    kind = cell.ctype
+    value = cell.value
+    at = cell.xf_index
     shown = formats[at] if at is not None and at < len(formats) else ""
     if kind == xlrd.XL_CELL_DATE and _DURATION.search(shown) and abs(value) < _MAX_DAYS:
         return duration_text(dt.timedelta(days=value), shown)

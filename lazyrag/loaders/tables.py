@@ -18,7 +18,8 @@ _MAX_COPIED = 1 << 20
 """Characters that merged cells add to the further places that they cover: a small file may merge
 millions of cells."""
 _MAX_CELLS = 1 << 21
-_ALWAYS_DATA, _MAX_EMPTY = 1 << 16, 4
+_ALWAYS_DATA = 1 << 16
+_MAX_EMPTY = 4
 """Cells of a table as data, empty ones too: one wide row among many makes a table of mostly
 nothing."""
 _SEPARATOR = len(" | ")
@@ -127,7 +128,9 @@ def read_table(
     lines = [row_line(row) for row in texts]
     titles = len(list(itertools.takewhile(is_title, grid)))
     caption = caption or " ".join(row[0].text for row in grid[:titles])
-    grid, texts, header = grid[titles:], texts[titles:], max(0, header - titles)
+    grid = grid[titles:]
+    texts = texts[titles:]
+    header = max(0, header - titles)
     header = min(header or _header_rows(grid, texts), len(texts) - 1)
     if not _is_data(texts, len(used)):
         return lines, None
@@ -243,7 +246,8 @@ class Island:
         used = _used_columns(row.texts for row in rows)
         if len(used) < 2:
             return None
-        first, end = used[0], used[-1] + 1
+        first = used[0]
+        end = used[-1] + 1
         if not _is_data([row.texts for row in rows], end - first):
             return None
         cells = [tuple((row.texts + [""] * (end - len(row.texts)))[first:end]) for row in rows]

@@ -90,7 +90,8 @@ def _parsed(text: str) -> dict[str, Any]:
         ValueError,
         RecursionError,
     ) as exc:  # ValueError also for a number of thousands of digits
-        problem, notebook = f" ({exc})", None
+        problem = f" ({exc})"
+        notebook = None
     if not isinstance(notebook, dict):
         raise LoadError(
             f"The file is not a notebook: cut off, or of another format{problem}. Save it again."

@@ -71,7 +71,8 @@ def _mark(formula: Element, properties: str, name: str, default: str) -> str:
 
 
 def _scripts(formula: Element) -> str:
-    below, above = _part(formula, "sub"), _part(formula, "sup")
+    below = _part(formula, "sub")
+    above = _part(formula, "sup")
     return (f"_{_bracketed(below)}" if below else "") + (f"^{_bracketed(above)}" if above else "")
 
 
@@ -205,7 +206,8 @@ class Numbering:
         counts = self._counts.setdefault(found.definition, [None] * _MAX_LIST_LEVELS)
         start = found.levels[depth].start
         if depth in found.restarts and (key, depth) not in self._begun:
-            start, counts[depth] = found.restarts[depth], None
+            start = found.restarts[depth]
+            counts[depth] = None
         self._begun.add((key, depth))
         before = counts[depth]
         counts[depth] = start if before is None else before + 1
@@ -247,7 +249,8 @@ class Numbering:
                 own[name] = _value(numbered, "numId"), _number(_value(numbered, "ilvl"), None)
         nearest = {"": ""}  # by style: itself or the style above it that has a number
         for name in parents:
-            above, passed = name, list[str]()
+            above = name
+            passed = list[str]()
             while above not in nearest and above not in own:
                 nearest[above] = ""  # of a circle
                 passed.append(above)
@@ -758,7 +761,8 @@ class _Reader:
                 raise LoadError(f"{msg} Save it again.")
             self.stack.append(replace(self.state))
         elif self.stack:
-            left, self.state = self.state.target, self.stack.pop()
+            left = self.state.target
+            self.state = self.stack.pop()
             if left == "note" and self.state.target != "note":
                 self.notes.append(" ".join("".join(self.note).split()))
                 self.note.clear()
@@ -778,7 +782,8 @@ class _Reader:
             self.to_skip -= 1
             return
         self._flush()
-        marked, self.is_marked = self.is_marked, False
+        marked = self.is_marked
+        self.is_marked = False
         if self._sets_target(word, marked=marked):
             return
         if word == "u" and number is not None:

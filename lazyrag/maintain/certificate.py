@@ -103,10 +103,8 @@ class DeletionCertificate:
         return not any(place.found for place in self.checked)
 
     def __str__(self) -> str:
-        scanned, found = (
-            sum(one.bytes for one in self.checked),
-            sum(one.found for one in self.checked),
-        )
+        scanned = sum(one.bytes for one in self.checked)
+        found = sum(one.found for one in self.checked)
         result = f"{found} pieces found" if found else "nothing found"
         where = f"{len(self.checked)} places, {scanned:,} bytes, {self.made:%Y-%m-%d %H:%M:%S} UTC"
         lines = [f"{self.document}: {result} in {where}"]
@@ -198,10 +196,8 @@ def _forget_row(indexer: Indexer, row: DocumentRow) -> bool:
     """Remove what the ledger has of a deleted document beside its builds; whether its path has to
     stay.
     """
-    ledger, file = (
-        indexer.ledger,
-        indexer.dataset.find(row.identity) if row.origin == "dataset" else None,
-    )
+    ledger = indexer.ledger
+    file = indexer.dataset.find(row.identity) if row.origin == "dataset" else None
     kept = row.origin == "dataset" and (
         not indexer.dataset.is_given or (file is not None and file.path.exists())
     )
@@ -276,7 +272,8 @@ def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
 
     If the program is killed meanwhile, the rows that are lost are built again, as after any loss.
     """
-    nodes, path = indexer.nodes, local_path(indexer.nodes.vectors)
+    nodes = indexer.nodes
+    path = local_path(indexer.nodes.vectors)
     if path is None:
         return
     query = (
@@ -370,7 +367,8 @@ class _Needles:
         ones.
         """
         found = cls(row.identity)
-        ledger, nodes = indexer.ledger, indexer.nodes
+        ledger = indexer.ledger
+        nodes = indexer.nodes
         builds = ledger.select(
             "SELECT build.number, node_group.collection, node_group.id FROM build JOIN node_group"
             " ON node_group.id = build.node_group WHERE document = ? AND node_group.status <>"
@@ -422,7 +420,8 @@ class _Scanner:
     """
 
     def __init__(self, windows: Collection[bytes], paths: Collection[bytes]) -> None:
-        self._windows, self._paths = windows, paths
+        self._windows = windows
+        self._paths = paths
         firsts = np.fromiter(
             (int.from_bytes(one[:8], "little") for one in windows), np.uint64, len(windows)
         )
@@ -447,12 +446,10 @@ class _Scanner:
 
     def find_in_file(self, path: Path) -> tuple[int, set[bytes]]:
         """How many bytes a file has, and what is in it."""
-        size, found, overlap, longest = (
-            0,
-            set[bytes](),
-            b"",
-            max(map(len, (*self._paths, bytes(_WINDOW)))),
-        )
+        size = 0
+        found = set[bytes]()
+        overlap = b""
+        longest = max(map(len, (*self._paths, bytes(_WINDOW))))
         with path.open("rb") as file:
             while piece := file.read(_PIECE):
                 size += len(piece)
@@ -546,13 +543,15 @@ def _places(indexer: Indexer) -> list[Path]:
 
 
 def _scan(scanner: _Scanner, place: Path) -> tuple[int, set[bytes]]:
-    size, found = 0, set[bytes]()
+    size = 0
+    found = set[bytes]()
     for path in (
         [place] if place.is_file() else sorted(one for one in place.rglob("*") if one.is_file())
     ):
         with suppress(FileNotFoundError):  # a log that was closed meanwhile
             count, pieces = scanner.find_in_file(path)
-            size, found = size + count, found | pieces
+            size = size + count
+            found = found | pieces
     return size, found
 
 
@@ -569,7 +568,9 @@ def _collections(indexer: Indexer, kind: str) -> list[Any]:
 
 def _shared(indexer: Indexer, found: set[bytes], paths: set[bytes]) -> set[bytes]:
     """Those of some pieces that live documents, of all Documents in the store, have as well."""
-    scanner, shared, nodes = _Scanner(found - paths, found & paths), set[bytes](), indexer.nodes
+    scanner = _Scanner(found - paths, found & paths)
+    shared = set[bytes]()
+    nodes = indexer.nodes
     for (collection,) in _collections(indexer, "segment"):
         for segments in pages(functools.partial(nodes.segments.scan, collection)):
             for one in segments:

@@ -190,7 +190,7 @@ class Exporter:
         def vectors() -> Iterator[Embedding]:
             nonlocal count
             with (self._folder / f"{name}.json").open("w", encoding="utf-8") as file:
-                for count, (uid, vector) in enumerate(pairs, 1):  # noqa: B007  it is the number of all
+                for count, (uid, vector) in enumerate(pairs, 1):
                     file.write(f"{'[' if count == 1 else ', '}{json.dumps(uid)}")
                     yield vector
                 file.write("]" if count else "[]")
@@ -368,7 +368,8 @@ class Importer:
         return path
 
     def _read_vectors(self, space: ExportedSpace) -> dict[str, Embedding]:
-        uids_path, path = self._checked_path(space.uids), self._checked_path(space.vectors)
+        uids_path = self._checked_path(space.uids)
+        path = self._checked_path(space.vectors)
         with self._decoding(space.vectors):
             uids = json.loads(uids_path.read_text(encoding="utf-8"))
             count = len(uids) if self._files is None else self._files[space.vectors]["rows"]
@@ -416,7 +417,9 @@ class Importer:
 
     def _open_groups(self) -> None:
         """Create the rows and collections of groups and vectors."""
-        ledger, nodes, planner = self._indexer.ledger, self._indexer.nodes, self._indexer.planner
+        ledger = self._indexer.ledger
+        nodes = self._indexer.nodes
+        planner = self._indexer.planner
         root = ledger.tree.groups[LAZY_ROOT_NAME]
         self._group_rows[LAZY_ROOT_NAME] = (root.id, root.collection)
         for group in self._groups:
@@ -607,7 +610,8 @@ def _terms_by_key(part: TermPart) -> dict[str, dict[str, int]]:
     by_row: list[dict[str, int]] = [{} for _ in range(len(part.keys))]
     postings = part.postings
     for number, term in enumerate(part.vocabulary.terms()):
-        first, last = int(postings.starts[number]), int(postings.starts[number + 1])
+        first = int(postings.starts[number])
+        last = int(postings.starts[number + 1])
         for row, count in zip(
             postings.rows[first:last].tolist(), postings.values[first:last].tolist(), strict=True
         ):
@@ -652,7 +656,8 @@ def write_vectors(folder: Path, name: str, vectors: Iterable[Embedding], dimensi
         starts, dimensions, weights = _sparse_arrays(cast("Iterable[SparseVector]", vectors))
         np.savez(folder / f"{name}.npz", starts=starts, dimensions=dimensions, weights=weights)
         return f"{name}.npz"
-    path, draft = folder / f"{name}.npy", folder / f"{name}.raw"
+    path = folder / f"{name}.npy"
+    draft = folder / f"{name}.raw"
     with draft.open("wb") as file:
         for dense in cast("Iterable[Vector]", vectors):
             file.write(dense.astype("<f4").tobytes())
@@ -692,7 +697,9 @@ def read_vectors(path: Path, count: int, dimension: int) -> Embeddings:
 def _sparse_arrays(
     vectors: Iterable[SparseVector],
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    starts, dimensions, weights = array("q", [0]), array("Q"), array("f")
+    starts = array("q", [0])
+    dimensions = array("Q")
+    weights = array("f")
     for vector in vectors:
         row = sorted(vector.items())
         dimensions.extend(number for number, _ in row)

@@ -125,10 +125,8 @@ def migrate(
         default: 1 segments, 0 vectors
         ['Green tea keeps for a year.']
     """
-    source, target = (
-        _parse_conf("source_conf", source_conf),
-        _parse_conf("target_conf", target_conf),
-    )
+    source = _parse_conf("source_conf", source_conf)
+    target = _parse_conf("target_conf", target_conf)
     if source.ledger_file == target.ledger_file:
         msg = f"source_conf and target_conf have the same ledger, {target.ledger_file}."
         raise ConfigError(f"{msg} Configure another one for the target.")
@@ -232,7 +230,8 @@ class _DocumentCopy:
         self.there = LedgerConnection(target.ledger, here.name, copies=True)
         self.renamed: dict[str, str] = {}
         self.segments = self.vectors = self.present = 0
-        self._source, self._target = source, target
+        self._source = source
+        self._target = target
         dimensions = {index.dimension for group in copied_groups(here) for index in group.indexes}
         if SPARSE in dimensions and "sparse" not in target.vectors.features:
             store = type(target.vectors).__name__
@@ -281,7 +280,8 @@ class _DocumentCopy:
         copy = self._rename(group, index.collection, index.name)
         if not index.dimension:  # nothing has been embedded yet
             return
-        fields, dimension = read_schema(group.fields), index.dimension
+        fields = read_schema(group.fields)
+        dimension = index.dimension
         schema = VectorSchema(dimension, metric_of(dimension), fields, embed_key=index.name)
         self._target.vectors.create(copy, schema)
         copied = _CollectionCopy(
@@ -356,7 +356,8 @@ class _CollectionCopy(Generic[R]):
     ) -> None:
         self._source: _Rows[R] = source
         self._target: _Rows[R] = target
-        self._collection, self._copy = collection, copy
+        self._collection = collection
+        self._copy = copy
         self._kind: _Kind[R] = kind
         self.rows = 0  # in the copy
         self.present = 0  # of them from an earlier run
@@ -421,7 +422,8 @@ class _CollectionCopy(Generic[R]):
             )
 
     def _incomplete(self, one: CopiedBuild, found: int) -> StoreError:
-        build, store = one.build, type(self._source).__name__
+        build = one.build
+        store = type(self._source).__name__
         msg = (
             f"{store} in source_conf has {found} rows of group {build.group!r} of document"
             f" {build.document}, and the ledger lists {build.size}, or others. Check that"

@@ -73,7 +73,8 @@ class SurrogateJoiner:
 
     def feed(self, text: str, *, is_last: bool = False) -> str:
         """Add a piece, and return the text that it completes."""
-        text, self._half = self._half + text, ""
+        text = self._half + text
+        self._half = ""
         if not _SURROGATE.search(text):
             return text
         if not is_last and "\ud800" <= text[-1] <= "\udbff":
@@ -127,12 +128,14 @@ class ReasoningSplitter:
             pass
         if not self._answering:
             return ""
-        text, self._waiting = self._waiting, ""
+        text = self._waiting
+        self._waiting = ""
         return text
 
     def end(self) -> str:
         """Return the rest of the answer text; call it once, at the end."""
-        rest, self._waiting = self._waiting, ""
+        rest = self._waiting
+        self._waiting = ""
         if self._tag is None:
             return rest
         self._thoughts.append(rest)
@@ -162,7 +165,8 @@ class ReasoningSplitter:
             return True
         if begun := _BEGINNING.match(self._waiting):
             self._tag = re.compile(f"<(/?){begun[1]}>", re.IGNORECASE)
-            self._depth, self._after_closing = 1, None
+            self._depth = 1
+            self._after_closing = None
             self._waiting = self._waiting[begun.end() :]
             return True
         begun_so_far = self._waiting.lstrip().lower()

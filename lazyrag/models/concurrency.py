@@ -224,7 +224,8 @@ async def in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """
     import asyncio
 
-    level, context = _LEVEL.get(), copy_context()
+    level = _LEVEL.get()
+    context = copy_context()
     context.run(_LEVEL.set, level + 1)
     call = functools.partial(context.run, function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_pool(level), call)

@@ -189,7 +189,8 @@ class CheckedEmbedder:
     def _one_by_one(self, texts: Sequence[str], input_type: InputType) -> Iterator[EmbeddedBatch]:
         """Embed each text by a call of its own; a text that fails fails alone."""
         results: list[Embedded] = []
-        start, since = 0, time.monotonic()
+        start = 0
+        since = time.monotonic()
         interrupt: BaseException | None = None
         with closing(self._single_calls(texts, input_type)) as calls:
             while start + len(results) < len(texts) and interrupt is None:
@@ -202,7 +203,9 @@ class CheckedEmbedder:
                     is_due or interrupt is not None or start + len(results) == len(texts)
                 ):
                     yield EmbeddedBatch(range(start, start + len(results)), results)
-                    start, results, since = start + len(results), [], time.monotonic()
+                    start = start + len(results)
+                    results = []
+                    since = time.monotonic()
         if interrupt is not None:
             raise interrupt
 
@@ -480,7 +483,8 @@ def stack_embeddings(results: Sequence[Embedded], name: str, dimension: int = 0)
     Raises:
         EmbeddingError: The first error among them; or if one is of another length or kind.
     """
-    dense, sparse = [], []
+    dense = []
+    sparse = []
     for result in results:
         if isinstance(result, EmbeddingError):
             # A copy: one error may be the result of many texts, and each raise extends its

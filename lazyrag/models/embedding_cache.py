@@ -54,7 +54,10 @@ space of a page. It is part of the file format. Measured, per row: 420 bytes bes
 beside 384, 1024, 2048 or 3072, 1,090 beside 768, 2,120 beside 512 or 1536, whose rows fit a page of
 4096 bytes badly."""
 
-_DENSE, _SPARSE, _CODES = 0, 1, 2  # kinds of rows
+# kinds of rows
+_DENSE = 0
+_SPARSE = 1
+_CODES = 2
 _DENSE_BYTES, _SPARSE_BYTES = 4, 16  # of one number; of one dimension and its weight
 
 _SCHEMA = """
@@ -190,13 +193,13 @@ def encode_vector(text: str, vector: Embedding | bytes, dimension: int) -> Store
     try:
         checked = as_vector(vector)
         if isinstance(checked, dict):
-            dimensions, weights = (
-                np.array(list(checked), "<u8"),
-                np.array(list(checked.values()), "<f8"),
-            )
-            kind, numbers = _SPARSE, dimensions.tobytes() + weights.tobytes()
+            dimensions = np.array(list(checked), "<u8")
+            weights = np.array(list(checked.values()), "<f8")
+            kind = _SPARSE
+            numbers = dimensions.tobytes() + weights.tobytes()
         else:
-            kind, numbers = _DENSE, checked.astype("<f4", copy=False).tobytes()
+            kind = _DENSE
+            numbers = checked.astype("<f4", copy=False).tobytes()
     except (ValueError, OverflowError) as exc:
         raise ConfigError(
             f"The text {text!r:.60} has no vector that can be stored: its embedder {exc}."
@@ -230,10 +233,8 @@ def decode_vector(stored: StoredVector, dimension: int) -> Embedding | bytes | N
         return (
             vector if entries and dimension in (0, entries) and np.isfinite(vector).all() else None
         )
-    dimensions, weights = (
-        np.frombuffer(numbers, "<u8", entries),
-        np.frombuffer(numbers, "<f8", offset=8 * entries),
-    )
+    dimensions = np.frombuffer(numbers, "<u8", entries)
+    weights = np.frombuffer(numbers, "<f8", offset=8 * entries)
     return (
         dict(zip(dimensions.tolist(), weights.tolist(), strict=True))
         if np.isfinite(weights).all()
@@ -253,7 +254,8 @@ def spec_names(identity: str, dimension: int, normalised: bool) -> tuple[str, st
     """
     provider, _, model = identity.partition(":")
     if not (provider and model):
-        provider, model = "", identity
+        provider = ""
+        model = identity
     details = ", ".join([str(dimension)] * bool(dimension) + ["normalised"] * bool(normalised))
     # A model whose own name ends in a bracket gets one more, or it could be another one's name with
     # its dimension.
@@ -514,7 +516,8 @@ class EmbeddingCache:
         require(not isinstance(texts, str), "texts", texts, "a list of strings")
         texts_by_hash = {hash_of(text): text for text in texts}
         found: dict[str, Any] = {}  # bytes where bytes were stored
-        used, damaged = [], []
+        used = []
+        damaged = []
         for row, stored in self._rows(space, list(texts_by_hash)):
             vector = decode_vector(stored, space.dimension)
             if vector is None:
@@ -709,7 +712,8 @@ class EmbeddingCache:
         [last] = connection.execute("SELECT coalesce(max(used), 0) FROM vector").fetchone()
         tick = max(last + 1, int(time.time()))
         with self._counting:
-            used, self._used = self._used, set()
+            used = self._used
+            self._used = set()
         # A row may have been deleted and its id reused: then another row is evicted a little later.
         connection.executemany(
             "UPDATE vector SET used = ? WHERE id = ?", ((tick, row) for row in sorted(used))

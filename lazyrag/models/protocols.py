@@ -341,7 +341,8 @@ class ChatOptions:
     json_schema: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        temperature, stop = self.temperature, self.stop
+        temperature = self.temperature
+        stop = self.stop
         validate_integer("n", self.n, 1)
         if self.max_tokens is not None:
             validate_integer("max_tokens", self.max_tokens, 1)

@@ -247,10 +247,8 @@ class Bm25RerankModel:
         documents, top_n = checked_documents(documents, top_n)
         analyser = resolve_language("auto", query) if self.analyser == "auto" else self.analyser
         terms_of = matching_function(analyser, query)
-        query_terms, document_terms = (
-            terms_of(query),
-            [terms_of(document) for document in documents],
-        )
+        query_terms = terms_of(query)
+        document_terms = [terms_of(document) for document in documents]
         if set(query_terms).isdisjoint(term for terms in document_terms for term in terms):
             return [(index, 0.0) for index in range(top_n)]
         scores = rank_bm25_of(document_terms, self.variant).get_scores(query_terms)

@@ -212,7 +212,8 @@ class _Reader:
         for _ in range(_MAX_QUOTES):
             end = self._text.find(closing, position)
             if end < 0:
-                self.is_cut, self._at = True, len(self._text)
+                self.is_cut = True
+                self._at = len(self._text)
                 return ""
             slashes = (
                 end - begin - len(self._text[begin:end].rstrip("\\"))

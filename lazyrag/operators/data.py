@@ -12,7 +12,7 @@ from typing import (
     Final,
     List,
     TypedDict,
-)  # noqa: UP035  as the specification writes them
+)
 
 from lazyrag.errors import ConfigError
 from lazyrag.validation import is_list_of, require, validate_choice

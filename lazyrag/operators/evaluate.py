@@ -208,7 +208,8 @@ class CompressionRateEvaluate(EvaluateOperator):
 
     def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
-        before, after = data.get("retrieval_docs"), data.get("refining_docs")
+        before = data.get("retrieval_docs")
+        after = data.get("refining_docs")
         if before is None or after is None:
             return {"compression_rate": None, "doc_ratio": None}
         return {

@@ -500,7 +500,8 @@ class RerankOperator(_AsyncOperator):
         Raises:
             RetrievalError: If the reranker fails.
         """
-        query, rows = query_of(data), latest_results(data, TO_RERANK)
+        query = query_of(data)
+        rows = latest_results(data, TO_RERANK)
         started = time.perf_counter()
         best = await self._best(query, rows) if rows and query.strip() else rows[: self._topk]
         return _stage_fields("reranking", best, time.perf_counter() - started)
@@ -619,7 +620,8 @@ class RefinerOperator(Operator):
         Raises:
             GenerationError: If the refiner fails.
         """
-        query, rows = query_of(data), latest_results(data, TO_REFINE)
+        query = query_of(data)
+        rows = latest_results(data, TO_REFINE)
         started = time.perf_counter()
         refined = (
             self.refiner(query, [row["text"] for row in rows]) if rows and query.strip() else []

@@ -252,7 +252,8 @@ class Run:
 
     async def retrieve(self, top_k: int | None, filters: FilterLike | None) -> RetrievedItems:
         """Find nodes or hits."""
-        finder, topk = self.parts.finder, _limit("top_k", top_k, self.parts.settings.rag_top_k)
+        finder = self.parts.finder
+        topk = _limit("top_k", top_k, self.parts.settings.rag_top_k)
         span = retrieval_span(
             finder.name, self.search_query, topk, capture_content=self.parts.capture_content
         )

@@ -64,7 +64,8 @@ class Work:
             if self in Work._all:
                 Work._all.remove(self)
             if not Work._all:
-                bar, Work._bar = Work._bar, None
+                bar = Work._bar
+                Work._bar = None
                 if bar is not None:
                     bar.close()
 
@@ -125,8 +126,11 @@ def _draw() -> None:
     with Work._lock:
         if Work._bar is None or not Work._all:
             return
-        bar, first, last = Work._bar, Work._all[0], Work._all[-1]
-        bar.total, bar.unit = first.total, first.unit
+        bar = Work._bar
+        first = Work._all[0]
+        last = Work._all[-1]
+        bar.total = first.total
+        bar.unit = first.unit
         bar.set_description_str(first.what, refresh=False)
         inner = "" if last is first else f"{last.what} {int(last.done)}/{last.total}"
         bar.set_postfix_str(inner, refresh=False)

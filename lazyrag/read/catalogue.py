@@ -53,7 +53,8 @@ from lazyrag.validation import (
 
 _SCANNED = 500  # documents that a filter looks at together
 # bytes and number of those whose root nodes it reads together
-_MAX_READ, _MAX_READ_TOGETHER = 16 * 2**20, 100
+_MAX_READ = 16 * 2**20
+_MAX_READ_TOGETHER = 100
 _GREP_TOGETHER = 32  # documents whose texts it reads together
 _MAX_PATTERN, _MAX_MATCHES = 1_000, 1_000  # characters of a text to find; matches
 _MAX_LINE = 200  # characters before and after it
@@ -160,7 +161,8 @@ def list_documents(
     )
     if status is not None:
         validate_choice("status", status, [one for one in _CONDITIONS if one])
-    wanted, ledger = both(reader.scope, reader.bind(where)), reader.indexer.ledger
+    wanted = both(reader.scope, reader.bind(where))
+    ledger = reader.indexer.ledger
     if wanted is None:
         return _describe(reader, _page(ledger, after or "", limit, status))
     condition = _HAS_FAILED if status == "FAILED" else _CONDITIONS[status]
@@ -306,7 +308,8 @@ def _parsed(text: str) -> Any:
 
 def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]:
 
-    ledger, numbers = reader.indexer.ledger, [row.id for row in rows]
+    ledger = reader.indexer.ledger
+    numbers = [row.id for row in rows]
     with ledger.reading() as connection:
         failures = [
             connection.execute(_FAILURES, (ledger.id, stored_text(row.identity))).fetchall()
@@ -332,7 +335,8 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
         stage, kind, message, failed_at = failed[0] if failed else ("", "", "", None)
         updated = created.get(row.id, failed_at)
         labels = _fields(_texts_with(row, schema), schema, schema).get("labels")
-        stages, own = [step for step, *_ in failed], builds.get(row.id, {})
+        stages = [step for step, *_ in failed]
+        own = builds.get(row.id, {})
         shown = () if row.status in _GONE else sorted(groups)
         found.append(
             DocumentInfo(
@@ -501,7 +505,8 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[ChangedText]:
     places: dict[str, deque[int]] = defaultdict(deque)
     for number, text in enumerate(after[start : len(after) - same], start + 1):
         places[text].append(number)
-    pairs, changes = [], []
+    pairs = []
+    changes = []
     for number, text in enumerate(before[start : len(before) - same], start + 1):
         if places[text]:
             pairs.append((number, places[text].popleft()))
@@ -627,7 +632,8 @@ def _places(text: str, literal: str, fold: Callable[[str], str]) -> Iterator[Spa
     starts: Sequence[int] = range(len(text))
     ends: Sequence[int] = range(1, len(text) + 1)
     if not wanted:
-        wanted, folded = literal, text
+        wanted = literal
+        folded = text
     elif text.isascii() or _visible(text) == text:
         folded = fold(text)
     else:
@@ -652,7 +658,8 @@ def _lowered(text: str) -> str:
 
 
 def _match(root: Segment, span: Span) -> TextMatch:
-    text, (start, end) = content_text(root.content), span
+    text = content_text(root.content)
+    (start, end) = span
     first = max(text.rfind("\n", 0, start) + 1, start - _MAX_LINE)
     last = text.find("\n", end, end + _MAX_LINE)
     line = text[first : end + _MAX_LINE if last < 0 else last].strip()

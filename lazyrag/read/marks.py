@@ -188,7 +188,8 @@ def _continues(along: tuple[float, ...], across: tuple[float, ...]) -> bool:
         along: Start and end of the line, then of the character.
         across: The same in the other direction.
     """
-    (start, end, left, right), (low, high, bottom, top) = along, across
+    (start, end, left, right) = along
+    (low, high, bottom, top) = across
     near = 0.6 * max(high - low, top - bottom)
     is_level = abs(low + high - bottom - top) < 0.6 * min(high - low, top - bottom)
     return is_level and left - end < near and start - right < near

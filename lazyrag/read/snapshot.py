@@ -119,7 +119,8 @@ class DocumentState:
             source: Who needs it: errors name no more than its scope shows.
         """
         if not self._indexer.has(self.view, needs):
-            before, self.view = self.view, source.build(needs)
+            before = self.view
+            self.view = source.build(needs)
             # else no visible document has what is needed
             self.has_moved |= self.view.tree is not before.tree
 
@@ -413,7 +414,8 @@ class LocalSnapshot(Snapshot):
             raise EmbeddingError(msg, embed_key=embed_key)
         wanted = self._scope if filters is None else self._wanted(filters)
         queries: Embeddings = [query] if isinstance(query, dict) else query[None]
-        where, store = index.collection, self._nodes.vectors
+        where = index.collection
+        store = self._nodes.vectors
         found = live_hits(
             self.state.view.tree,
             self.group(group),
@@ -437,7 +439,8 @@ class LocalSnapshot(Snapshot):
             UnsupportedError: If the segment store has none.
         """
         rank = self._nodes.text_search().search_text
-        live, wanted = self.group(group), self._wanted(filters)
+        live = self.group(group)
+        wanted = self._wanted(filters)
         search = functools.partial(rank, live.collection, analyser, terms, filter=wanted)
         return keyed(
             live_hits(self.state.view.tree, live, live.collection, topk, search),
@@ -454,10 +457,13 @@ class LocalSnapshot(Snapshot):
         index = self.vector_index(group, embed_key)
         if self._scope is None or not index.dimension:
             return index.dimension
-        handles, key = self.state.view.handles, (index.id, self._scope)
+        handles = self.state.view.handles
+        key = (index.id, self._scope)
         is_any = handles.get(key)
         if is_any is None:
-            live, where, search = self.group(group), index.collection, self._nodes.vectors.search
+            live = self.group(group)
+            where = index.collection
+            search = self._nodes.vectors.search
             if index.dimension == SPARSE:  # no query finds all
                 is_any = any(self._read_pages(live, self._scope, embed_key, index, size=_FEW))
             else:
@@ -484,7 +490,8 @@ class LocalSnapshot(Snapshot):
         They are cached as far as they fit, see `NodeCache`. With an embed key only nodes
         that have a vector under it, each carrying that one.
         """
-        live, wanted = self.group(group), self._wanted(filters)
+        live = self.group(group)
+        wanted = self._wanted(filters)
         is_paged = self._scope is not None and self.size(group) > PAGE
         if is_paged:
             wanted = self._scope
@@ -867,14 +874,16 @@ class LocalSnapshot(Snapshot):
         missing.
         """
         self._require_live(segment)
-        first, size = 1, _FIRST_CHILDREN
+        first = 1
+        size = _FIRST_CHILDREN
         while True:
             uids = child_uids(segment.uid, group.name, range(first, first + size))
             page = self._live(group, segment.document_id, uids)
             yield from page
             if len(page) < size:
                 return
-            first, size = first + size, 4 * size
+            first = first + size
+            size = 4 * size
 
     # Groups and indexes
 

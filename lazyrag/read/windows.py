@@ -70,18 +70,22 @@ def join_window_text(
         sees: Whether a source is in scope; only then text between neighbours is taken from it.
     """
     text = content_text(segments[0].content)
-    reach, is_contiguous = segments[0].span, True
+    reach = segments[0].span
+    is_contiguous = True
     for last, segment in itertools.pairwise(segments):
-        own, span = content_text(segment.content), segment.span
+        own = content_text(segment.content)
+        span = segment.span
         more = None
         if reach is not None and span is not None:
-            above, source = source_of(last), source_of(segment)
+            above = source_of(last)
+            source = source_of(segment)
             if above is not None and source is not None and above.key == source.key:
                 is_next = segment.number == last.number + 1 and sees(source)
                 more = _continuation(reach, span, own, source, is_next=is_next)
         if more is None or reach is None or span is None:
             text += own if text.endswith("\n") else "\n" + own
-            reach, is_contiguous = span, False
+            reach = span
+            is_contiguous = False
         else:
             text += more
             reach = (reach[0], max(reach[1], span[1]))

@@ -88,7 +88,8 @@ class Query:
         """Wrap a function so that it can be called, and references the snapshot, during the call
         only.
         """
-        reasons, number = self.reasons, len(self.reasons)
+        reasons = self.reasons
+        number = len(self.reasons)
         reasons.append(why)
 
         def reason(uid: str) -> Reason:
@@ -184,7 +185,9 @@ class LazyStage:
         """
         if self._stage is not None:
             return self._stage
-        name, settings, why = self.name, self.settings, self.why
+        name = self.name
+        settings = self.settings
+        why = self.why
         if self.retriever is not None and self.query is not None:
             name, settings = self.retriever.describe(self)
             why = functools.partial(self.retriever.explain_missing, self)
@@ -563,7 +566,8 @@ class FunctionRetriever(BaseRetriever[list[DocNode]]):
         self._name = callable_name(function)
         self._inner = function if isinstance(function, BaseRetriever) else None
         if self._inner is not None:
-            self.sources, self.own_topk = self._inner.sources, self._inner.own_topk
+            self.sources = self._inner.sources
+            self.own_topk = self._inner.own_topk
         trace = getattr(function, "trace", None)
         inherited = self._inner is not None and type(self._inner).trace.__module__.startswith(
             "lazyrag."

@@ -571,7 +571,8 @@ class _HitTrack:
         contributions = by_node.get(node, by_node.get(node.uid))
         if contributions is None:
             return False
-        number, score = self._tracks.number(stage), self._tracks.standing_of(stage, node)[1]
+        number = self._tracks.number(stage)
+        score = self._tracks.standing_of(stage, node)[1]
         sources = [_uncut(source) for source in stage.inputs]
         added: dict[int, list[float]] = {}
         for input_stage, source, share in zip(stage.inputs, sources, contributions, strict=True):
@@ -755,7 +756,8 @@ def clipped(text: str, width: int) -> str:
     """
     if text_width(text) <= width:
         return text
-    taken, shown = 3, []
+    taken = 3
+    shown = []
     for character in text:
         taken += _character_width(character)
         if taken > width:

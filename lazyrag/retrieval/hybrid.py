@@ -190,7 +190,8 @@ class HybridRetriever(BaseRetriever[list[DocNode]]):
             ['green tea', 'black coffee']
         """
         if fusion_method is None:
-            fusion_method, fusion_kw = OVER_FUSION, {**OVER_FUSION_KW, **fusion_kw}
+            fusion_method = OVER_FUSION
+            fusion_kw = {**OVER_FUSION_KW, **fusion_kw}
             weights = OVER_WEIGHTS if weights is None else weights
         vector = Retriever(doc, group_name, embed_keys=embed_keys)
         keyword = Retriever(doc, group_name, similarity)

@@ -256,7 +256,8 @@ class RetrievalChain(BaseRetriever[T_co]):
         """The stage in front of a reranker that has to run, its number, and the version of the
         Documents.
         """
-        version, key = snapshot.version, (id(self), query.text)
+        version = snapshot.version
+        key = (id(self), query.text)
         cached = query.memo.get(key)
         if cached is None or cached[0] != version:
             cached = query.memo[key] = version, self._retrieved(query, snapshot)
@@ -331,11 +332,9 @@ def _run_step(step: Step, found: LoadedStage, query: Query) -> LoadedStage:
     Raises:
         RetrievalError: If it raises, or returns something else than nodes.
     """
-    name, trace, origins = (
-        _step_name(step),
-        getattr(step, "trace", None),
-        getattr(step, "origins", None),
-    )
+    name = _step_name(step)
+    trace = getattr(step, "trace", None)
+    origins = getattr(step, "origins", None)
     if query.is_explained and callable(trace):
         with errors_of(f"The step {name!r}", RetrievalError):
             traced = trace(found.record(), query.text)

@@ -230,7 +230,8 @@ class Reranker(Generic[T_co]):
         self._function = rerankers[name]
         self._on_error = validate_choice("on_error", on_error, get_args(OnRerankError))
         self.output_format, self._join = checked_output(output_format, join)
-        func, skip = self._function.func, 0 if self._function.makes_step else 1
+        func = self._function.func
+        skip = 0 if self._function.makes_step else 1
         named, takes_any = keyword_names(func, skip=skip)
         self._takes_query = takes_any or "query" in named
         self._takes_topk = takes_any or "topk" in named

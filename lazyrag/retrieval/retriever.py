@@ -201,7 +201,8 @@ class Retriever(BaseRetriever[T_co]):
         if len(self._rankings) == 1:
             last = self._ranked(query, snapshot, self._rankings[0], topk)
         else:
-            depth, unread = self._fused_depth(topk), self._unread(query)
+            depth = self._fused_depth(topk)
+            unread = self._unread(query)
             rankings = [
                 (
                     skipped_stage(self, snapshot, why)
@@ -351,7 +352,8 @@ class Retriever(BaseRetriever[T_co]):
 
     def describe(self, ranked: LazyStage) -> tuple[str, Mapping[str, Any]]:
         """Name a ranking by the similarity, with the embed key where there are several."""
-        query, embed_key = ranked.query, ranked.embed_key
+        query = ranked.query
+        embed_key = ranked.embed_key
         params: dict[str, Any] = {}
         if query is not None:
             params = {"query": query.text, "group": self.group, "topk": query.topk}
@@ -369,7 +371,8 @@ class Retriever(BaseRetriever[T_co]):
         return self._ranking_name(ranked), params
 
     def _ranking_name(self, ranked: LazyStage) -> str:
-        name, embed_key = self.similarity.name, ranked.embed_key
+        name = self.similarity.name
+        embed_key = ranked.embed_key
         if (
             self.similarity is OWN_METRIC
             and embed_key is not None
@@ -625,7 +628,8 @@ class _MissingNode:
         if not found:
             where = "the Document" if len(self.ranked.snapshot.parts) == 1 else "the Documents"
             return self._because("unknown", f"There is no node {self.uid!r} in {where}.")
-        group, target = self.retriever.group, self.retriever.target
+        group = self.retriever.group
+        target = self.retriever.target
         own = [part for part in found if part[2].group == group]
         if own:
             return self._reason_of(own)
@@ -669,18 +673,23 @@ class _MissingNode:
 
     def _too_low(self, own: Sequence[_LocatedSegment]) -> Reason | None:
         """The rank of the node in the ranking of all nodes; None if it has none."""
-        retriever, embed_key, depth = self.retriever, self.ranked.embed_key, self.query.topk or 1
+        retriever = self.retriever
+        embed_key = self.ranked.embed_key
+        depth = self.query.topk or 1
         snapshot = self.ranked.snapshot
-        search, exact = retriever.search, ""
+        search = retriever.search
+        exact = ""
         if isinstance(search, VectorSearch) and search.mode != "exact":
-            search, exact = replace(search, mode="exact"), " in the exact ranking"
+            search = replace(search, mode="exact")
+            exact = " in the exact ranking"
         everything = max(depth, snapshot.size(retriever.group))
         ranking = search.rank(retriever._request(self.query, snapshot, embed_key, everything))
         keys = {key for _, key, _ in own}
         at = next((at for at, (key, _) in enumerate(ranking) if key in keys), None)
         if at is None:
             return None
-        rank, score = at + 1, ranking[at][1]
+        rank = at + 1
+        score = ranking[at][1]
         cut_off = retriever._cut_offs[embed_key]
         if cut_off != -math.inf and retriever.similarity.is_worse(score, cut_off):
             message = f"Its score {score:.4g} is worse than similarity_cut_off={cut_off:.4g}."
@@ -696,7 +705,8 @@ class _MissingNode:
 
     def _unranked(self, own: Sequence[_LocatedSegment]) -> Reason:
         """Why a node has no rank in the ranking of all nodes."""
-        search, embed_key = self.retriever.search, self.ranked.embed_key
+        search = self.retriever.search
+        embed_key = self.ranked.embed_key
         if isinstance(search, KeywordSearch):
             terms = list(dict.fromkeys(search.terms(self.query.text)))
             named = ", ".join(repr(plain_term(term)) for term in terms[:_TERMS_SHOWN]) + (

@@ -158,7 +158,8 @@ class VectorSearch:
 
     def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`; sparse vectors only of nodes that share a dimension with the query."""
-        group, embed_key = request.group, str(request.embed_key)
+        group = request.group
+        embed_key = str(request.embed_key)
         self._check_metric(sorted(request.snapshot.metrics(group, embed_key)), embed_key)
         return request.snapshot.rank_vectors(
             group, embed_key, request.vectors, request.topk, request.filters, mode=self.mode
@@ -350,7 +351,8 @@ class _FunctionSearch:
 
     def rank(self, request: SearchRequest) -> Hits:
         """See `Search.rank`."""
-        parts, descend = request.snapshot.parts, self._similarity.descend
+        parts = request.snapshot.parts
+        descend = self._similarity.descend
         queries: list[Any] = [
             dict(vector) if isinstance(vector, dict) else vector.tolist()
             for vector in request.vectors
@@ -648,7 +650,8 @@ def cosine(query: list[float], node: DocNode) -> float:
         >>> cosine([2.0, 0.0], DocNode(text="x", embeddings={"default": np.array([1, 0], np.float32)}))
         1.0
     """
-    ours, second = _dense(query), _dense(node.embedding)
+    ours = _dense(query)
+    second = _dense(node.embedding)
     lengths = math.sqrt(float(ours @ ours) * float(second @ second))
     return max(-1.0, min(1.0, float(ours @ second) / lengths)) if lengths else 0.0
 

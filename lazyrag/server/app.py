@@ -143,7 +143,8 @@ class RequestMiddleware:
     """Gives every request an id and a principal, and logs it without its content."""
 
     def __init__(self, app: Any, root_path: str) -> None:
-        self.app, self.root_path = app, root_path
+        self.app = app
+        self.root_path = root_path
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
@@ -203,8 +204,10 @@ async def _http_problem(request: Request, error: Exception) -> Response:
     """An error of the framework: an unknown route, a method that a route has not, a limit of the
     middleware.
     """
-    status, detail = getattr(error, "status_code", 500), str(getattr(error, "detail", error))
-    headers, remedy = getattr(error, "headers", None), ""
+    status = getattr(error, "status_code", 500)
+    detail = str(getattr(error, "detail", error))
+    headers = getattr(error, "headers", None)
+    remedy = ""
     if status in (404, 405):
         detail = f"There is no route {request.method} {request.url.path}"
         remedy = (

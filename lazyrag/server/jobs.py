@@ -247,7 +247,8 @@ class Jobs:
         if files is not None:
             arguments["files"] = {file.identity: str(file.path) for file in files}
         try:
-            text, named = json.dumps(arguments), documents_of(kind, arguments)
+            text = json.dumps(arguments)
+            named = documents_of(kind, arguments)
             args, keywords = _split(kind, arguments)
             method.bind(*args, **keywords)
         except (TypeError, ValueError) as exc:
@@ -470,7 +471,9 @@ class Worker:
     def __init__(self, docs: Document, guard: Guard | None = None) -> None:
         # the kinds of jobs that this one runs beside another worker's
         self._beside: Sequence[str] = ()
-        self._docs, self._jobs, self._guard = docs, Jobs(docs), guard or (lambda *_: nullcontext())
+        self._docs = docs
+        self._jobs = Jobs(docs)
+        self._guard = guard or (lambda *_: nullcontext())
         require(not self._jobs.file.read_only, "docs", docs, "a Document that is not read-only")
         self._program = Program()
         self._turn = threading.Lock()
@@ -682,7 +685,7 @@ class Worker:
         """
         where = "FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND state"
         query = (
-            f"SELECT id, worker, program, heartbeat {where} IN ('WORKING', 'DELETING') ORDER BY id"  # noqa: S608
+            f"SELECT id, worker, program, heartbeat {where} IN ('WORKING', 'DELETING') ORDER BY id"
         )
         taken = connection.execute(query, (self._jobs.name,)).fetchall()
         if self._beside:
@@ -691,7 +694,7 @@ class Worker:
             return []
         found = [number for number, *_ in taken]
         for compared in ("<>", "="):  # change_model comes last
-            query = f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model' ORDER BY id LIMIT 1"  # noqa: S608
+            query = f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model' ORDER BY id LIMIT 1"
             found += [number for (number,) in connection.execute(query, (self._jobs.name,))]
         return found
 
@@ -740,7 +743,10 @@ class _Call:
     """
 
     def __init__(self, jobs: Jobs, claim: _Claim, worker: str, stop: threading.Event) -> None:
-        self._jobs, self._claim, self._worker, self._stop = jobs, claim, worker, stop
+        self._jobs = jobs
+        self._claim = claim
+        self._worker = worker
+        self._stop = stop
         self._progress: Progress | None = None
         self.is_canceled = False
         self.cancel = threading.Event()
@@ -776,13 +782,15 @@ class _Call:
                 if row is None:  # taken over: this program was suspended for too long
                     self.cancel.set()
                     return
-                now, (self.is_canceled, others) = time.monotonic(), map(bool, row)
+                now = time.monotonic()
+                (self.is_canceled, others) = map(bool, row)
                 # it goes on later
                 gives_way = self._claim.kind == "change_model" and now - begun > _TURN_S and others
                 if self.is_canceled or gives_way:
                     self.cancel.set()
                 if self._progress is not shown or now - beaten > HEARTBEAT_S:
-                    shown, beaten = self._progress, now
+                    shown = self._progress
+                    beaten = now
                     self._update({} if shown is None else {"progress": _json(shown)})
 
     def finish(self, columns: dict[str, Any]) -> None:

@@ -121,7 +121,8 @@ class Caller:
         """The address of a document: its own on the web, that of the page with the node marked, or
         that of its file.
         """
-        path, url = node["path"], str(node["global_metadata"].get("url", ""))
+        path = node["path"]
+        url = str(node["global_metadata"].get("url", ""))
         if url.startswith(("https://", "http://")):
             return url
         if self.request is not None:
@@ -186,14 +187,16 @@ _Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=
 
 TOOLS: dict[str, tuple[Callable[..., dict[str, Any]], type[Body], types.Tool]] = {}
 """The function of each tool, the model of its arguments, and what clients see of it."""
-_SLOW, _WRITING = ("grep", "add_text"), "add_text"
+_SLOW = ("grep", "add_text")
+_WRITING = "add_text"
 
 
 def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
     """Register a tool, whose result has the given fields."""
 
     def register(function: Callable[..., Any]) -> Any:
-        name, hints = function.__name__, get_type_hints(function, include_extras=True)
+        name = function.__name__
+        hints = get_type_hints(function, include_extras=True)
         own = list(signature(function).parameters.values())[1:]
         fields: Any = {
             one.name: (hints[one.name], ... if one.default is one.empty else one.default)
@@ -245,7 +248,8 @@ def fetch(caller: Caller, id: Identity) -> dict[str, Any]:
     """
     scope, node = caller.passage(id)
     [shown] = scope.nodes([node])
-    text, metadata = node.text, {**shown["global_metadata"], "set": scope.name}
+    text = node.text
+    metadata = {**shown["global_metadata"], "set": scope.name}
     metadata |= {name: shown[name] for name in ("path", "location")}
     source = None if node.span is None else node.source
     if source is not None and source.group == LAZY_ROOT_NAME:  # else a transform rewrote the text
@@ -341,7 +345,8 @@ def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "")
     call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
     ids, job = submit_texts(call, Texts(texts={path: text}))
     # for the audit log
-    caller.request.state.documents, caller.request.state.dataset = [ids[path]], scope.name
+    caller.request.state.documents = [ids[path]]
+    caller.request.state.dataset = scope.name
     return {
         "set": scope.name,
         "path": ids[path],

@@ -112,7 +112,8 @@ class _Child:
     """A process of the service that is started again when it ends."""
 
     def __init__(self, role: str, listener: socket.socket) -> None:
-        self.role, self.listener = role, listener
+        self.role = role
+        self.listener = listener
         self.pid = 0  # while it does not run
         self.pipe = self.stdin = -1
         self.is_ready = self.is_open = self.is_stopping = False
@@ -125,7 +126,9 @@ class _Child:
         self.pipe, ready = os.pipe()
         given, self.stdin = os.pipe()
         os.set_blocking(self.pipe, False)
-        self.is_ready, self.is_stopping, self.began = False, False, time.monotonic()
+        self.is_ready = False
+        self.is_stopping = False
+        self.began = time.monotonic()
         # until the child has no handlers of the supervisor
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self.pid = os.fork()
@@ -154,10 +157,8 @@ class _Child:
         # a letter when it is ready, or why its configuration cannot work
         with suppress(BlockingIOError):
             found = os.read(self.pipe, _MESSAGE_BYTES).decode(errors="replace")
-            self.is_ready, self.is_open = (
-                self.is_ready or found in ("+", "o"),
-                self.is_open or found == "o",
-            )
+            self.is_ready = self.is_ready or found in ("+", "o")
+            self.is_open = self.is_open or found == "o"
             self.refusal = found if len(found) > 1 else ""
         if has_ended:
             fails = not self.is_stopping and now - self.began < _STEADY_S
@@ -174,7 +175,8 @@ class _Child:
             os.waitpid(self.pid, 0)
             os.close(self.stdin)
             os.close(self.pipe)
-            self.pid, self.is_ready = 0, False
+            self.pid = 0
+            self.is_ready = False
 
 
 def _run_forked(role: str, given: int, *fds: int) -> None:
@@ -206,7 +208,9 @@ class _Supervisor:
     def __init__(
         self, load: Callable[[], Config], listener: socket.socket, show: Callable[[str, bool], None]
     ) -> None:
-        self.config, self.load, self.show = load(), load, show
+        self.config = load()
+        self.load = load
+        self.show = show
         self.url = url_of(listener, self.config.server.root_path)
         roles = ["web", "writer", *["web"] * (self.config.server.processes - 1)]
         self.children = [_Child(role, listener) for role in roles]
@@ -238,7 +242,8 @@ class _Supervisor:
     def _tend(self) -> bool:
         """Handle signals and ended processes; return whether to go on."""
         now = time.monotonic()
-        signals, self.signals = self.signals, set()
+        signals = self.signals
+        self.signals = set()
         if signals & {signal.SIGINT, signal.SIGTERM}:
             if self.deadline:  # asked twice
                 return False
@@ -526,8 +531,10 @@ def _answer(
     from lazyrag.server.core.service import Service
     from lazyrag.server.core.sets import SetFollower
 
-    limits, state = config.limits, config.server.state
-    hosts, texts = config.server.allowed_hosts, config.server.audit_texts
+    limits = config.limits
+    state = config.server.state
+    hosts = config.server.allowed_hosts
+    texts = config.server.audit_texts
     access = Access(state, hosts=hosts, requests_per_s=limits.requests_per_s, texts=texts)
     service = Service(
         {}, state, workers=limits.threads, chat=configs.open_chat(config.models), access=access
@@ -659,7 +666,8 @@ class HostedService:
             docs.close()
             raise
         self.url = url_of(listener)
-        self._stop, self._undo = threading.Event(), ExitStack()
+        self._stop = threading.Event()
+        self._undo = ExitStack()
         self._undo.enter_context(listener)
         file = docs.reader.indexer.ledger.file
         scratch = self._undo.enter_context(tempfile.TemporaryDirectory())

@@ -152,7 +152,9 @@ def web_url(url: Any, base: WebUrl | None = None) -> WebUrl:
         port = parts.port
         host = _host(parts.hostname or "")
     except ValueError as exc:  # its own message may show secrets
-        parts, port, host = urllib.parse.urlsplit(""), None, ""
+        parts = urllib.parse.urlsplit("")
+        port = None
+        host = ""
         reason = exc if isinstance(exc, _HostError) else "its host or port is malformed"
         problem = problem or f"cannot be read ({reason})"
     if not problem:

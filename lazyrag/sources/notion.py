@@ -77,7 +77,8 @@ def _marked(part: Block) -> str:
     words = text.strip()
     if not words:
         return text
-    lead, tail = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+    lead = text[: len(text) - len(text.lstrip())]
+    tail = text[len(text.rstrip()) :]
     for name, mark in _MARKS:
         if annotations.get(name) is True:
             words = f"{mark}{words}{mark}"

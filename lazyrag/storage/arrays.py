@@ -653,7 +653,8 @@ def flushed(path: str | None) -> Iterator[None]:
     if not boot:  # a power cut could not be told from a kill; or the store was deleted
         yield
         return
-    root, mark = Path(f"{path}"), Path(f"{path}.unflushed-{boot}-{os.urandom(8).hex()}")
+    root = Path(f"{path}")
+    mark = Path(f"{path}.unflushed-{boot}-{os.urandom(8).hex()}")
     with _flushing(root), locked(root.parent):
         lock = mark.open("xb")
         _lock(lock.fileno(), fcntl.LOCK_EX)
@@ -720,7 +721,8 @@ def _marks(root: Path) -> list[Path]:
 
 def torn_marks(path: str) -> list[Path]:
     """Marks of writers that a power cut ended."""
-    root, boot = Path(path), boot_id()
+    root = Path(path)
+    boot = boot_id()
     if not boot or not root.parent.is_dir():
         return []
     return [

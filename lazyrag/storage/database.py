@@ -77,7 +77,8 @@ def batches_reaching(
         total += weight(one)
         if total >= most or len(batch) >= most_items:
             yield batch
-            batch, total = [], 0
+            batch = []
+            total = 0
     if batch:
         yield batch
 

@@ -192,7 +192,9 @@ def _translated(query: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """
     for pattern, replacement in _DEFINITIONS if _DEFINES.search(query) else _QUERIES:
         query = pattern.sub(replacement, query)
-    pieces, names, start = [], [], 0
+    pieces = []
+    names = []
+    start = 0
     for found in _PLACE.finditer(query):
         if found[1]:
             pieces.append(query[start : found.start()])
@@ -222,7 +224,9 @@ class Cursor:
     def __init__(
         self, rows: list[tuple[Any, ...]], description: Any, rowcount: int, lastrowid: int | None
     ) -> None:
-        self.description, self.rowcount, self.lastrowid = description, rowcount, lastrowid
+        self.description = description
+        self.rowcount = rowcount
+        self.lastrowid = lastrowid
         self._rows = iter(rows)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -264,7 +268,9 @@ class Connection:
         errors: tuple[type[BaseException], ...],
         is_lost: Callable[[Any, Any], bool],
     ) -> None:
-        self._connect, self._errors, self._is_lost = connect, errors, is_lost
+        self._connect = connect
+        self._errors = errors
+        self._is_lost = is_lost
         self.raw: Any = None
         self.in_transaction = False
         self.total_changes = 0
@@ -274,7 +280,8 @@ class Connection:
     def run(self, text: str) -> Cursor:
         """Run statements in PostgreSQL's own dialect; returns the result of the last one."""
         while True:
-            is_new, is_first = self.raw is None, not self.in_transaction or bool(self.begin)
+            is_new = self.raw is None
+            is_first = not self.in_transaction or bool(self.begin)
             try:
                 if is_new and not is_first:
                     raise ConnectionError("the connection was lost")  # noqa: TRY301
@@ -288,7 +295,8 @@ class Connection:
             except (
                 BaseException
             ):  # interrupted: what the server still answers would be taken for the next result
-                raw, self.raw = self.raw, None
+                raw = self.raw
+                self.raw = None
                 _close(raw, os.getpid())
                 raise
             else:
@@ -387,8 +395,11 @@ class PostgresDatabase:
         is_prepared: bool = False,
     ) -> None:
         self.address, self._schema = _parts(url)
-        self._url, self.path = url, local_copy(url)
-        self.file_format, self.read_only, self._timeout_s = file_format, read_only, timeout_s
+        self._url = url
+        self.path = local_copy(url)
+        self.file_format = file_format
+        self.read_only = read_only
+        self._timeout_s = timeout_s
         try:
             from sqlalchemy import create_engine, make_url
         except ModuleNotFoundError as exc:
@@ -413,7 +424,8 @@ class PostgresDatabase:
         arguments, keywords = self._dialect.create_connect_args(parsed)
         if self._dialect.driver == _DRIVER:
             keywords = {"timeout": _IDLE_S + timeout_s, "application_name": "lazyrag", **keywords}
-            mode, roots = keywords.pop("sslmode", "prefer"), keywords.pop("sslrootcert", None)
+            mode = keywords.pop("sslmode", "prefer")
+            roots = keywords.pop("sslrootcert", None)
             is_plain = mode in _TLS and not roots
             keywords["ssl_context"] = (
                 _TLS[mode] if is_plain else ssl.create_default_context(cafile=roots)
@@ -422,12 +434,10 @@ class PostgresDatabase:
             self._dialect.connect, *arguments, **keywords
         )
         self._errors = (self._dialect.loaded_dbapi.Error, OSError)
-        self._process, self._turn, self._openings, self._closed = (
-            os.getpid(),
-            threading.RLock(),
-            0,
-            False,
-        )
+        self._process = os.getpid()
+        self._turn = threading.RLock()
+        self._openings = 0
+        self._closed = False
         self._connection = Connection(self._opened, self._errors, self._is_lost)
         self._finalizer: Callable[[], object] = lambda: None
         try:
@@ -492,7 +502,8 @@ class PostgresDatabase:
             except ServerError as exc:
                 raise self._explained(exc) from exc
             finally:
-                connection.in_transaction, connection.begin = False, ""
+                connection.in_transaction = False
+                connection.begin = ""
 
     def flush(self) -> None:
         """See `Database.flush`: a commit that waits for the disk secures all before it."""
@@ -667,7 +678,9 @@ class _ArrayRows:
     """
 
     def __init__(self, database: PostgresDatabase, folder: Path) -> None:
-        self._database, self._copies, self._folder = database, _Folder(folder), folder
+        self._database = database
+        self._copies = _Folder(folder)
+        self._folder = folder
         try:
             folder.parent.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as exc:

@@ -412,7 +412,8 @@ def _index_settings(index_kwargs: Any) -> dict[str, Any]:
             raise ConfigError(
                 f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}."
             )
-        what, settings = "index_kwargs['hnsw'] of chromadb", settings["hnsw"]
+        what = "index_kwargs['hnsw'] of chromadb"
+        settings = settings["hnsw"]
     validate_mapping(what, settings, _INDEX_KEYS)
     for name in _INTEGERS:
         if name in settings:
@@ -501,7 +502,8 @@ class _Connection:
     def close(self) -> None:
         """Close the client and its HTTP sessions. What lies in memory is lost."""
         with self._lock:
-            client, self._client = self._client, None
+            client = self._client
+            self._client = None
             if client is not None:
                 if self.prefix:
                     for collection in client.list_collections():
@@ -663,7 +665,8 @@ def _sessions(client: Any) -> list[Any]:
 
 def _settings(chromadb: Any, values: Any) -> Any:
     """Chroma's settings, without telemetry."""
-    kind, what = chromadb.config.Settings, "client_kwargs['settings'] of chromadb"
+    kind = chromadb.config.Settings
+    what = "client_kwargs['settings'] of chromadb"
     values = validate_mapping(what, {} if values is None else values, kind.model_fields)
     try:
         return kind(**{**values, "anonymized_telemetry": False})
@@ -759,7 +762,8 @@ class _Collection:
         """
         version = self._state_of_rows()
         if version != self._version:
-            self._version, self._copy = version, None
+            self._version = version
+            self._copy = None
         elif self._copy is None and 0 < version[1] <= most:
             found = self._call("get", include=["embeddings", "metadatas"])
             rows = decode_rows(
@@ -890,7 +894,8 @@ class _Collection:
         """The ``depth`` best results of Chroma's search, with None for those that do not meet our
         part of a filter.
         """
-        hits, rest = self.nearest(query, depth, pushed.native), pushed.rest
+        hits = self.nearest(query, depth, pushed.native)
+        rest = pushed.rest
         if rest is None:
             return [*hits]
         rows = self.rows(key for key, _ in hits)
@@ -953,7 +958,9 @@ class _NearestRows:
             self._ranked = [pair for pair in self._ranked if pair[0] not in deleted]
 
     def _search(self, depth: int) -> None:
-        collection, query, where = self._collection, self._query, self._where
+        collection = self._collection
+        query = self._query
+        where = self._where
         count = collection.count()
         is_small = count <= self._exact_rows
         if is_small and where is not None:

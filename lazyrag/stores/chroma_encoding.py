@@ -34,7 +34,9 @@ _STORE = "chromadb"
 _REST = "lr_rest"  # the metadata key of the rest of a row: JSON, never empty
 
 
-_FIELDS, _VECTOR = "fields", "vector"  # in a row's rest
+# in a row's rest
+_FIELDS = "fields"
+_VECTOR = "vector"
 _SCHEMA = "lazyrag"
 _UNIT = 1e-6  # tolerance for the lengths of float32 vectors that were scaled to 1; seen: 2e-7
 
@@ -352,7 +354,9 @@ class ChromaDialect:
 
     def condition(self, condition: Condition) -> Where | None:
         """See `Dialect.condition`."""
-        name, op, value = condition.field, condition.op, condition.value
+        name = condition.field
+        op = condition.op
+        value = condition.value
         field = self.schema.get(name)
         if field is None:
             return None
@@ -362,7 +366,8 @@ class ChromaDialect:
             return self._in(name, field, value)
         if op == "eq" and value is None:
             return _is_missing(name, True)
-        is_array, is_text = field.element_type is not None, field.data_type is DataType.VARCHAR
+        is_array = field.element_type is not None
+        is_text = field.data_type is DataType.VARCHAR
         if (
             op not in _COMPARISONS
             or is_array != (op == "contains")
@@ -399,7 +404,8 @@ class ChromaDialect:
 
     def _in(self, name: str, field: DocField, values: Sequence[Scalar | None]) -> Where:
         present = [encode_value(field, value) for value in values if value is not None]
-        key, parts = _FIELD + name, list[Where]()
+        key = _FIELD + name
+        parts = list[Where]()
         if field.element_type is not None:
             parts = [{key: {"$contains": value}} for value in present]
         elif present:

@@ -364,7 +364,8 @@ def _path(what: str, value: Any) -> str:
 def _parse_store(part: str, store_conf: Mapping[str, Any], registry: Registry[Any]) -> StoreChoice:
     if part not in store_conf:
         return StoreChoice()
-    where, entry = f"store_conf[{part!r}]", store_conf[part]
+    where = f"store_conf[{part!r}]"
+    entry = store_conf[part]
     validate_mapping(where, entry, ("type", "kwargs"))
     type_name = entry.get("type", "map")
     kind = (

@@ -87,7 +87,8 @@ IndexKwargs: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 _UPSERT_BYTES = 8 * 2**20  # of one message; servers take 64 MiB
 _FIRST_SPARSE = (2, 4)  # version of a server with sparse vectors: older ones crash on such a column
 # of dense vectors; Milvus Lite 2.5 fails at the index of others
-_MIN_DIMENSION, _MAX_DIMENSION = 2, 32_768
+_MIN_DIMENSION = 2
+_MAX_DIMENSION = 32_768
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")  # of a database or a collection
 
 
@@ -461,7 +462,9 @@ _SERVER = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\\:\s]+):\d+/?")
 _NO_COLLECTION = 100  # Milvus's code
 # pymilvus's code for a connection that failed, Milvus's for a service that is missing
 _UNREACHED = 2
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.1, 2.0  # before a retry, doubling
+# before a retry, doubling
+_FIRST_PAUSE_S = 0.1
+_MAX_PAUSE_S = 2.0
 _STRONG: Mapping[str, Any] = {"consistency_level": "Strong"}  # of every read
 
 
@@ -558,7 +561,8 @@ class MilvusConnection:
             with self._translate_errors("the closing"):
                 self._client.close()
             self._client = None
-            file, self._file = self._file, None
+            file = self._file
+            self._file = None
             if file is not None:
                 file.users -= 1
                 if not file.users:
@@ -667,9 +671,11 @@ class MilvusConnection:
 
         pymilvus retries some requests itself, but not while a server is starting.
         """
-        until, pause_s = time.monotonic() + self._timeout_s, _FIRST_PAUSE_S
+        until = time.monotonic() + self._timeout_s
+        pause_s = _FIRST_PAUSE_S
         while True:
-            client, file = self._client, self._file
+            client = self._client
+            file = self._file
             if client is None:
                 msg = f"The Milvus store at {self.address} is not open. Call open() first."
                 raise StoreError(msg, store="milvus", collection=collection)

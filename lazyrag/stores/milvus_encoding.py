@@ -159,7 +159,8 @@ def decode_field(field: DocField, text: str) -> FieldValue:
     if field.data_type is DataType.ARRAY:
         return ()
     if field.data_type in _INTEGERS:
-        value, size = int(text[1:], 16), len(text) - 1
+        value = int(text[1:], 16)
+        size = len(text) - 1
         return value if text >= "a" else value - 16**size + 1
     if field.data_type in _FLOATS:
         ordered = int(text, 16)
@@ -171,7 +172,9 @@ def decode_field(field: DocField, text: str) -> FieldValue:
     return decode_text(text[1:]) if len(text) < CUT else None
 
 
-KEY, VECTOR, ROW = "key", "vector", "row"
+KEY = "key"
+VECTOR = "vector"
+ROW = "row"
 MAX_BYTES = 65_535
 """Length of a text in Milvus."""
 MAX_COLUMNS = 48
@@ -251,11 +254,14 @@ def row_columns(fields: Schema) -> tuple[str, ...]:
     return (KEY, VECTOR, *field_columns(fields))
 
 
-_RANKED, _ASIDE = "0", "1"  # first character of a row's own column
+# first character of a row's own column
+_RANKED = "0"
+_ASIDE = "1"
 
 
 # squares and products of such numbers are normal float32 numbers
-_SMALLEST, _LARGEST = 2.0**-60, 2.0**60
+_SMALLEST = 2.0**-60
+_LARGEST = 2.0**60
 _MAX_SPARSE = 2**32 - 2  # the largest dimension of a sparse vector in Milvus
 _STAND_IN: SparseVector = {0: 1.0}  # Milvus Lite refuses empty vectors and weights below 0
 _WINDOW = 16_384  # rows of one answer: Milvus's own limit
@@ -285,10 +291,12 @@ def encode_rows(rows: Sequence[VectorRow], schema: VectorSchema) -> list[dict[st
         if shared is None:
             shared = encoded[id(row.fields)] = _encode_fields(row.fields, columns)
         texts, others = shared
-        vector, pairs = row.vector, list[tuple[int, float]]()
+        vector = row.vector
+        pairs = list[tuple[int, float]]()
         if isinstance(vector, dict) and is_unrankable:
             vector, pairs = _STAND_IN, [*vector.items()]
-        key, rest = encode_text(row.key), ""
+        key = encode_text(row.key)
+        rest = ""
         if others or is_unrankable:
             rest = (_ASIDE if is_unrankable else _RANKED) + _json([others, pairs])
         for what, text in (("a key", key), ("fields", rest)):
@@ -307,7 +315,9 @@ def _encode_fields(
     fields: Fields, columns: Sequence[tuple[str, str, DocField]]
 ) -> tuple[dict[str, str], Fields]:
     """The columns of fields, and the fields that cannot be decoded from them."""
-    texts, others, seen = dict[str, str](), dict[str, FieldValue](), 0
+    texts = dict[str, str]()
+    others = dict[str, FieldValue]()
+    seen = 0
     for name, column, doc_field in columns:
         value = fields.get(name)
         text = encode_field(doc_field, value)
@@ -535,7 +545,9 @@ class MilvusDialect:
 
     def condition(self, condition: Condition) -> Expression | None:
         """See `Dialect.condition`."""
-        column, op, value = self._columns.get(condition.field), condition.op, condition.value
+        column = self._columns.get(condition.field)
+        op = condition.op
+        value = condition.value
         if column is None:
             return None
         field = self._fields[condition.field]

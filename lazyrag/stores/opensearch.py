@@ -149,7 +149,8 @@ class OpenSearchSegmentStore:
     def close(self) -> None:
         """See `Store.close`."""
         with self._lock:
-            connection, self._connection = self._connection, None
+            connection = self._connection
+            self._connection = None
             self._shapes = {}
         if connection is not None:
             connection.close()
@@ -327,10 +328,8 @@ class OpenSearchSegmentStore:
 
         The alias is required: else OpenSearch would create a missing index.
         """
-        retries, params = (
-            self._opened().retries,
-            {"require_alias": "true", "filter_path": _BULK_RESULTS},
-        )
+        retries = self._opened().retries
+        params = {"require_alias": "true", "filter_path": _BULK_RESULTS}
         results: list[str] = []
         for tries in range(retries + 1):
             body = "".join(lines for _, lines in actions)
@@ -576,7 +575,8 @@ class _Connection:
                 in time.
             StoreError: If it answers with an error.
         """
-        library, tries = self._library, 0
+        library = self._library
+        tries = 0
         while True:
             try:
                 return request(self._client)
@@ -673,7 +673,8 @@ def _with_credentials(options: Mapping[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in options.items() if name not in ("user", "password")}
     if len(rest) == len(options):
         return rest
-    user, password = options.get("user"), options.get("password")
+    user = options.get("user")
+    password = options.get("password")
     if not isinstance(user, str) or not isinstance(password, str) or "http_auth" in options:
         msg = (
             f"{_WHERE}['client_kwargs'] takes 'user' and 'password', both of them texts, or"
@@ -1035,7 +1036,9 @@ class FilterDialect:
         """See `Dialect.condition`; None for ``contains`` on text, and for orderings by a text that
         is cut.
         """
-        name, op, value = condition.field, condition.op, condition.value
+        name = condition.field
+        op = condition.op
+        value = condition.value
         if op == "exists":
             return _exists(name) if value else self.negated(_exists(name))
         if op == "in":

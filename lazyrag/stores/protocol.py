@@ -698,9 +698,11 @@ def check_vectors(
     """
     for row in rows:
         if isinstance(row.vector, dict):
-            is_right, found = dimension == SPARSE, "a sparse one"
+            is_right = dimension == SPARSE
+            found = "a sparse one"
         else:
-            is_right, found = row.vector.shape == (dimension,), f"one of shape {row.vector.shape}"
+            is_right = row.vector.shape == (dimension,)
+            found = f"one of shape {row.vector.shape}"
         if not is_right:
             msg = (
                 f"Collection {collection!r} has {_describe(dimension)}; row {row.key!r} has"
@@ -794,7 +796,8 @@ def batches(
         size = size_of(item) if size_of is not None else 0
         if batch and (len(batch) == most or total + size > most_bytes):
             yield batch
-            batch, total = [], 0
+            batch = []
+            total = 0
         batch.append(item)
         total += size
     if batch:

@@ -305,7 +305,9 @@ def segment_rows(
     texts: dict[int, StoredText] = {}  # by the id of an object: the segments keep them alive
     rows: list[SegmentRow] = []
     for key, segment in segments:
-        content, parent, metadata = segment.content, segment.parent, texts.get(id(segment.metadata))
+        content = segment.content
+        parent = segment.parent
+        metadata = texts.get(id(segment.metadata))
         if metadata is None:
             metadata = texts[id(segment.metadata)] = _json(segment, "metadata", segment.metadata)
         locations = [
@@ -658,7 +660,8 @@ class StoreFile:
             other.flush(again=durable)
         try:
             with self._writer.writing(durable=durable, checked=checked) as connection:
-                before, self._writing_thread = self._writing_thread, threading.get_ident()
+                before = self._writing_thread
+                self._writing_thread = threading.get_ident()
                 try:
                     yield connection
                 finally:
@@ -1579,7 +1582,8 @@ class MapFileVectorStore:
             old = _parts_to_merge(present, whole=whole)
             if not old:
                 return
-            blocks, alive = [part.block for part in old], [part.alive for part in old]
+            blocks = [part.block for part in old]
+            alive = [part.alive for part in old]
             block = joined_parts(blocks, alive, present.schema[0], self.file.arrays.scratch)
             name, content = self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
             with self.file.writing() as connection:

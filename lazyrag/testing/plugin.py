@@ -42,9 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     factories: dict[str, StoreFactory] = {}
     for kind in KINDS:
-        make, reopen = f"--lazyrag-{kind}-store", f"--lazyrag-reopen-{kind}-store"
+        make = f"--lazyrag-{kind}-store"
+        reopen = f"--lazyrag-reopen-{kind}-store"
         if name := config.getoption(make):
-            found, reopen_name = _import(make, name), config.getoption(reopen)
+            found = _import(make, name)
+            reopen_name = config.getoption(reopen)
             factories[kind] = StoreFactory(
                 found, _import(reopen, reopen_name) if reopen_name else found
             )

@@ -227,7 +227,8 @@ def _score(query: Embedding, row: VectorRow, metric: Metric) -> float | None:
         vector = sparse(row)
         shared = sorted(vector.keys() & query.keys())
         return float(sum(query[at] * vector[at] for at in shared)) if shared else None
-    x, q = dense(row).astype(np.float64), query.astype(np.float64)
+    x = dense(row).astype(np.float64)
+    q = query.astype(np.float64)
     if metric == "l2":
         return 1.0 / (1.0 + float(np.linalg.norm(x - q)))
     lengths = float(np.linalg.norm(x) * np.linalg.norm(q)) if metric == "cosine" else 1.0
@@ -689,7 +690,8 @@ def assert_sparse(store: VectorStore, collection: str) -> None:
         store: An open store.
         collection: A name that it may create and drop.
     """
-    rows, near = make_sparse_rows(), sparse_queries(5)
+    rows = make_sparse_rows()
+    near = sparse_queries(5)
     store.drop(collection)
     store.create(collection, SPARSE_SCHEMA)
     assert store.search(collection, near[:1], 3) == [[]]
@@ -1081,10 +1083,8 @@ class _NamedStore:
 
     @pytest.fixture(autouse=True)
     def _find_store(self, pytestconfig: pytest.Config, tmp_path: Path) -> None:
-        self.factory, self.path = (
-            factory_of(pytestconfig, self.kind),
-            tmp_path / f"store_{uuid.uuid4().hex}",
-        )
+        self.factory = factory_of(pytestconfig, self.kind)
+        self.path = tmp_path / f"store_{uuid.uuid4().hex}"
 
     def make_store(self) -> Any:
         """See `SegmentStoreContract.make_store`."""

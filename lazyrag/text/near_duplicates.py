@@ -34,7 +34,8 @@ of 40."""
 
 _WIDTH = 8
 # 16 bands: 99.98 % of the pairs with a similarity of 0.8 share one, 98.8 % of those with 0.7
-_BINS, _BAND = 64, 4
+_BINS = 64
+_BAND = 4
 _MARGIN = 0.25  # four standard deviations of the similarity of two sketches
 _NEIGHBOURS = 16  # per text and band: as many equal texts as one likes take linear time
 _EMPTY = 0xFFFFFFFF
@@ -64,7 +65,8 @@ def distinct(texts: Sequence[str], threshold: float = THRESHOLD) -> list[int]:
         >>> distinct(["Green tea needs 80 degrees.", "Coffee needs 92.", "Green tea  needs 80 degrees"])
         [0, 1]
     """
-    table, kept = sketches(texts), list[int]()
+    table = sketches(texts)
+    kept = list[int]()
     sets = lru_cache(None)(lambda at: _shingles(texts[at]))
     for at, row in enumerate(table):
         near = np.flatnonzero((table[kept] == row).mean(1) >= threshold - _MARGIN)
@@ -112,7 +114,8 @@ def similar_pairs(table: Sketches, threshold: float = THRESHOLD) -> NDArray[np.i
             equal = keys[step:] == keys[:-step]
             if not equal.any():
                 break
-            first, second = order[:-step][equal], order[step:][equal]
+            first = order[:-step][equal]
+            second = order[step:][equal]
             is_near = (table[first] == table[second]).mean(1) >= threshold - _MARGIN
             found.append(first[is_near] * len(table) + second[is_near])
     return np.stack(np.divmod(np.unique(np.concatenate(found)), max(len(table), 1)), axis=1)
@@ -138,7 +141,8 @@ def clusters(
         return at
 
     for first, second in pairs.tolist():
-        one, other = find(first), find(second)
+        one = find(first)
+        other = find(second)
         if one != other and _jaccard(sets(first), sets(second)) >= threshold:
             root[max(one, other)] = min(one, other)
     members: dict[int, list[int]] = {}

@@ -238,7 +238,8 @@ def _begins_word(text: str, position: int) -> bool:
     """Whether a word begins here: behind white space, or beside a Chinese character."""
     if position in {0, len(text)}:
         return True
-    before, after = text[position - 1], text[position]
+    before = text[position - 1]
+    after = text[position]
     if before.isspace() or after.isspace():
         return not after.isspace()
     return not (before.isascii() and after.isascii()) and bool(
@@ -273,7 +274,8 @@ def is_boundary(text: str, position: int) -> bool:
     """
     if position <= 0 or position >= len(text):
         return True
-    before, after = text[position - 1], text[position]
+    before = text[position - 1]
+    after = text[position]
     if after.isascii():
         return not (before == "\r" and after == "\n") and before != "\u200d"
     if after in _TRAILING or before == "\u200d" or unicodedata.category(after)[0] == "M":

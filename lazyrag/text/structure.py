@@ -90,7 +90,8 @@ class Cleaned:
     def without(self, removed: Iterable[tuple[int, int]]) -> Cleaned:
         """Remove spans of its text, which are in order and do not overlap."""
         kept: list[str] = []
-        starts, origins = array("q"), array("q")
+        starts = array("q")
+        origins = array("q")
         position = length = 0
         for start, end in (*removed, (len(self.text), len(self.text))):
             if start > position:
@@ -429,7 +430,8 @@ class _Reader:
         self.at = found.end() if found else self.at
 
     def value(self, depth: int) -> Value:
-        start, first = self.at, self.text[self.at : self.at + 1]
+        start = self.at
+        first = self.text[self.at : self.at + 1]
         if first in ("{", "["):
             if depth >= MAX_DEPTH:
                 raise self._error(f"nested deeper than {MAX_DEPTH}")
@@ -451,7 +453,8 @@ class _Reader:
         while not self.text.startswith(closing, self.at):
             if number:
                 self._expect(",")
-            start, step = self.at, f"[{number}]"
+            start = self.at
+            step = f"[{number}]"
             if is_object:
                 key = _STRING.match(self.text, self.at)
                 if key is None:
@@ -461,7 +464,8 @@ class _Reader:
                 self.space()
                 self._expect(":")
             one = self.value(depth)
-            one.start, one.step = start, step
+            one.start = start
+            one.step = step
             yield one
             self.space()
             number += 1
@@ -558,7 +562,9 @@ def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
 
     def finish(_: str) -> None:
         one = within.pop()
-        one.end, one.last, one.behind = parser.CurrentByteIndex, len(pieces), len(elements)
+        one.end = parser.CurrentByteIndex
+        one.last = len(pieces)
+        one.behind = len(elements)
 
     def add(piece: str) -> None:
         pieces.append(piece)
@@ -575,12 +581,11 @@ def xml_elements(text: str) -> tuple[list[XmlElement], list[str]]:
         )
 
     parser.buffer_text = parser.ordered_attributes = True
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = (
-        begin,
-        finish,
-        add,
-    )
-    parser.EntityDeclHandler, parser.SkippedEntityHandler = refuse, skip
+    parser.StartElementHandler = begin
+    parser.EndElementHandler = finish
+    parser.CharacterDataHandler = add
+    parser.EntityDeclHandler = refuse
+    parser.SkippedEntityHandler = skip
     parser.Parse(text, True)
     return elements, pieces
 
@@ -629,7 +634,8 @@ def markdown_headings(text: str) -> Iterator[Heading]:
         if fence:
             fence = "" if _closes(bare, fence) else fence
         elif mark:
-            fence, above = mark["ticks"] or mark["tildes"], None
+            fence = mark["ticks"] or mark["tildes"]
+            above = None
         elif hashes := _HASHES.match(bare):
             yield Heading(start, len(hashes[1]), _without_closing_hashes(hashes[2] or ""))
             above = None
@@ -659,7 +665,8 @@ def front_matter(text: str) -> dict[str, str | list[str]]:
         item = _ITEM.match(line)
         if named:
             items = None
-            name, value = named[1], (named[2] or "").strip()
+            name = named[1]
+            value = (named[2] or "").strip()
             if not value:
                 items = []
                 found[name] = items
@@ -691,14 +698,17 @@ def markdown_blocks(text: str) -> Iterator[Block]:
         opens = not fence and mark is not None
         if position > begin and (opens or (blank and not fence and bare.strip())):
             yield Block(begin, position, verbatim)
-            begin, verbatim = position, False
+            begin = position
+            verbatim = False
         blank = False
         if fence:
             if _closes(bare, fence):
                 # what follows is another block, with or without an empty line
-                fence, blank = "", True
+                fence = ""
+                blank = True
         elif opens and mark is not None:
-            fence, verbatim = mark["ticks"] or mark["tildes"], True
+            fence = mark["ticks"] or mark["tildes"]
+            verbatim = True
         else:
             blank = not bare.strip()
             verbatim = verbatim or (begin == position and bool(_ROW.match(bare)))

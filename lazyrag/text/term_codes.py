@@ -42,7 +42,9 @@ _LETTERS = (
     .lower()
     .ljust(256)
 )
-_FIRST_HAN, _LAST_HAN = 0x4E00, 0x9FD5  # jieba's Chinese letters
+# jieba's Chinese letters
+_FIRST_HAN = 0x4E00
+_LAST_HAN = 0x9FD5
 
 
 class _Numbers(dict["str | bytes", int]):
@@ -58,7 +60,8 @@ class _Numbers(dict["str | bytes", int]):
 
     def __init__(self, terms_of: Callable[[str], list[str]], terms: dict[str, int]) -> None:
         super().__init__()
-        self._terms_of, self._terms = terms_of, terms
+        self._terms_of = terms_of
+        self._terms = terms
         self._several: list[tuple[int, ...]] = []
 
     def __missing__(self, word: str | bytes) -> int:
@@ -218,8 +221,10 @@ class TermCodes:
 
     def terms(self, codes: NDArray[np.int64]) -> list[str]:
         """The terms with some numbers."""
-        is_string, is_one = codes >= _STRINGS, codes < 1 << _SHIFT
-        strings, pairs = list(self._strings), codes[~is_string & ~is_one]
+        is_string = codes >= _STRINGS
+        is_one = codes < 1 << _SHIFT
+        strings = list(self._strings)
+        pairs = codes[~is_string & ~is_one]
         ones = codes[is_one].astype("<u4").tobytes().decode("utf-32-le")
         both = (
             np.stack([pairs >> _SHIFT, pairs & (1 << _SHIFT) - 1], 1)
@@ -259,7 +264,8 @@ def _slices(texts: Sequence[tuple[int, str]]) -> Iterator[tuple[str, NDArray[np.
                 [len(one) + 1 for _, one in some]
             )
             yield "".join(f"{one}\n" for _, one in some), rows
-            some, size = [], 0
+            some = []
+            size = 0
 
 
 @functools.cache

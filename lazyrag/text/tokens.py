@@ -146,7 +146,9 @@ class EstimatedTokenCounter:
         window: _Window = getattr(_last, "window", _NO_WINDOW)
         while window.text is text and window.start <= end - length and end <= window.end:
             # As a splitter asks, right after `fit_forward`. This finds what the loop below finds.
-            low, at, ahead = end - length - window.start, end - window.start, window.costs
+            low = end - length - window.start
+            at = end - window.start
+            ahead = window.costs
             whole = bisect_left(window.runs, max(low, int(ahead.searchsorted(ahead[at] - most))))
             start = min(window.runs[whole], at)
             run = text[
@@ -167,7 +169,8 @@ class EstimatedTokenCounter:
             if length >= end:
                 return 0
             length *= 2
-        run, room = runs[-1 - whole], most - costs[whole]
+        run = runs[-1 - whole]
+        room = most - costs[whole]
         part = bisect_right(range(1, len(run)), room, key=lambda size: _cost(run[-size:]))
         return end - sum(map(len, runs[len(runs) - whole :])) - part
 
@@ -206,7 +209,8 @@ def _cost(run: str) -> int:
     """The tokens of characters of one kind in a row, or of a character beyond ASCII; in
     hundredths.
     """
-    first, length = run[0], len(run)
+    first = run[0]
+    length = len(run)
     if first >= "\x80":
         return 102 * int(_tokens_by_code_point()[min(ord(first), 0x10000)])
     if first.islower():
@@ -320,7 +324,10 @@ def _increments() -> bytes:
     table = np.zeros((16, 5), np.uint8)
     table[_LOWER, [0, _SEVENTH]] = 104, 26
     table[_UPPER] = 125, *[15] * 4
-    table[_LINE, 0], table[_SPACE_KIND, 1], table[_MARK], table[_RULES:, :3] = 30, 150, 65, 65
+    table[_LINE, 0] = 30
+    table[_SPACE_KIND, 1] = 150
+    table[_MARK] = 65
+    table[_RULES:, :3] = 65
     return table.tobytes().ljust(256)
 
 
@@ -394,7 +401,9 @@ class BisectingCounter:
 
         The cost depends on the answer, not on the number of places.
         """
-        low, high, attempts = -1, len(places), 0
+        low = -1
+        high = len(places)
+        attempts = 0
         length = limit * self._length
         while high - low > 1:
             at = bisect_right(places, length, key=lambda one: abs(positions[one] - origin)) - 1
@@ -406,9 +415,11 @@ class BisectingCounter:
             of_token = len(some) / max(tokens, 1)
             self._length = min(of_token, _LONGEST_TOKEN)
             if tokens <= limit:
-                low, length = at, min(len(some) + (limit - tokens + 1) * of_token, 2 * len(some))
+                low = at
+                length = min(len(some) + (limit - tokens + 1) * of_token, 2 * len(some))
             else:
-                high, length = at, len(some) + (limit - tokens) * of_token
+                high = at
+                length = len(some) + (limit - tokens) * of_token
             attempts += 1
         return places.start + low * places.step
 

@@ -79,7 +79,9 @@ class TransformArgs:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        f, pattern, kwargs = self.f, self.pattern, self.kwargs
+        f = self.f
+        pattern = self.pattern
+        kwargs = self.kwargs
         require(
             callable(f) or isinstance(f, str),
             "f",
@@ -426,7 +428,8 @@ class AdaptiveTransform:
     def transform_all(self, nodes: Sequence[DocNode]) -> Iterator[Any]:
         """Transform the nodes of a file, in order; a model processes several at once."""
         for path, group in itertools.groupby(nodes, key=lambda node: node.path):
-            some, entry = list(group), self._entry(path)
+            some = list(group)
+            entry = self._entry(path)
             yield from [None] * len(some) if entry is None else entry.transform_all(some)
 
     def _entry(self, path: str) -> Entry | None:
@@ -571,7 +574,8 @@ class NodeTransform:
 
     def _transform_source(self, node: DocNode, texts: Sequence[tuple[str, str]]) -> Iterator[Any]:
         """Transform the source texts of a node's file."""
-        is_container, whole = any(name for name, _ in texts), node.get_text()
+        is_container = any(name for name, _ in texts)
+        whole = node.get_text()
         starts = {one.label: one.start for one in node.locations}
         for name, text in texts:
             if (
@@ -831,7 +835,8 @@ def _placed(result: Any, name: str, start: int | None, breaks: Sequence[int]) ->
     node = DocNode(text=result) if isinstance(result, str) and name and result.strip() else result
     if not isinstance(node, DocNode):
         return node
-    own, places = node.metadata, [name]
+    own = node.metadata
+    places = [name]
     if node.span is not None and start is not None:
         return DocNode(
             node.content, metadata=own, span=(node.span[0] + start, node.span[1] + start)

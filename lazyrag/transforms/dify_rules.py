@@ -163,7 +163,8 @@ def known_values(
     return found
 
 
-MIN_TOKENS, MAX_TOKENS = 50, 2000
+MIN_TOKENS = 50
+MAX_TOKENS = 2000
 """The bounds of `Segmentation.max_tokens`."""
 
 
@@ -372,7 +373,8 @@ class Rule:
             known = known_values(
                 "A process rule", values, dict.fromkeys(("mode", "rules", "limits"))
             )
-            mode, rules = known["mode"], known.get("rules") or {}
+            mode = known["mode"]
+            rules = known.get("rules") or {}
             validate_choice("mode of a process rule", mode, ("automatic", "custom", "hierarchical"))
             if mode == "automatic" and not rules:
                 return cls.automatic()

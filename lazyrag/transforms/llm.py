@@ -483,7 +483,9 @@ _PREAMBLE = re.compile(
 )
 _QUESTION_KEYS = ("question", "query", "q", "问题", "问")
 _ANSWER_KEYS = ("answer", "a", "答案", "答")
-_MIN_KEYWORDS, _MAX_KEYWORD_WORDS = 2, 5  # of a list without JSON, which may be prose
+# of a list without JSON, which may be prose
+_MIN_KEYWORDS = 2
+_MAX_KEYWORD_WORDS = 5
 _KEYWORDS_LABEL = re.compile(
     r"[#*_\s]*(?:keywords?|key ?phrases|关键词|关键字)[*_\s]*[:：][*_\s]*", re.IGNORECASE
 )

@@ -30,7 +30,8 @@ class PictureExtractor(NodeTransform):
     def _transform_source(
         self, node: DocNode, texts: Sequence[tuple[str, str]]
     ) -> Iterator[DocNode]:
-        whole, at = node.get_text(), 0
+        whole = node.get_text()
+        at = 0
         for one in FoundPictures.parse(texts[0][1]).pictures:
             words = list(dict.fromkeys(filter(None, [one.caption, one.alternative])))
             start = next((found for word in words if (found := whole.find(word, at)) >= 0), -1)

@@ -65,7 +65,8 @@ class TextSplitter(NodeTransform):
         counter: TokenCounter | str = "utf8",
     ) -> None:
         self._packer = Packer(chunk_size, chunk_overlap, counter)
-        self.chunk_size, self.chunk_overlap = self._packer.size, self._packer.overlap
+        self.chunk_size = self._packer.size
+        self.chunk_overlap = self._packer.overlap
         self.counter = self._packer.counter
         self._set_identity()
 
@@ -156,7 +157,8 @@ class SectionSplitter(SentenceSplitter):
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans."""
-        text, first = node.get_text(), (node.span or (0, 0))[0]
+        text = node.get_text()
+        first = (node.span or (0, 0))[0]
         headings = {
             one.start - first: one.label.count(" > ")
             for one in node.locations
@@ -381,10 +383,8 @@ class SentenceWindow(NodeTransform):
         spans = _sentences(text)
         for number, (start, end) in enumerate(spans):
             if not text[start:end].isspace():
-                first, last = (
-                    spans[max(0, number - self.before)],
-                    spans[min(len(spans) - 1, number + self.after)],
-                )
+                first = spans[max(0, number - self.before)]
+                last = spans[min(len(spans) - 1, number + self.after)]
                 yield DocNode(
                     text=text[start:end],
                     span=(start, end),
@@ -444,7 +444,8 @@ class SemanticSplitter(NodeTransform):
         embedder = as_embedder(embed, "embed of SemanticSplitter")
         self._embedder = CheckedEmbedder(embedder, "The embed of SemanticSplitter")
         self._packer = Packer(chunk_size, 0, counter)
-        self.chunk_size, self.counter = self._packer.size, self._packer.counter
+        self.chunk_size = self._packer.size
+        self.counter = self._packer.counter
         self.min_size = validate_integer(
             "min_size (at most chunk_size)", min_size, 0, self.chunk_size
         )
@@ -740,7 +741,9 @@ def _separator_ends(text: str, separator: str, *, at_start: bool) -> array[int]:
 
 def _piece_ends(text: str, split: Callable[[str], Iterable[str]]) -> array[int]:
     """Return where the pieces end that a user's function returns: where the next one begins."""
-    starts, position, pieces = [0], 0, split(text)
+    starts = [0]
+    position = 0
+    pieces = split(text)
     for piece in pieces if isinstance(pieces, Iterable) else [pieces]:
         start = text.find(piece, position) if isinstance(piece, str) else -1
         if start < 0:

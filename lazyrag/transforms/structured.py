@@ -141,7 +141,8 @@ def syntax(text: str, language: str) -> Iterator[Part]:
             if named is None
             else text[in_characters(named.start_byte) : in_characters(named.end_byte)]
         )
-        start, end = in_characters(node.start_byte), in_characters(node.end_byte)
+        start = in_characters(node.start_byte)
+        end = in_characters(node.end_byte)
         yield Part(start, end, node.type, depth, name, node.child_count == 0)
         if cursor.goto_first_child():
             depth += 1
@@ -215,7 +216,8 @@ class _OutlineSplitter(TextSplitter):
 
     def transform(self, node: DocNode) -> Iterator[DocNode]:
         """Split the node's text into chunks with spans and the name of their part."""
-        text, language = node.get_text(), self._language(node)
+        text = node.get_text()
+        language = self._language(node)
         levels, parts = self._outline(text, language)
         name_of = _finder(parts)
         for start, end in self._packer.spans(text, levels):
@@ -340,7 +342,9 @@ class CodeSplitter(_OutlineSplitter):
             return _by_grammar(text, language)
         found = python_definitions(text) if language == "python" else ()
         definitions = [Named(one.start, one.end, one.label) for one in found]
-        margins, blanks, lines = _ends(_MARGIN, text), _after_blank_lines(text), _ends(_LINE, text)
+        margins = _ends(_MARGIN, text)
+        blanks = _after_blank_lines(text)
+        lines = _ends(_LINE, text)
         outer = [_line_end(text, one.end) for one in definitions]
         # Without definitions, unindented text after a blank line is where something new begins.
         levels = [outer or {*margins} & {*blanks}, blanks, lines, word_ends(text)]
@@ -373,7 +377,8 @@ def _by_grammar(text: str, language: str) -> tuple[list[array[int]], list[Named]
 
 def _depth_levels(text: str, by_depth: Mapping[int, set[int]]) -> list[array[int]]:
     """Return where parts end, a level for each depth with those above it."""
-    levels, ends = [], set[int]()
+    levels = []
+    ends = set[int]()
     for depth in sorted(by_depth):
         if not by_depth[depth] <= ends:
             ends = ends | by_depth[depth]
@@ -516,7 +521,8 @@ class _YamlOutline:
         """The beginning of a value's line, of the comments above it at first; its own inside of a
         line.
         """
-        text, at = self.text, node.start_mark.index
+        text = self.text
+        at = node.start_mark.index
         line = text.rfind("\n", 0, at) + 1
         if text[line:at].strip(_LEAD):
             return int(at)
@@ -566,7 +572,8 @@ class XMLSplitter(_OutlineSplitter):
         by_depth: dict[int, set[int]] = defaultdict(set)
         parts = []
         for one in elements:
-            start, end = character(one.start), character(one.end)
+            start = character(one.start)
+            end = character(one.end)
             end = text.find(">", end) + 1 if text.startswith("</", end) else end
             parts.append(Named(start, end, one.path()))
             closing = _CLOSING_TAGS.match(text, end)
@@ -623,7 +630,9 @@ class JSONSplitter(NodeTransform):
     ) -> None:
         validate_choice("form", form, ("json", "lines"))
         self._packer = Packer(chunk_size, 0, counter)
-        self.chunk_size, self.counter, self.form = self._packer.size, self._packer.counter, form
+        self.chunk_size = self._packer.size
+        self.counter = self._packer.counter
+        self.form = form
         if type(self) is JSONSplitter:
             self.identity = f"JSONSplitter/1 {self._packer.settings} form={form}"
 
@@ -680,7 +689,9 @@ class JSONSplitter(NodeTransform):
         separate = container.value == members[0].start
         first = 0
         while first < len(members):
-            last, wrapped, joined = first, "", ""
+            last = first
+            wrapped = ""
+            joined = ""
             while last < len(members):
                 one = members[last]
                 if separate:
@@ -692,7 +703,8 @@ class JSONSplitter(NodeTransform):
                 inner = joined if separate else text[members[first].start : one.end]
                 if not self._fits(f"{opening}{inner}{ending}"):
                     break
-                last, wrapped = last + 1, f"{opening}{inner}{ending}"
+                last = last + 1
+                wrapped = f"{opening}{inner}{ending}"
             if last > first:
                 yield _node(wrapped, f"{path}[{first}:{last}]" if is_array else path)
                 first = last

@@ -16,7 +16,8 @@ from lazyrag.transforms.base import NodeTransform
 _LINE = re.compile(r"[^\n]+")
 _RULE = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+\s*(?::?-+:?\s*)?")
 _MAX_TABLES = 10_000
-_MAX_EMPTY, _EMPTY_SHARE = 1 << 16, 4
+_MAX_EMPTY = 1 << 16
+_EMPTY_SHARE = 4
 _SEPARATOR = re.compile(r"(?<!\\)\|")
 
 

@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import threading
+from functools import partial
 from urllib.parse import quote
 
 import httpx
@@ -662,10 +663,8 @@ def test_labels_and_scopes(client, access, service, following):
         (lambda one: it.uploads.complete(one, part_ids=["a"]), upload, f"upload_{none[:32]}"),
     ]
     for call, hidden, missing in calls:
-        there, not_there = (
-            json.dumps(outcome(lambda one=one: call(one)), default=str)
-            for one in (hidden, missing)  # noqa: B023
-        )
+        there = json.dumps(outcome(partial(call, hidden)), default=str)
+        not_there = json.dumps(outcome(partial(call, missing)), default=str)
         assert there.replace(hidden, "ID") == not_there.replace(missing, "ID")
         assert "40" in there, there
     assert hr.files.retrieve(own).filename == "pay.txt"

@@ -427,7 +427,8 @@ class Condition:
         Raises:
             ConfigError: If such a text is not a number.
         """
-        value, field = self.value, (fields or {}).get(self.name)
+        value = self.value
+        field = (fields or {}).get(self.name)
         is_number = field is not None and (field.element_type or field.data_type) in _NUMBERS
         if self.comparison_operator in ("in", "not in") and is_number:
             values = _values(self.name, value)

@@ -360,10 +360,8 @@ def retrieve(
         raise ConfigError(
             "A hybrid search needs a reranker. Pass reranker=..., such as WeightRerankRunner."
         )
-    limit, lowest = (
-        validate_integer("top_k", top_k, 1, MAX_TOP_K),
-        validate_threshold(score_threshold),
-    )
+    limit = validate_integer("top_k", top_k, 1, MAX_TOP_K)
+    lowest = validate_threshold(score_threshold)
     require(isinstance(query, str), "query", query, "a string")
     if not query.strip():
         return []

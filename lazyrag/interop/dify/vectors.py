@@ -144,7 +144,8 @@ def documents_by_id(documents: Any, parent: str | None = None) -> dict[str, Docu
     by_id: dict[str, Document] = {}
     for number, document in enumerate(documents):
         this = f"documents[{number}]" if parent is None else f"child {number} of {parent!r:.80}"
-        doc_id, text = document.metadata.get("doc_id"), document.page_content
+        doc_id = document.metadata.get("doc_id")
+        text = document.page_content
         is_valid = isinstance(doc_id, str) and doc_id.strip() != "" and doc_id not in by_id
         require(is_valid, f"doc_id of {this}", doc_id, "a unique text such as str(uuid.uuid4())")
         if not text.strip():

@@ -600,7 +600,8 @@ class OnnxEmbedder:
         both = min(len(ids), len(prefix))
         differs = np.flatnonzero(ids[:both] != prefix[:both])
         own = int(differs[0]) if len(differs) else both
-        room, rest = self._room(own), ids[own:]
+        room = self._room(own)
+        rest = ids[own:]
         if not len(rest):
             return _failure(
                 f"The text {shown(text)} has nothing in it that {self.name!r} reads; leave it out."

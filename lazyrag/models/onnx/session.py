@@ -811,7 +811,8 @@ class Frame:
             if owner is None:
                 runs[at].append((token, kind))
             else:
-                at, kinds[owner] = owner + 1, kind
+                at = owner + 1
+                kinds[owner] = kind
         split = [np.array(run, np.int64).reshape(-1, 2) for run in runs]
         return cls(
             tuple((run[:, 0], run[:, 1]) for run in split), tuple(kinds[text] for text in texts)
@@ -824,7 +825,8 @@ class Frame:
 
     def row(self, *texts: Ids, prefix: int = 0) -> Row:
         """A line with these texts; so many first tokens of the last one are a prefix of it."""
-        ids, types = [self.specials[0][0]], [self.specials[0][1]]
+        ids = [self.specials[0][0]]
+        types = [self.specials[0][1]]
         for text, kind, (special, special_types) in zip(
             texts, self.types, self.specials[1:], strict=True
         ):

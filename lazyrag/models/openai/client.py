@@ -43,10 +43,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # before the second try, doubling; each pause is a random part of it
-FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 20.0
+FIRST_PAUSE_S = 0.5
+MAX_PAUSE_S = 20.0
 
 # by default: of an answer, and more for each text of the request
-_ANSWER_BYTES, _TEXT_BYTES = 1 << 24, 1 << 17
+_ANSWER_BYTES = 1 << 24
+_TEXT_BYTES = 1 << 17
 _STREAM_BYTES = 1 << 26
 _ERROR_BYTES = 1 << 20  # of an unsuccessful response
 _DEADLINE_FACTOR = 10
@@ -190,7 +192,8 @@ class Endpoint:
         Raises:
             EndpointError: If it fails for good.
         """
-        call, most = _Call(self, path, 0), self.max_answer_bytes or _ANSWER_BYTES
+        call = _Call(self, path, 0)
+        most = self.max_answer_bytes or _ANSWER_BYTES
         return await self._post(call, most, data=fields, files={"file": file})
 
     async def _post(self, call: _Call, most: int, **request: Any) -> Any:
@@ -312,7 +315,9 @@ class Endpoint:
             raise EndpointError(msg, retries=ALWAYS, unreachable=True) from exc
         except http.RequestError as exc:
             # The messages of it and its causes may quote the server, which may repeat the key.
-            exc.args, exc.__cause__, exc.__context__ = (self._secrets.hidden(str(exc)),), None, None
+            exc.args = (self._secrets.hidden(str(exc)),)
+            exc.__cause__ = None
+            exc.__context__ = None
             raise EndpointError(
                 f"the connection broke ({type(exc).__name__}: {exc}).", retries=ALWAYS
             ) from exc
@@ -360,7 +365,8 @@ class Endpoint:
 
     async def _read(self, response: httpx2.Response, most: int) -> bytes:
         """Read the body of a response, up to a size."""
-        pieces, size = [], 0
+        pieces = []
+        size = 0
         async with contextlib.aclosing(response.aiter_bytes()) as body:
             async for piece in body:
                 size += len(piece)
@@ -376,7 +382,8 @@ class Endpoint:
 
     async def _pieces(self, response: httpx2.Response) -> AsyncGenerator[Any, None]:
         """Yield the parsed events of a response, and close it."""
-        most, size = self.max_answer_bytes or _STREAM_BYTES, 0
+        most = self.max_answer_bytes or _STREAM_BYTES
+        size = 0
         content_type = response.headers.get("content-type", "")
         try:
             if "json" in content_type:
@@ -689,7 +696,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         >>> retry_after_s({"retry-after": "2"}), retry_after_s({"retry-after-ms": "150"}), retry_after_s({})
         (2.0, 0.15, None)
     """
-    in_ms, after = _number(headers.get("retry-after-ms")), headers.get("retry-after")
+    in_ms = _number(headers.get("retry-after-ms"))
+    after = headers.get("retry-after")
     if in_ms is not None:
         return max(0.0, in_ms / 1000)
     wait_s = _number(after)
@@ -791,7 +799,8 @@ class RateLimit:
             for name, one in given.items()
         ]
         self.requests_per_minute, self.tokens_per_minute = most
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
+        self._sleep = sleep
         self._started: deque[tuple[float, int]] = deque()  # times and tokens
         # by event loop
         self._locks: weakref.WeakKeyDictionary[Any, asyncio.Lock] = weakref.WeakKeyDictionary()
@@ -809,12 +818,15 @@ class RateLimit:
         now = self._clock()
         while self._started and self._started[0][0] + WINDOW_S <= now:
             self._started.popleft()
-        count, used = len(self._started), sum(own for _, own in self._started)
+        count = len(self._started)
+        used = sum(own for _, own in self._started)
         pause = 0.0
         for start, own in self._started:
             if count < self.requests_per_minute and used + tokens <= self.tokens_per_minute:
                 break
-            count, used, pause = count - 1, used - own, start + WINDOW_S - now
+            count = count - 1
+            used = used - own
+            pause = start + WINDOW_S - now
         return pause
 
 

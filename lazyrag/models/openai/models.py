@@ -181,7 +181,8 @@ class HttpChatModel(_HttpModel):
     ) -> ChatCompletion:
         try:
             answer, options = await self._post(messages, options)
-            choices, usage = choices_of(answer, options.n), usage_of(answer)
+            choices = choices_of(answer, options.n)
+            usage = usage_of(answer)
             missing = range(len(choices), options.n)
             more = await concurrency.together(
                 *(self._one_more(messages, options, number) for number in missing)
@@ -333,7 +334,8 @@ async def deltas_of(
             has no text.
     """
     candidates = [_Candidate() for _ in range(wanted)]
-    done, count = False, 0
+    done = False
+    count = 0
     try:
         async with contextlib.aclosing(events):
             async for event in events:
@@ -732,16 +734,19 @@ class HttpRerankModel(_HttpModel):
         """Return the scores of documents in one request; None for those that are not among the
         first ``top_n``.
         """
-        top_n, count = min(top_n, len(documents)), len(documents)
+        top_n = min(top_n, len(documents))
+        count = len(documents)
         if self.api == "common":
             body = {"model": self.model, "query": query, "documents": documents, "top_n": top_n}
             answer = await self.endpoint.post("/rerank", body, count)
             results = answer.get("results") if isinstance(answer, dict) else None
-            score, form = "relevance_score", "{'results': [{'index', 'relevance_score'}, ...]}"
+            score = "relevance_score"
+            form = "{'results': [{'index', 'relevance_score'}, ...]}"
         else:
             body = {"query": query, "texts": documents}
             results = answer = await self.endpoint.post("/rerank", body, count)
-            score, form = "score", "[{'index', 'score'}, ...]"
+            score = "score"
+            form = "[{'index', 'score'}, ...]"
         if not isinstance(results, list) or not all(_is_result(one, score) for one in results):
             raise EndpointError(f"the answer must be {form}; got {shown(answer)}.")
         try:

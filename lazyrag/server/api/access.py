@@ -71,14 +71,16 @@ Whole = Annotated[Principal, Depends(require_whole)]
 @router.post("/session", response_model=Principal)
 async def log_in(request: Request, login: Login) -> Response:
     """Exchange a token for a cookie, for browsers."""
-    service, access = service_of(request), access_of(request)
+    service = service_of(request)
+    access = access_of(request)
     principal = await service.run(access.of_token, login.token.strip())
     if principal is None:
         raise ProblemError(401, "The token is not valid.", "Create one: lazyrag token create")
     request.state.principal = principal
     session = await service.run(access.open_session, principal)
     response = JSONResponse(asdict(principal))
-    path, secure = request.scope.get("root_path") or "/", request.url.scheme == "https"
+    path = request.scope.get("root_path") or "/"
+    secure = request.url.scheme == "https"
     response.set_cookie(
         COOKIE, session, SESSION_S, path=path, secure=secure, httponly=True, samesite="strict"
     )

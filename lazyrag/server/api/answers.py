@@ -47,8 +47,11 @@ GRACE_S = 10.0
 """How long an answer goes on that nobody reads: a page that is loaded again comes back to it."""
 STOP_S = 0.2
 """How long an answer goes on after it was stopped."""
-COMMENT_S, POLL_S, SILENCE_S = 15.0, 0.05, 300.0
-MAX_WRITING, MAX_GOLDEN = 128, 500
+COMMENT_S = 15.0
+POLL_S = 0.05
+SILENCE_S = 300.0
+MAX_WRITING = 128
+MAX_GOLDEN = 500
 """Answers of this process at the same time, and questions of one evaluation."""
 MEASURES = ("span_recall@10", "span_MRR@10", "nDCG@10", "recall@10", "answer@10")
 NO_MODEL = (
@@ -362,7 +365,9 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
     was cut.
     """
     book.require_room(scope.principal)
-    run, answer, now = scope.service.run, uuid.uuid4().hex, time.time()
+    run = scope.service.run
+    answer = uuid.uuid4().hex
+    now = time.time()
     pieces = _pieces(body, scope, await run(scope.retriever, body))
     row = answer, owner_of(scope), body.question, now, now
     await run(book.write, "INSERT INTO answer VALUES (?, ?, ?, ?, ?)", row)
@@ -503,7 +508,8 @@ async def _write(
             remedy="Ask again.",
         )
     except Exception as exc:
-        state, problem = "FAILED", problem_of(exc)
+        state = "FAILED"
+        problem = problem_of(exc)
         if problem.status >= 500:
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
@@ -557,7 +563,8 @@ async def follow(
 
     They end where none came for long: the process that wrote them was killed.
     """
-    noted, last = 0.0, time.monotonic()
+    noted = 0.0
+    last = time.monotonic()
     quiet = last
     while (now := time.monotonic()) - last < SILENCE_S and not (
         request and await request.is_disconnected()
@@ -569,7 +576,9 @@ async def follow(
             noted = now
         for event in await scope.service.run(book.events, answer, after):
             yield event
-            after, quiet, last = event[0], now, now
+            after = event[0]
+            quiet = now
+            last = now
             if event[1] == "done":
                 return
         if now - quiet > COMMENT_S:
@@ -649,7 +658,8 @@ async def give_feedback(body: FeedbackBody, scope: Reading, book: Book) -> Respo
     """Judge an answer, or a hit."""
 
     def store() -> dict[str, Any]:
-        query, about = body.query, {} if body.hit is None else {body.hit: scope.node(body.hit).path}
+        query = body.query
+        about = {} if body.hit is None else {body.hit: scope.node(body.hit).path}
         if body.answer is not None:
             query = book.question(scope, body.answer)
             cited = answer_of(body.answer, query, book.events(body.answer))["citations"]
@@ -722,7 +732,8 @@ async def evaluate(body: EvaluationBody, scope: Reading, book: Book) -> Response
     """Compare two ways to search by the golden questions: means, differences, p-values."""
 
     def run() -> dict[str, Any]:
-        began, measures = time.perf_counter(), []
+        began = time.perf_counter()
+        measures = []
         stored, _, reports = judged_golden(scope, book, (body.a, body.b))
         for a, b in zip(*(report.verdicts for report in reports), strict=True):
             of_one = [

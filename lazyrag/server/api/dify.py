@@ -46,10 +46,8 @@ class Comparison(BaseModel):
 
     def filter(self) -> Filter:
         """The filter that means the same."""
-        operator, names = (
-            self.comparison_operator,
-            [self.name] if isinstance(self.name, str) else self.name,
-        )
+        operator = self.comparison_operator
+        names = [self.name] if isinstance(self.name, str) else self.name
         if operator.endswith("empty"):
             return Or(*(Condition(name, "exists", operator == "not empty") for name in names))
         op = _OPERATORS.get(operator, operator)
@@ -87,7 +85,8 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
     """
     name = (await call.run(store_ids, call.service)).get(body.knowledge_id, body.knowledge_id)
     docs = await call.run(set_named, call, name, body.knowledge_id)
-    given, setting = body.metadata_condition, body.retrieval_setting
+    given = body.metadata_condition
+    setting = body.retrieval_setting
     parts = [one.filter() for one in (given.conditions or () if given else ())]
     where = (Or if given and given.logical_operator == "or" else And)(*parts) if parts else None
 

@@ -64,7 +64,8 @@ FILE_HEADERS = {
     "Cache-Control": "private, no-cache",
 }
 
-_Name, _Number = (str, ...), (int, ...)
+_Name = (str, ...)
+_Number = (int, ...)
 _Set = create_model(
     "SetInfo",
     name=_Name,
@@ -92,7 +93,8 @@ _Status = create_model(
 )
 _Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
 _Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]  # it is made at run time
-_Diff, _Marks = model_of(VersionDiff), model_of(Marks)
+_Diff = model_of(VersionDiff)
+_Marks = model_of(Marks)
 _Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
 _Versions = create_model("Versions", versions=(list_of(model_of(DocumentVersion)), ...))
 _Jobs = create_model("Jobs", jobs=(list[JobModel], ...), next=(str | None, ...))

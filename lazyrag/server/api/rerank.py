@@ -50,7 +50,8 @@ async def rerank(body: RerankBody, call: Reading) -> Response:
     known = rerankers_of(call)
     if body.model not in known:
         raise no_model(body.model)
-    model, is_v1 = known[body.model], call.request.scope["route"].path == "/v1/rerank"
+    model = known[body.model]
+    is_v1 = call.request.scope["route"].path == "/v1/rerank"
     shown = is_v1 if body.return_documents is None else body.return_documents
 
     def work() -> dict[str, Any]:

@@ -40,7 +40,8 @@ MAX_TOPK = 1_000
 MAX_QUERY = 8_192
 """Characters."""
 MAX_TEXT = 10_000_000
-MAX_FILTER_DEPTH, MAX_FILTER_PARTS = 16, 1_000
+MAX_FILTER_DEPTH = 16
+MAX_FILTER_PARTS = 1_000
 
 # Models
 
@@ -154,7 +155,8 @@ _hits = model_of(
     standings=list_of(_ranks),
     merged_from=list[str],
 )
-_stages, _dropped = model_of(StageSummary, inputs=list[int]), model_of(DroppedNode, score=Score)
+_stages = model_of(StageSummary, inputs=list[int])
+_dropped = model_of(DroppedNode, score=Score)
 _explained = model_of(
     Explanation,
     filters=str | None,
@@ -238,8 +240,8 @@ class Scope:
 async def _scope(
     set: str,  # noqa: A002
     request: Request,
-    principal: Annotated[Principal, needs("read")],  # noqa: A002
-) -> Scope:  # noqa: A002
+    principal: Annotated[Principal, needs("read")],
+) -> Scope:
     service = service_of(request)
     return Scope(service, principal, set, service.view(set, principal))
 
@@ -333,7 +335,8 @@ async def search(body: SearchBody, scope: Reading) -> Response:
     """Search a node group."""
 
     def find() -> dict[str, Any]:
-        retriever, given = scope.retriever(body), (body.query, filter_of(body.filters), body.topk)
+        retriever = scope.retriever(body)
+        given = (body.query, filter_of(body.filters), body.topk)
         found = None
         if not body.explain:
             with retrieval_span(scope.name, body.query, body.topk):
@@ -468,9 +471,11 @@ def count_nodes(
         failed: A list to extend by documents that failed, with the step.
     """
     groups: dict[str, dict[str, Any]] = {}
-    count, after = 0, None
+    count = 0
+    after = None
     while page := docs.documents(after=after, limit=1_000):
-        after, count = page[-1].id, count + len(page)
+        after = page[-1].id
+        count = count + len(page)
         if failed is not None:
             failed += [(one.id, one.stage) for one in page if one.status == "FAILED"]
         for name, built in (pair for document in page for pair in (document.groups or {}).items()):

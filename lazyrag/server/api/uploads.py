@@ -171,12 +171,15 @@ class Form:
         self.files: list[FileResult] = []
         self.fields: dict[str, bytes] = {}
         self.is_complete = False
-        self._folder, self._limit = folder, limit
+        self._folder = folder
+        self._limit = limit
         # not among the files before there is a job for them
         self._drafts = folder / "incoming" / uuid.uuid4().hex
         self._out: BinaryIO | None = None
         self._hash = hashlib.blake2b(digest_size=16)
-        self._field, self._line, self._disposition = "", b"", b""
+        self._field = ""
+        self._line = b""
+        self._disposition = b""
         names = "header_field header_value header_end headers_finished part_data part_end end"
         calls: Any = {f"on_{name}": getattr(self, f"_{name}") for name in names.split()}
         self._parser = MultipartParser(options[b"boundary"][:MAX_BOUNDARY_LENGTH], calls)
@@ -219,7 +222,8 @@ class Form:
         self._line = b""
 
     def _headers_finished(self) -> None:
-        options, self._disposition = parse_options_header(self._disposition)[1], b""
+        options = parse_options_header(self._disposition)[1]
+        self._disposition = b""
         self._field = (
             "" if b"filename" in options else options.get(b"name", b"").decode("utf-8", "replace")
         )
@@ -769,7 +773,8 @@ class _Upload:
     """
 
     def __init__(self, call: Call, upload_id: str) -> None:
-        self.id, self.set_folder = upload_id, call.folder
+        self.id = upload_id
+        self.set_folder = call.folder
         self.folder = call.folder / "unfinished" / upload_id
         try:
             is_id = re.fullmatch("[0-9a-f]{32}", upload_id) is not None
@@ -867,8 +872,11 @@ async def put_part(
     upload = await call.run(_Upload, call, upload_id)
     if not 1 <= number <= upload.parts or "content_hash" in upload.about:
         raise ProblemError(422, f"The upload takes parts 1 to {upload.parts} until it is complete.")
-    start, size = (number - 1) * upload.about["part_size"], upload.about["part_size"]
-    expected, digest, done = min(size, upload.about["size"] - start), hashlib.sha256(), 0
+    start = (number - 1) * upload.about["part_size"]
+    size = upload.about["part_size"]
+    expected = min(size, upload.about["size"] - start)
+    digest = hashlib.sha256()
+    done = 0
     with _draft(call.folder) as out:
         try:
             async for block in _blocks(call.request):

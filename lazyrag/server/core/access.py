@@ -310,7 +310,8 @@ class Access:
 
     def open_session(self, principal: Principal) -> str:
         """Begin a browser session of a token, and return its secret id."""
-        now, text = int(time.time()), secrets.token_hex(32)
+        now = int(time.time())
+        text = secrets.token_hex(32)
         with self._writer.writing() as connection:
             connection.execute("DELETE FROM session WHERE expires <= ?", (now,))
             connection.execute(
@@ -417,7 +418,8 @@ class Access:
 
     def verify_audit(self) -> AuditCheck:
         """Check the chain of hashes."""
-        count, previous = 0, ""
+        count = 0
+        previous = ""
         with Database(self.path, ACCESS_FORMAT) as database, database.reading() as connection:
             for *content, digest in connection.execute(f"{_SELECT_AUDIT} ORDER BY id"):
                 count += 1
@@ -463,7 +465,8 @@ class Buckets:
     """
 
     def __init__(self, rate: float, burst: float) -> None:
-        self.rate, self.burst = rate, burst
+        self.rate = rate
+        self.burst = burst
         self._levels: dict[str, tuple[float, float]] = {}
 
     def take(self, key: str) -> float:

@@ -35,7 +35,9 @@ ROOT_PATH = r"(?:/[\w.~-]+)+"
 SET_NAME = r"\w(?:[\w. -]*[\w.-])?"
 """Name of a set: no space begins or ends it."""
 
-_ROOT_PATH, _FUNCTION, _SET = f"^({ROOT_PATH})?$", r"^([\w.]+:\w+)?$", f"^{SET_NAME}$"
+_ROOT_PATH = f"^({ROOT_PATH})?$"
+_FUNCTION = r"^([\w.]+:\w+)?$"
+_SET = f"^{SET_NAME}$"
 _CHAT = r"^(openai:\S+|[\w.]+:\w+)?$"
 _EXPECTED = {
     _ROOT_PATH: "must be a path such as '/rag'",

@@ -109,10 +109,8 @@ def guarded(
     match = _KEY.fullmatch(key or "")
     labels = json.loads(match[1])[1] if match else None
     if labels is not None:
-        seen, known = (
-            docs.restricted({"labels": labels}),
-            Jobs(docs).ledger.documents.named(documents),
-        )
+        seen = docs.restricted({"labels": labels})
+        known = Jobs(docs).ledger.documents.named(documents)
         for one in documents:
             present = (
                 seen.document(one).labels if one in known and known[one].status == "live" else ()

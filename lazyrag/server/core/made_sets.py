@@ -61,7 +61,8 @@ class MadeSets:
 
     def __init__(self, state: Path, embed: str = "") -> None:
         make_state(state)
-        self.state, self._embed = state, embed
+        self.state = state
+        self._embed = embed
         self._file = Database(state / "sets.db", _FORMAT)
 
     def add(self, name: str) -> MadeSet:

@@ -178,7 +178,8 @@ class AccessMiddleware:
         Raises:
             ProblemError: 503 if that is not possible.
         """
-        state, found = scope["state"], _SET.match(path)
+        state = scope["state"]
+        found = _SET.match(path)
         document = scope.get("path_params", {}).get("document_id")
         row = {
             "address": _address(scope),
@@ -188,7 +189,8 @@ class AccessMiddleware:
             "request": state["request_id"],
             "text": text,
         }
-        record, principal = self.access.record, state["principal"].id
+        record = self.access.record
+        principal = state["principal"].id
         try:
             await anyio.to_thread.run_sync(
                 lambda: record(principal, f"{scope['method'][:10]} {path[:300]}", **row)
@@ -204,7 +206,10 @@ class _Exchange:
     """
 
     def __init__(self, guard: AccessMiddleware, scope: Any, receive: Any, send: Any) -> None:
-        self._guard, self._scope, self._receive, self._send = guard, scope, receive, send
+        self._guard = guard
+        self._scope = scope
+        self._receive = receive
+        self._send = send
         self.path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
         self.limit = next(
             (most for pattern, most in _LIMITS if pattern.fullmatch(self.path)), MAX_BODY
@@ -214,11 +219,9 @@ class _Exchange:
         self._has_text = (
             guard.access.texts and _QUERIES.fullmatch(f"{scope['method']} {self.path}") is not None
         )
-        self._limited, self._text, self._checked = (
-            _limited(receive, self.limit),
-            bytearray(),
-            time.monotonic(),
-        )
+        self._limited = _limited(receive, self.limit)
+        self._text = bytearray()
+        self._checked = time.monotonic()
 
     async def receive(self) -> Any:
         """See ASGI."""
@@ -247,11 +250,9 @@ class _Exchange:
         await self._send(message)
 
     async def _begin(self, message: Any) -> None:
-        status, streams, own = (
-            message["status"],
-            self._guard.access.streams,
-            self._scope["state"]["principal"].id,
-        )
+        status = message["status"]
+        streams = self._guard.access.streams
+        own = self._scope["state"]["principal"].id
         is_guess = self.is_logged and own == "anonymous"  # a log-in that failed
         if is_guess and (wait := self._guard.access.denials.take(_address(self._scope))):
             raise _too_many(wait)
@@ -262,7 +263,8 @@ class _Exchange:
         if dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
             if streams[own] >= MAX_STREAMS:
                 raise _too_many(CHECK_S)
-            self.is_stream, streams[own] = True, streams[own] + 1
+            self.is_stream = True
+            streams[own] = streams[own] + 1
         message["headers"] = _headers(message["headers"])
 
 
@@ -303,7 +305,8 @@ def _check_origin(method: str, headers: Headers, *, has_token: bool) -> None:
     Raises:
         ProblemError: If one does, or could.
     """
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    site = headers.get("sec-fetch-site")
+    origin = headers.get("origin")
     is_own = site == "same-origin" or (
         site is None
         and origin is not None
@@ -337,7 +340,9 @@ def _headers(given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 def _limited(receive: Any, limit: float) -> Callable[[], Any]:
     """Receive a body of limited size, from a client that sends without long pauses."""
-    size, waited, is_complete = 0, 0.0, False
+    size = 0
+    waited = 0.0
+    is_complete = False
 
     async def limited() -> Any:
         nonlocal size, waited, is_complete

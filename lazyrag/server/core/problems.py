@@ -92,16 +92,16 @@ class ProblemError(Exception):
         Args:
             scope: The request, see ASGI.
         """
-        path, headers = scope["path"], self.headers
+        path = scope["path"]
+        headers = self.headers
         face = f"{path.removeprefix(scope.get('root_path', '').rstrip('/'))}/".split("/")[1]
         if face == "v1":
-            status, body, kind = (
-                _OPENAI_STATUS.get(self.status, self.status),
-                self.as_openai(),
-                "application/json",
-            )
+            status = _OPENAI_STATUS.get(self.status, self.status)
+            body = self.as_openai()
+            kind = "application/json"
         else:
-            status, kind = self.status, "application/problem+json"
+            status = self.status
+            kind = "application/problem+json"
             body = {
                 "type": "about:blank",
                 "title": HTTPStatus(status).phrase,  # as RFC 9457 wants it of "about:blank"

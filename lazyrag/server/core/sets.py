@@ -156,10 +156,11 @@ class Records:
         """Insert rows, or replace those with their keys."""
         with self._file.writing(durable=True) as connection:
             for row in rows:
-                columns, values = ", ".join(row), ", ".join(f":{one}" for one in row)
+                columns = ", ".join(row)
+                values = ", ".join(f":{one}" for one in row)
                 connection.execute(
                     f"INSERT OR REPLACE INTO {table} ({columns}) VALUES ({values})",  # noqa: S608
-                    row,  # noqa: S608
+                    row,
                 )
 
 
@@ -204,8 +205,8 @@ async def post_set(
 async def delete_a_set(
     set: str,  # noqa: A002
     request: Request,
-    principal: Annotated[Principal, needs("admin")],  # noqa: A002
-) -> Response:  # noqa: A002
+    principal: Annotated[Principal, needs("admin")],
+) -> Response:
     """Delete a set that was created at run time, with its documents and uploaded files."""
     service = service_of(request)
     await service.run(delete_set, service, set, principal)
@@ -237,7 +238,9 @@ class SetFollower:
     """
 
     def __init__(self, table: MadeSets, service: Service | None, *, write: bool) -> None:
-        self.table, self.service, self.write = table, service, write
+        self.table = table
+        self.service = service
+        self.write = write
         self._open: dict[str, _OpenSet] = {}
         self._failing: dict[str, str] = {}
 
@@ -307,7 +310,9 @@ class _OpenSet:
     def __init__(
         self, name: str, docs: Document, state: Path, chosen: SetConfig | None = None
     ) -> None:
-        self.name, self.docs, self.stop = name, docs, threading.Event()
+        self.name = name
+        self.docs = docs
+        self.stop = threading.Event()
         self._thread: threading.Thread | None = None
         if chosen is not None:
             build = {

@@ -31,7 +31,8 @@ class Metrics:
         """Count a request. Unknown paths and methods count as one, so that callers cannot add
         series.
         """
-        route, method = route_of(scope), scope["method"] if scope["method"] in METHODS else ""
+        route = route_of(scope)
+        method = scope["method"] if scope["method"] in METHODS else ""
         with self._lock:
             self._requests[method, route, status] += 1
             self._latencies[route][bisect_left(BUCKETS_S, seconds)] += 1
@@ -46,7 +47,8 @@ class Metrics:
             for route, counts in sorted(
                 self._latencies.items(), key=lambda one: -self._seconds[one[0]]
             )[:most]:
-                sums, total = list(accumulate(counts)), sum(counts)
+                sums = list(accumulate(counts))
+                total = sum(counts)
                 median, p95 = (
                     (*BUCKETS_S, float("inf"))[bisect_left(sums, part * total)]
                     for part in (0.5, 0.95)

@@ -237,10 +237,8 @@ class Asked:
             f"\n\n{text}" for text in [self.instructions or "", *own] if text.strip()
         )
         talk = [(turn.role, turn.text) for turn in self.turns if turn.role in ("user", "assistant")]
-        self.question, self.history = (
-            "",
-            [{"role": role, "content": text} for role, text in talk if text.strip()],
-        )
+        self.question = ""
+        self.history = [{"role": role, "content": text} for role, text in talk if text.strip()]
         if self.history and self.history[-1]["role"] == "user":
             self.question = str(self.history.pop()["content"])
         if not 0 < len(self.question) <= MAX_QUERY:
@@ -267,7 +265,8 @@ class Asked:
         Raises:
             ProblemError: 400 if their chunks are of different groups.
         """
-        service, docs = self.call.service, tuple(self.sets.values())
+        service = self.call.service
+        docs = tuple(self.sets.values())
         group, *others = {service.group_of(name) for name in self.sets}
         if others:
             raise ProblemError(
@@ -279,7 +278,8 @@ class Asked:
 
     async def steps(self) -> AsyncGenerator[AnswerDelta | str, None]:
         """The query, when it has been searched, and the pieces of the answer."""
-        chat, own = self.call.service.chat, getattr(self.call.service.chat, "options", None)
+        chat = self.call.service.chat
+        own = getattr(self.call.service.chat, "options", None)
         own = own if isinstance(own, ChatOptions) else ChatOptions()
         extra = {**(own.extra or {}), **self.options["extra"]}
         options = dataclasses.replace(own, n=1, **{**self.options, "extra": extra or None})
@@ -307,13 +307,12 @@ class Asked:
 
     def sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[Source]:
         """The hits whose scores are high enough, with their files."""
-        names, found = {id(docs.reader): name for name, docs in self.sets.items()}, []
+        names = {id(docs.reader): name for name, docs in self.sets.items()}
+        found = []
         by_keywords = not all(docs.embed_keys for docs in self.sets.values())
         for node, hit in zip(nodes, hits, strict=True):
-            name, score = (
-                names[id(node.reader)],
-                openai.unit_score(hit.score, by_keywords=by_keywords),
-            )
+            name = names[id(node.reader)]
+            score = openai.unit_score(hit.score, by_keywords=by_keywords)
             row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
             attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
@@ -464,7 +463,8 @@ class _Chat:
     """A chat completion, while it is written."""
 
     def __init__(self, body: ChatBody, asked: Asked) -> None:
-        self.asked, self.with_usage = asked, bool((body.stream_options or {}).get("include_usage"))
+        self.asked = asked
+        self.with_usage = bool((body.stream_options or {}).get("include_usage"))
         self.head = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "created": openai.now(),
@@ -493,7 +493,8 @@ class _Chat:
     async def complete(self) -> dict[str, Any]:
         """The whole completion."""
         last: Any = [step async for step in self.asked.steps()][-1]
-        text, cited = last.answer.text, self.annotations(last.answer.text, last.answer.citations)
+        text = last.answer.text
+        cited = self.annotations(last.answer.text, last.answer.citations)
         message = {"role": "assistant", "content": text, "refusal": None, **cited}
         return self.shown("message", message, _reason(last)) | self.asked.usage(
             "prompt_tokens", "completion_tokens"
@@ -612,8 +613,11 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
         sets = {} if is_chat else {self.model: await call.run(set_named, call, self.model)}
         asked = Asked(call, sets, [*before, *turns], self.instructions, options)
         for tool in self.tools:
-            ranking, asked.sets, filters = tool.ranking_options, {}, []
-            asked.topk, asked.threshold = tool.max_num_results, ranking.score_threshold
+            ranking = tool.ranking_options
+            asked.sets = {}
+            filters = []
+            asked.topk = tool.max_num_results
+            asked.threshold = ranking.score_threshold
             asked.weights = ranking.hybrid_search.weights() if ranking.hybrid_search else None
             for one in tool.vector_store_ids:
                 store = await open_store(call, one)
@@ -689,13 +693,11 @@ class _Writing:
     """A response, while it is written."""
 
     def __init__(self, body: ResponseBody, asked: Asked, book: Notebook) -> None:
-        self.body, self.asked, self.book, self.numbers, own = (
-            body,
-            asked,
-            book,
-            itertools.count(),
-            uuid.uuid4().hex,
-        )
+        self.body = body
+        self.asked = asked
+        self.book = book
+        self.numbers = itertools.count()
+        own = uuid.uuid4().hex
         self.search: dict[str, Any] = {"type": "file_search_call", "id": f"fs_{own}", "queries": []}
         self.message: dict[str, Any] = {
             "type": "message",
@@ -752,7 +754,9 @@ class _Writing:
         """The events of the response; without a stream the text is the one that the whole answer
         gives.
         """
-        event, text, cited = self.event, "", list[dict[str, Any]]()
+        event = self.event
+        text = ""
+        cited = list[dict[str, Any]]()
         part: dict[str, Any] = {
             "type": "output_text",
             "text": "",
@@ -771,7 +775,8 @@ class _Writing:
                 yield event("output_item.added", 1, item={**self.message, "status": "in_progress"})
                 yield event("content_part.added", 1, part=part)
                 continue
-            text, last = text + step.text, step
+            text = text + step.text
+            last = step
             if step.text:
                 yield event("output_text.delta", 1, delta=step.text, logprobs=[])
             for at, one in enumerate(step.citations, len(cited)):
@@ -780,10 +785,8 @@ class _Writing:
                     "output_text.annotation.added", 1, annotation_index=at, annotation=cited[at]
                 )
         if not self.body.stream:
-            text, cited = (
-                last.answer.text,
-                [self.annotation(last.answer.text, one) for one in last.answer.citations],
-            )
+            text = last.answer.text
+            cited = [self.annotation(last.answer.text, one) for one in last.answer.citations]
         part = part | {"text": text, "annotations": cited}
         await self.finish(part, _reason(last))
         yield event("output_text.done", 1, text=text, logprobs=[])
@@ -864,7 +867,8 @@ async def embed(body: EmbeddingBody, call: openai.Reading) -> Response:
     """Embed texts by the model of a set. Only the model's own number of `dimensions` is
     possible.
     """
-    texts, calls = [body.input] if isinstance(body.input, str) else body.input, list[Usage]()
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    calls = list[Usage]()
     if not all(text.strip() for text in texts):
         raise ProblemError(
             400, "input must have no blank text.", "Leave blank texts out.", param="input"

@@ -91,7 +91,9 @@ def _add(
     call: Call, wanted: NewFile, filename: str, size: int, content_hash: str
 ) -> dict[str, Any]:
     """Record a stored file. An equal one stays the same, and lasts at least as long as it did."""
-    labels, purpose, end = openai.labels_of(call.principal), wanted.purpose, wanted.expires_after
+    labels = openai.labels_of(call.principal)
+    purpose = wanted.purpose
+    end = wanted.expires_after
     row: dict[str, Any] = {
         "id": openai.file_id(content_hash, filename, purpose, labels),
         "labels": labels,
@@ -168,11 +170,9 @@ def _remove(call: Call, row: Mapping[str, Any]) -> None:
     """Delete a file, and the documents that are made of it in all sets, as far as the principal
     sees them.
     """
-    own, path, sets = (
-        records(call.service),
-        _path(call.service, row),
-        openai.store_ids(call.service),
-    )
+    own = records(call.service)
+    path = _path(call.service, row)
+    sets = openai.store_ids(call.service)
     own.write("DELETE FROM file WHERE id = ?", row["id"])
     found = {(of_set.name, identity) for of_set, identity in documents_with(call, row["id"])}
     # also what is not added yet, or failed
@@ -197,10 +197,8 @@ def _sweep(call: Call) -> None:
     """Delete expired files and uploads, unless this or another process did so less than a minute
     ago.
     """
-    own, everything = (
-        records(call.service),
-        Call(call.request, call.service, "", Principal(), call.docs, None),
-    )
+    own = records(call.service)
+    everything = Call(call.request, call.service, "", Principal(), call.docs, None)
     stamp = own.folder / "swept"
     if stamp.exists() and now() - stamp.stat().st_mtime < _SWEEP_S:
         return
@@ -250,7 +248,8 @@ def _fields(form: Form) -> dict[str, Any]:
         raise ProblemError(**form.files[0].problem, param="file")
     found: dict[str, Any] = {}
     for name, value in form.fields.items():
-        match, text = _FIELD.fullmatch(name), value.decode("utf-8", "replace")
+        match = _FIELD.fullmatch(name)
+        text = value.decode("utf-8", "replace")
         inner = found.setdefault(match[1], {}) if match else None
         if match and isinstance(inner, dict):
             inner[match[2]] = text
@@ -376,7 +375,8 @@ def create_upload(call: Writing, wanted: NewUpload) -> dict[str, Any]:
 async def add_upload_part(call: Writing, upload_id: Id) -> Response:
     """Send a part; parts may arrive in any order and at the same time."""
     row, folder = await call.run(_pending, call, upload_id)
-    part, is_whole = f"part_{secrets.token_hex(16)}", False
+    part = f"part_{secrets.token_hex(16)}"
+    is_whole = False
     try:
         await receive_form(call.request, call.service, folder / part, _fields)
         is_whole = sum(path.stat().st_size for path in folder.glob("*/files/*")) <= row["bytes"]
@@ -393,7 +393,8 @@ async def add_upload_part(call: Writing, upload_id: Id) -> Response:
 @in_pool
 def complete_upload(call: Writing, upload_id: Id, wanted: Completion) -> dict[str, Any]:
     """Put the parts together; may be repeated."""
-    row, own = _upload(call, upload_id), records(call.service)
+    row = _upload(call, upload_id)
+    own = records(call.service)
     if row["status"] == "completed" and (known := _find(call, row["file"])):
         return _upload_object(row, known)
     row, folder = _pending(call, upload_id)

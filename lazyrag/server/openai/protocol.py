@@ -96,7 +96,10 @@ class Paging:
         after: Annotated[str | None, Query(max_length=200)] = None,
         before: Annotated[str | None, Query(max_length=200)] = None,
     ) -> None:
-        self.limit, self.order, self.after, self.before = limit, order, after, before
+        self.limit = limit
+        self.order = order
+        self.after = after
+        self.before = before
 
     def page(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """A page of objects, which come oldest first.
@@ -118,7 +121,8 @@ class Paging:
             if is_backward
             else (start, min(end, start + self.limit))
         )
-        data, more = found[start:stop], start > 0 if is_backward else stop < end
+        data = found[start:stop]
+        more = start > 0 if is_backward else stop < end
         ids = (
             {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
             if data
@@ -160,7 +164,8 @@ class CompoundFilter(Model):
 
 def _checked_filter(given: Any) -> Any:
     """A filter that is not nested too deeply, and not too large."""
-    level, count = [given], 0
+    level = [given]
+    count = 0
     for _ in range(MAX_FILTER_DEPTH):
         parts = [
             one["filters"]
@@ -236,7 +241,8 @@ def _encoded(key: str, value: Any) -> str:
 
 def _decoded(text: str) -> tuple[str, Any]:
     key, end = json.JSONDecoder().raw_decode(text)
-    kind, rest = text[end], text[end + 1 :]
+    kind = text[end]
+    rest = text[end + 1 :]
     if kind != "n":
         return key, rest if kind == "s" else rest == "1"
     bits = int(rest, 16)
@@ -297,7 +303,10 @@ def filter_of(given: ComparisonFilter | CompoundFilter | None, schema: Schema) -
     if isinstance(given, CompoundFilter):
         parts = [filter_of(one, schema) for one in given.filters]
         return (And if given.type == "and" else Or)(*(one for one in parts if one is not None))
-    key, op, value, is_list = given.key, given.type, given.value, isinstance(given.value, list)
+    key = given.key
+    op = given.type
+    value = given.value
+    is_list = isinstance(given.value, list)
     if is_list != (op in ("in", "nin")):
         needed = "one value" if is_list else "a list of values"
         raise ProblemError(
@@ -315,7 +324,8 @@ def filter_of(given: ComparisonFilter | CompoundFilter | None, schema: Schema) -
     if op in ("eq", "ne", "in", "nin"):
         return Condition("attributes", "not in" if op in ("ne", "nin") else "in", texts)
     end = len(json.dumps(key, ensure_ascii=False))
-    first, behind_all = texts[0][: end + 1], texts[0][:end] + chr(ord(texts[0][end]) + 1)
+    first = texts[0][: end + 1]
+    behind_all = texts[0][:end] + chr(ord(texts[0][end]) + 1)
     low = {"gt": f"{texts[0]}\0", "gte": texts[0]}.get(op, first)
     return Condition(
         "attributes",

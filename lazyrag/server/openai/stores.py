@@ -191,17 +191,16 @@ class Store:
 
 def _store(call: Call, own: str, name: str) -> Store:
     """A vector store; one of the configuration gets its record when it is first asked for."""
-    docs, query = (
-        call.service.view(name, call.principal),
-        "SELECT created, active, details FROM store WHERE id = ?",
-    )
+    docs = call.service.view(name, call.principal)
+    query = "SELECT created, active, details FROM store WHERE id = ?"
     if not (found := records(call.service).select(query, own)):
         records(call.service).write(
             "INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", own, now(), now()
         )
         found = records(call.service).select(query, own)
     of_set = Call(call.request, call.service, name, call.principal, docs, None)
-    row, is_made = found[0], made_sets(call.service).find(name) is not None
+    row = found[0]
+    is_made = made_sets(call.service).find(name) is not None
     return Store(own, of_set, row["created"], row["active"], json.loads(row["details"]), is_made)
 
 
@@ -240,8 +239,10 @@ Administration: TypeAlias = Annotated[Store, _dependency(openai.Administration)]
 
 
 def _store_object(store: Store) -> dict[str, Any]:
-    details, entries = store.details, _all_files(store)
-    counts, is_late = _counts(entries), store.expires_at is not None and store.expires_at <= now()
+    details = store.details
+    entries = _all_files(store)
+    counts = _counts(entries)
+    is_late = store.expires_at is not None and store.expires_at <= now()
     status = "expired" if is_late else "in_progress" if counts["in_progress"] else "completed"
     found = {
         "id": store.id,
@@ -371,7 +372,9 @@ def delete_vector_store(call: Administration) -> dict[str, Any]:
 def _attach(store: Store, wanted: Sequence[NewStoreFile], batch: str = "") -> None:
     """Submit the jobs that add files."""
     store.use()
-    call, rows, files = store.call, [], {}
+    call = store.call
+    rows = []
+    files = {}
     for one in wanted:
         about, path = known_file(call, one.file_id)
         metadata = openai.metadata_of(one.attributes, call.whole.fields) | _chunk_sizes(
@@ -460,7 +463,8 @@ def _entries(
         attached: Records of attached files, the newest first.
         documents: Ids of other documents; None for all.
     """
-    table, jobs = store.call.whole._indexer.ledger.documents, Jobs(store.call.whole)
+    table = store.call.whole._indexer.ledger.documents
+    jobs = Jobs(store.call.whole)
     own = {row["identity"]: row for row in reversed(attached)}
     failed = {
         one: ErrorInfo.from_message(kind, text) for one, _, kind, text in reversed(table.failures())
@@ -474,15 +478,15 @@ def _entries(
     for one in (
         live | own.keys() | ((failed.keys() | working.keys()) - rows.keys() if is_all else set())
     ):
-        row, record = rows.get(one), own.get(one)
+        row = rows.get(one)
+        record = own.get(one)
         if one not in live and row is not None and row.status == "live":
             continue  # hidden
-        status, error = (
-            "in_progress" if one in working else "failed" if one in failed else "completed",
-            failed.get(one),
-        )
+        status = "in_progress" if one in working else "failed" if one in failed else "completed"
+        error = failed.get(one)
         if status == "completed" and one not in live:
-            state, error = "", None
+            state = ""
+            error = None
             with suppress(NotRegisteredError):  # finished ones are stored for 30 days
                 state, error = (
                     (job(record["job"]).state, job(record["job"]).error) if record else ("", None)
@@ -514,13 +518,16 @@ def _rows(
     """The ledger's rows of attached and other documents, and which of them the principal sees
     live.
     """
-    call, table = store.call, store.call.whole._indexer.ledger.documents
+    call = store.call
+    table = store.call.whole._indexer.ledger.documents
     if call.principal.labels is None:
         rows = table.all() if documents is None else table.named([*own, *documents])
         return rows, {one for one, row in rows.items() if row.status == "live"}
-    seen, after = set(documents or ()), None
+    seen = set(documents or ())
+    after = None
     while documents is None and (page := call.docs.documents(after=after, limit=1_000)):
-        after, seen = page[-1].id, seen | {one.id for one in page}
+        after = page[-1].id
+        seen = seen | {one.id for one in page}
     rows = table.named([*own, *seen])
     return rows, {
         one for one, row in rows.items() if row.status == "live" and (one in seen or call.find(one))
@@ -536,10 +543,8 @@ def _described(
         {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]} if sizes else None
     )
     error = public_error(error, is_operator=store.call.principal.may("admin"))
-    code, text = (
-        "server_error",
-        f"{error.detail} {error.remedy}".strip() if error else "The file failed.",
-    )
+    code = "server_error"
+    text = f"{error.detail} {error.remedy}".strip() if error else "The file failed."
     if error is not None and error.type in ("LoadError", "LoaderEndedError"):
         is_unknown = error.detail.startswith(("No loader", "No text extractor"))
         code = "unsupported_file" if is_unknown else "invalid_file"
@@ -576,7 +581,7 @@ def list_vector_store_files(
     call: Reading,
     paging: Pages,
     filter: FileFilter = None,  # noqa: A002
-) -> dict[str, Any]:  # noqa: A002
+) -> dict[str, Any]:
     """List the files of a vector store."""
     return _filtered(paging, _all_files(call), filter)
 
@@ -730,7 +735,7 @@ def list_batch_files(
     batch_id: Id,
     paging: Pages,
     filter: FileFilter = None,  # noqa: A002
-) -> dict[str, Any]:  # noqa: A002
+) -> dict[str, Any]:
     """List the files of a batch."""
     return _filtered(paging, _batch(call, batch_id)[1], filter)
 
@@ -760,11 +765,14 @@ class Hit:
 def search(store: Store, wanted: StoreSearch) -> list[Hit]:
     """Search a vector store: the best hits of all queries."""
     store.use()
-    docs, name, topk = store.call.docs, store.call.name, wanted.max_num_results
+    docs = store.call.docs
+    name = store.call.name
+    topk = wanted.max_num_results
     retriever = store.call.service.retriever(
         docs, store.call.service.group_of(name), "default", None, None
     )
-    where, best = openai.filter_of(wanted.filters, docs.fields), dict[str, tuple[float, DocNode]]()
+    where = openai.filter_of(wanted.filters, docs.fields)
+    best = dict[str, tuple[float, DocNode]]()
     for query in [wanted.query] if isinstance(wanted.query, str) else wanted.query:
         with retrieval_span(name, query, topk):
             nodes = retriever(query, where, topk)
@@ -796,7 +804,8 @@ async def search_vector_store(
             "score": hit.score,
             "attributes": hit.attributes,
         }
-        node, found["content"] = hit.node, [{"type": "text", "text": hit.node.text}]
+        node = hit.node
+        found["content"] = [{"type": "text", "text": hit.node.text}]
         if include:
             details = {
                 "node": node.uid,

@@ -35,15 +35,21 @@ from lazyrag.stores.sqlite import read_text
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
-_ROWS, _NODES, _MANY = 50, 20, 1_000
+_ROWS = 50
+_NODES = 20
+_MANY = 1_000
 UNDO_S = 10.0
 """How long a deletion can be undone."""
-_LOOK_S, _COMMENT_S, _HELD_S = 0.5, 15.0, 900.0
+_LOOK_S = 0.5
+_COMMENT_S = 15.0
+_HELD_S = 900.0
 _ORDER: Any = ("FAILED", "WORKING", "WAITING", "SUCCESS")
 _SHOWN: Any = (*_ORDER, "DELETING")
 _UNFINISHED: Any = ("WORKING", "WAITING")
 _tasks: set[asyncio.Task[None]] = set()
-_DEPTH, _FEW, _LIKELY = 10, 20, 0.05
+_DEPTH = 10
+_FEW = 20
+_LIKELY = 0.05
 _MEASURES: dict[str, Callable[[float], float]] = {
     "mrr": lambda rank: 1 / rank,
     "first5": lambda rank: float(rank <= 5),
@@ -154,18 +160,14 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
         if call.principal.labels is None:
             values = {"after": after, "text": text.lower(), "limit": _ROWS + 1}
             names = [read_text(row[0]) for row in _rows(call, _FIND, **values)]
-            after, seen = (
-                names[-1] if names else "",
-                [one for one in map(call.find, names) if one is not None],
-            )
+            after = names[-1] if names else ""
+            seen = [one for one in map(call.find, names) if one is not None]
             is_last = len(names) <= _ROWS
         else:
             seen = call.docs.documents(after or None, _MANY)
             is_last = len(seen) < _MANY
-            after, seen = (
-                seen[-1].id if seen else "",
-                [one for one in seen if text.lower() in one.id.lower()],
-            )
+            after = seen[-1].id if seen else ""
+            seen = [one for one in seen if text.lower() in one.id.lower()]
         found += [one for one in seen if one.status in ((status,) if status else _SHOWN)]
         if is_last:
             break
@@ -194,7 +196,8 @@ def _counts(call: Call) -> dict[str, int]:
     if call.principal.labels is not None:
         found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
         return {"": sum(found.values()), **found, "WORKING": 0}
-    indexer, state = call.whole._indexer, repr(_rows(call, _CHANGED))
+    indexer = call.whole._indexer
+    state = repr(_rows(call, _CHANGED))
     known = _counted.get(indexer)
     if known is None or known[0] != state:  # it reads every row
         known = _counted[indexer] = state, dict(_rows(call, _COUNT))
@@ -206,7 +209,8 @@ def _counts(call: Call) -> dict[str, int]:
 
 def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> list[DocumentInfo]:
     """Files of unfinished uploads that no row of the ledger has yet."""
-    shown, adding = {one.id for one in rows}, (job for job in jobs if job.kind == "add_files")
+    shown = {one.id for one in rows}
+    adding = (job for job in jobs if job.kind == "add_files")
     names = (
         (name, job.state)
         for job in adding
@@ -240,12 +244,14 @@ async def events(
     """Events that something of what the page shows has changed; each has the id of the state."""
 
     async def body() -> AsyncIterator[bytes]:
-        last, spoke = last_event_id or since, time.monotonic()
+        last = last_event_id or since
+        spoke = time.monotonic()
         yield KEEPALIVE_COMMENT  # so that the connection is known to stand
         while not await call.request.is_disconnected():
             if (stamp := await call.run(_stamp, call, book)) != last:
                 yield format_sse_event(data_str="{}", event="change", id=stamp)
-                last, spoke = stamp, time.monotonic()
+                last = stamp
+                spoke = time.monotonic()
             elif time.monotonic() - spoke > _COMMENT_S:
                 yield KEEPALIVE_COMMENT
                 spoke = time.monotonic()
@@ -334,7 +340,8 @@ async def show_upload(
 ) -> Response:
     """What received files would cost."""
     held = await call.run(book.record, _scope(call), "upload", number)
-    estimate, price = held["estimate"], _price(call, price)
+    estimate = held["estimate"]
+    price = _price(call, price)
     estimate["cost"] = (
         estimate["tokens"] * page.price_of(price) / 1e6 if page.price_of(price) else None
     )
@@ -548,7 +555,8 @@ async def groups(
 
 
 def _tree(call: Call) -> dict[str, Any]:
-    docs, status = call.docs, documents.status_of(call)
+    docs = call.docs
+    status = documents.status_of(call)
     built = {one["name"]: one for one in status["groups"]}
     failed = [stage.partition(" ")[2].partition(" with ")[0] for _, stage in status["failed"]]
     working = [
@@ -558,7 +566,9 @@ def _tree(call: Call) -> dict[str, Any]:
     ]
     found: dict[str, dict[str, Any]] = {}
     for name in docs.groups:
-        line, own, broken = docs.reader.line(name), built.get(name, {}), failed.count(name)
+        line = docs.reader.line(name)
+        own = built.get(name, {})
+        broken = failed.count(name)
         state = "run" if name in working else "err" if broken else "ok" if own else "wait"
         if state == "ok" and not (own.get("is_current", True) and own.get("is_complete", True)):
             state = "warn"
@@ -637,7 +647,8 @@ async def evaluate(
     """Two configurations side by side: the last comparison, or another one."""
 
     def find() -> dict[str, Any]:
-        scope, chosen = _scope(call), page.defaults_of(call.service, call.name)
+        scope = _scope(call)
+        chosen = page.defaults_of(call.service, call.name)
         runs = [one for one in book.records(scope, "comparison") if run in ("", one["id"])]
         last = runs[-1] if runs else None
         names = [one["name"] for one in documents.status_of(call)["groups"] if one["nodes"]]
@@ -672,7 +683,8 @@ async def evaluate(
 @router.post("/evaluate")
 async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
-    chosen, scope = page.defaults_of(call.service, call.name), _scope(call)
+    chosen = page.defaults_of(call.service, call.name)
+    scope = _scope(call)
     a = {one: chosen[one] for one in ("group", "retriever")}
     b = {one: str(form.get(one, a[one])) for one in a}
     options = [SearchOptions.model_validate(one) for one in (a, b)]
@@ -684,10 +696,8 @@ async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Respo
         for own, question, *judged in zip(
             stored, golden.questions, *(one.questions for one in reports), strict=True
         ):
-            expected, file = (
-                [*own["texts"], *own["references"]],
-                next((one["path"] for one in own["spans"]), ""),
-            )
+            expected = [*own["texts"], *own["references"]]
+            file = next((one["path"] for one in own["spans"]), "")
             ranks = [_rank_of(question, one) for one in judged]
             rows.append(
                 {
@@ -796,11 +806,9 @@ async def golden(
 @router.post("/evaluate/golden")
 async def change_golden(call: Writing, book: answers.Book, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
-    scope, action, number = (
-        _scope(call),
-        str(form.get("action", "add")),
-        str(form.get("number", "")),
-    )
+    scope = _scope(call)
+    action = str(form.get("action", "add"))
+    number = str(form.get("number", ""))
     tab = "candidates" if action in ("dismiss", "confirm") else None
     if action == "dismiss":
         await call.run(book.add, scope, "dismissed", {"feedback": number})
@@ -821,7 +829,8 @@ def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
     API.
     """
     own = {one: wanted[one] for one in answers.GoldenBody.model_fields if wanted.get(one)}
-    answer, file = str(wanted.get("answer") or ""), str(wanted.get("file") or "")
+    answer = str(wanted.get("answer") or "")
+    file = str(wanted.get("file") or "")
     if answer:
         own["references"] = [answer]
         texts = call.docs.get_nodes(LAZY_ROOT_NAME, document_ids=[root_uid(file)]) if file else ()
@@ -848,7 +857,8 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
         wanted = [dict(one) for one in given][: answers.MAX_GOLDEN]
     except (ValueError, TypeError, KeyError, RecursionError) as exc:
         raise ProblemError(422, _t(call, "eval.bad_file"), _t(call, "eval.import_hint")) from exc
-    added, refused = 0, []
+    added = 0
+    refused = []
     for one in wanted:
         try:
             await answers.add_golden(await call.run(_labelled, call, one), _scope(call), book)

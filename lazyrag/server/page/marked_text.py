@@ -35,7 +35,9 @@ def text_blocks(
     at = shown[0]
     is_code = len(_FENCE.findall(text[:at])) % 2 == 1
     for line in text[slice(*shown)].splitlines(keepends=True):
-        start, end, at = at, at + len(line.rstrip()), at + len(line)
+        start = at
+        end = at + len(line.rstrip())
+        at = at + len(line)
         is_fence = _FENCE.match(line) is not None
         is_code ^= is_fence
         is_blank = not line.strip() or ("|" in line and re.fullmatch(r"[|:\s-]*", line) is not None)
@@ -44,23 +46,24 @@ def text_blocks(
             continue
         is_context = not any(first < at and start < last for first, last in focus)
         if is_code:
-            cells, kind = [(start, end)], "pre"
+            cells = [(start, end)]
+            kind = "pre"
         elif start in headings:
             start += len(line) - len(line.lstrip("# "))
-            cells, kind = (
-                [(start, end)],
-                "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4",
-            )
+            cells = [(start, end)]
+            kind = "h3" if headings[at - len(line)].label.count(" > ") < 2 else "h4"
         elif " | " in line or line.startswith("|"):
             cuts = [
                 start - 1,
                 *(start + one.start() for one in re.finditer(r"\|", line.rstrip())),
                 end,
             ]
-            cells, kind = [(one + 1, two) for one, two in itertools.pairwise(cuts)], "row"
+            cells = [(one + 1, two) for one, two in itertools.pairwise(cuts)]
+            kind = "row"
             cells = cells[line.startswith("|") : len(cells) - (line.rstrip().endswith("|"))]
         else:
-            cells, kind = [(start, end)], "p"
+            cells = [(start, end)]
+            kind = "p"
         parts = [_marked(text, one, marks) for one in cells]
         if kind in ("p", "pre") and found and (found[-1][0], found[-1][2]) == (kind, is_context):
             found[-1][1][0].extend([("\n", 0), *parts[0]])
@@ -73,9 +76,11 @@ def text_blocks(
 
 def _marked(text: str, span: Span, marks: Iterable[tuple[int, int, int]]) -> list[tuple[str, int]]:
     """A stretch of text as pairs of a text and the number of its mark."""
-    found, at = [], span[0]
+    found = []
+    at = span[0]
     for number, start, end in sorted(marks, key=lambda one: one[1:]):
-        first, last = max(start, at), min(end, span[1])
+        first = max(start, at)
+        last = min(end, span[1])
         if first < last or (start == end and at <= start < span[1]):
             found += [(text[at:first], 0), (text[first:last], number)]
             at = last
@@ -91,9 +96,12 @@ def _lines(text: str) -> Iterator[tuple[str, int, int]]:
     """The lines of an answer: kind, start, end. Blocks of code are one; the rule below a table's
     head is left out.
     """
-    at, code, lines = 0, -1, text.splitlines(keepends=True)
+    at = 0
+    code = -1
+    lines = text.splitlines(keepends=True)
     for line, below in zip(lines, [*lines[1:], ""], strict=True):
-        start, at = at, at + len(line)
+        start = at
+        at = at + len(line)
         if line.lstrip().startswith("```"):
             if code >= 0:
                 yield "pre", code, start
@@ -132,13 +140,15 @@ def _inline(
 ) -> list[tuple[str, Any]]:
     """A line as pairs of a text and its style, and of "" and the number of a citation."""
     found: list[tuple[str, Any]] = []
-    at, held = span[0], ""
+    at = span[0]
+    held = ""
     for start, end, numbers in (
         *(one for one in chips if span[0] <= one[0] < span[1]),
         (span[1], span[1], []),
     ):
         found += _styled(text, (at, start), bare, held)
-        held, at = "", end
+        held = ""
+        at = end
         if not numbers:
             continue
         if found and isinstance(found[-1][1], str):
@@ -158,7 +168,8 @@ def _inline(
 def _styled(text: str, span: Span, bare: Sequence[Span], before: str) -> list[tuple[str, str]]:
     found = [(before, "")] if before else []
     for part, number in _marked(text, span, [(1, start, end) for start, end in bare]):
-        at, style = 0, "bare" if number else ""
+        at = 0
+        style = "bare" if number else ""
         for match in _INLINE.finditer(part):
             kind, word = ("b", match[1]) if match[1] else ("code", match[2])
             found += [(part[at : match.start()], style), (word, kind)]

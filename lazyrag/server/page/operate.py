@@ -55,11 +55,9 @@ async def show_login(request: Request, next: str = "/", other: bool = False) -> 
 @router.post("/login")
 async def log_in(request: Request, form: Form) -> Response:
     """Exchange a token for a session; one from the address is valid once."""
-    service, access, target = (
-        service_of(request),
-        access_of(request),
-        _local(str(form.get("next", "/"))),
-    )
+    service = service_of(request)
+    access = access_of(request)
+    target = _local(str(form.get("next", "/")))
     find = access.take_once if form.get("once") else access.of_token
     principal = await service.run(find, str(form.get("token", "")).strip())
     if principal is None:
@@ -216,7 +214,8 @@ def _submitter(job: Any) -> str:
 
 def _names(call: Call) -> dict[str, str]:
     """Names of principals by id, as far as the principal may know them."""
-    found, access = {"local": page.translator(call.request)("act.local")}, call.service.access
+    found = {"local": page.translator(call.request)("act.local")}
+    access = call.service.access
     if access is not None and call.principal.may("admin") and call.principal.labels is None:
         found |= {one.id: one.name or one.id for one in access.tokens()}
     return found
@@ -243,10 +242,8 @@ async def audit(
     check: bool = False,
 ) -> Response:
     """The audit log, the newest first, of all sets."""
-    access, more = (
-        access_of(call.request),
-        {"before": before, "by": by, "action": action, "newest": True},
-    )
+    access = access_of(call.request)
+    more = {"before": before, "by": by, "action": action, "newest": True}
     rows = await call.run(access.audit, call.principal, limit=_PAGE + 1, **more)
     checked = (
         await call.run_slow(access.verify_audit)
@@ -341,7 +338,8 @@ async def tokens(request: Request, _: _ADMIN) -> Response:
 async def _tokens(
     request: Request, status: int = 200, form: Any = None, error: Any = None
 ) -> Response:
-    access, secret = access_of(request), request.cookies.get(_SECRET)
+    access = access_of(request)
+    secret = request.cookies.get(_SECRET)
     found, is_closed = await service_of(request).run(lambda: (access.tokens(), access.is_closed()))
     more = {
         "secret": secret,
@@ -361,7 +359,8 @@ async def _tokens(
 async def create_token(request: Request, form: Form, principal: _ADMIN) -> Response:
     """Create a token. The first one closes the service, so this browser gets a session of it."""
     require_whole(principal)
-    service, access = service_of(request), access_of(request)
+    service = service_of(request)
+    access = access_of(request)
     given = {
         name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")
     }
@@ -393,10 +392,12 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADM
 @router.get("/settings/models")
 async def models(request: Request, book: Book, _: _ADMIN) -> Response:
     """The models of all sets, with the state of their last calls."""
-    service, name = service_of(request), _last_set(request)
+    service = service_of(request)
+    name = _last_set(request)
 
     def find() -> dict[str, Any]:
-        notes, last = page.notes_of(page.models_file(service)), book.rows(_LAST_ANSWER)
+        notes = page.notes_of(page.models_file(service))
+        last = book.rows(_LAST_ANSWER)
         for created, answer in (
             (created, json.loads(text)) for created, text in last if service.chat
         ):
@@ -453,7 +454,9 @@ def _endpoint_of(model: Any) -> Endpoint | None:
 async def check_model(request: Request, form: Form, principal: _ADMIN) -> Response:
     """Call a model once, or note its price."""
     require_whole(principal)
-    service, t, chosen = service_of(request), page.translator(request), str(form.get("model"))
+    service = service_of(request)
+    t = page.translator(request)
+    chosen = str(form.get("model"))
     (name, _, model), path = _models(service).get(chosen, ("", "", None)), page.models_file(service)
     notes = page.notes_of(path)
     if "price" in form:
@@ -481,13 +484,16 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
 @router.get("/settings/retrieval")
 async def retrieval(request: Request, principal: _ADMIN, set: str | None = None) -> Response:  # noqa: A002
     """How the sets are searched where nothing is chosen, and what it costs."""
-    service, name = service_of(request), _last_set(request, set)
+    service = service_of(request)
+    name = _last_set(request, set)
     facts = await service.run(_retrieval_facts, service, name) if name else {}
     return await _settings(request, "retrieval", set=name, names=service.names(principal), **facts)
 
 
 def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
-    docs, chosen, sample = service.sets[name], page.defaults_of(service, name), []
+    docs = service.sets[name]
+    chosen = page.defaults_of(service, name)
+    sample = []
     groups = [group.name for group in docs.status().groups if group.nodes] or [chosen["group"]]
     with suppress(LazyRAGError):
         sample = [len(node.text) for node in docs.get_nodes(chosen["group"], limit=50)]
@@ -499,7 +505,8 @@ def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
 async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> Response:
     """Change the defaults of a set, or take the last change back."""
     require_whole(principal)
-    service, name = service_of(request), str(form.get("set", ""))
+    service = service_of(request)
+    name = str(form.get("set", ""))
     values: dict[str, Any] = {}
     if not form.get("undo"):
         topk = str(form.get("topk", ""))
@@ -518,7 +525,8 @@ async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> R
 @router.get("/settings/network")
 async def network(request: Request, _: _ADMIN) -> Response:
     """How the service is reached, and which limits it has."""
-    service, access = service_of(request), access_of(request)
+    service = service_of(request)
+    access = access_of(request)
     is_open = not await service.run(access.is_closed)
     address = str(request.base_url).rstrip("/")
     return await _settings(

@@ -266,7 +266,9 @@ async def render(request: Request, template: str, status: int = 200, **context: 
 
 
 def _render(request: Request, template: str, status: int, context: dict[str, Any]) -> Response:
-    is_get, name, cookies = request.method in ("GET", "HEAD"), context.get("set"), request.cookies
+    is_get = request.method in ("GET", "HEAD")
+    name = context.get("set")
+    cookies = request.cookies
     if is_get and request.query_params.keys() & {"lang", "theme"}:
         return _switched(request)
     given = _FRAGMENT.search(request.headers.get("accept", ""))
@@ -428,10 +430,14 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
             f"#mark-{quote(mark)}" if mark else ""
         )
         return redirect(request, "login", next=target)
-    t, found = translator(request), _SET.match(request.scope["path"])
-    title, detail, remedy = t(f"error.title.{problem.status}"), problem.detail, problem.remedy
+    t = translator(request)
+    found = _SET.match(request.scope["path"])
+    title = t(f"error.title.{problem.status}")
+    detail = problem.detail
+    remedy = problem.remedy
     if detail.startswith("There is no route "):
-        detail, remedy = t("error.no_page"), ""
+        detail = t("error.no_page")
+        remedy = ""
     known = found and unquote(found[1]) in service_of(request).names(request.state.principal)
     response = await render(
         request,
@@ -557,7 +563,8 @@ async def new_set(request: Request, form: Form, principal: Principal = needs("ad
     """Create a set, and go to its first steps."""
     from lazyrag.server.core.sets import create_set
 
-    service, name = service_of(request), str(form.get("name", "")).strip()
+    service = service_of(request)
+    name = str(form.get("name", "")).strip()
     try:
         await service.run(create_set, service, name, principal)
     except ProblemError as problem:

@@ -58,9 +58,16 @@ router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 WAIT_S = 60.0
 """How long a browser without scripts waits for an answer."""
 # characters of a text that is shown at once, and around a mark of a longer one
-_SHOWN, _AROUND = 40_000, 8_000
-_PAGES, _NODES, _RECENT, _KEPT, _CHOICES = 60, 50, 20, 100, 8
-_SNIPPET, _WIDTH, _TOC = 240, 1000, 300
+_SHOWN = 40_000
+_AROUND = 8_000
+_PAGES = 60
+_NODES = 50
+_RECENT = 20
+_KEPT = 100
+_CHOICES = 8
+_SNIPPET = 240
+_WIDTH = 1000
+_TOC = 300
 _TABS = ("nodes", "versions", "details")
 
 # Marked text
@@ -144,8 +151,12 @@ class LiveText:
     """
 
     def __init__(self, scope: Scope, turn: Turn) -> None:
-        self._scope, self._turn = scope, turn
-        self._text, self._done, self._waits, self._hits = "", 0, 0, dict[int, Hit]()
+        self._scope = scope
+        self._turn = turn
+        self._text = ""
+        self._done = 0
+        self._waits = 0
+        self._hits = dict[int, Hit]()
 
     def feed(self, name: str, data: Mapping[str, Any]) -> list[str | int]:
         """What an event adds."""
@@ -185,7 +196,8 @@ class LiveText:
         yield self._up_to(len(self._text.rstrip()))
 
     def _up_to(self, end: int) -> str:
-        piece, self._done = self._text[self._done : end], max(self._done, end)
+        piece = self._text[self._done : end]
+        self._done = max(self._done, end)
         return piece
 
 
@@ -206,10 +218,12 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
         for hit in hits:
             turn.cite(hit, cited_span(hit.text, turn.question))
         return
-    scanned, lines = scan(text), list(_lines(text))
+    scanned = scan(text)
+    lines = list(_lines(text))
     markers = citing_markers(text, scanned.markers, hits)
     checks = quote_checks(text, scanned, hits)
-    turn.quotes, turn.misquoted = len(checks), [one.quote for one in checks if not one.ok]
+    turn.quotes = len(checks)
+    turn.misquoted = [one.quote for one in checks if not one.ok]
     chips: list[tuple[int, int, list[int]]] = []
     for marker in markers:
         claim = claim_before(text[max(0, marker.start - CLAIM_CHARACTERS) : marker.start])
@@ -235,7 +249,8 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
     ]
     sourced = cited_with(text, markers, claims, sources=len(hits))
     bare = [span for span, numbers in zip(claims, sourced, strict=True) if not numbers]
-    turn.statements, turn.bare = len(claims), len(bare)
+    turn.statements = len(claims)
+    turn.bare = len(bare)
     is_zh = resolve_language("auto", text) == "zh"
     inline = functools.partial(_inline, text, chips=chips, bare=bare, is_zh=is_zh)
     for kind, start, end in lines:
@@ -277,7 +292,8 @@ def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
         with suppress(ProblemError):
             book.question(scope, turn.id)
             events = book.events(turn.id)
-            turn.found, turn.last = answers.answer_of(turn.id, turn.question, events), len(events)
+            turn.found = answers.answer_of(turn.id, turn.question, events)
+            turn.last = len(events)
             if turn.found["state"] == "WORKING":
                 live = LiveText(scope, turn)
                 turn.parts = [
@@ -385,13 +401,12 @@ def _groups(call: Call) -> list[tuple[str, int]]:
 
 def _bar(call: Call, given: Knobs) -> dict[str, Any]:
     """What the query bar and the knobs show."""
-    groups, default = _groups(call), page.defaults_of(call.service, call.name)
+    groups = _groups(call)
+    default = page.defaults_of(call.service, call.name)
     names = [name for name, _ in groups]
     given.group = next((one for one in (given.group, default["group"]) if one in names), names[0])
-    given.retriever, given.topk = (
-        given.retriever or default["retriever"],
-        given.topk or default["topk"],
-    )
+    given.retriever = given.retriever or default["retriever"]
+    given.topk = given.topk or default["topk"]
     found: list[Any] = []
     problem = None
     try:
@@ -443,7 +458,8 @@ async def ask(
     """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it
     is written.
     """
-    scope, thread = _scope(call), str(form.get("thread", ""))
+    scope = _scope(call)
+    thread = str(form.get("thread", ""))
     if not given.q.strip():
         return page.redirect(call.request, "s", call.name, "ask")
     bar = await call.run(_bar, call, given)
@@ -482,7 +498,8 @@ async def answer_page(
     call: Reading, book: answers.Book, thread: str, cite: Index = 0, wait: bool = False
 ) -> Response:
     """A thread of answers with the sources; with ``cite`` the cited words in the pane."""
-    scope, until = _scope(call), time.monotonic() + WAIT_S
+    scope = _scope(call)
+    until = time.monotonic() + WAIT_S
 
     def find() -> dict[str, Any]:
         turns = _thread(scope, book, thread)
@@ -586,7 +603,8 @@ async def page_image(
     await call.visible(document_id)
 
     def make() -> bytes:
-        content, file = _content_hash(call, document_id), documents.file_of(call, document_id)
+        content = _content_hash(call, document_id)
+        file = documents.file_of(call, document_id)
         # they are kept in memory
         return _image(call.docs, document_id, content, page, min(width, 2 * _WIDTH), file)
 
@@ -598,7 +616,8 @@ def _page_sheets(
     call: Call, identity: str, numbers: Iterable[int], marks: Iterable[tuple[int, Span]]
 ) -> tuple[list[dict[str, Any]], set[int]]:
     """Pages of a PDF with the boxes of marks, and the numbers of the marks that have none."""
-    content, file = _content_hash(call, identity), documents.file_of(call, identity)
+    content = _content_hash(call, identity)
+    file = documents.file_of(call, identity)
     boxes: dict[int, list[tuple[int, Any]]] = {}
     missing = set()
     for number, (start, end) in marks:
@@ -610,7 +629,8 @@ def _page_sheets(
             own = tuple(dataclasses.replace(box, x1=box.x0, y1=box.y0) for box in own)
         for box in own:
             boxes.setdefault(box.page, []).append((number, box))
-    last, size = call.docs.document(identity).pages or 0, (0, 0)
+    last = call.docs.document(identity).pages or 0
+    size = (0, 0)
     wanted = {*numbers, *(near for at in boxes for near in (at - 1, at, at + 1))} & {
         *range(1, last + 1)
     }
@@ -638,7 +658,8 @@ def _locate(call: Call, sources: Sequence[Source]) -> None:
     """Find citations in the present text of their document."""
     known = {path: call.find(path) for path in {one.hit.source for one in sources}}
     for one in sources:
-        one.place, one.is_gone = one.hit.location, known[one.hit.source] is None
+        one.place = one.hit.location
+        one.is_gone = known[one.hit.source] is None
         with suppress(ProblemError, LazyRAGError):
             node = _scope(call).node(one.hit.id)
             if node.get_content() == one.hit.text:
@@ -653,7 +674,8 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     one = next((one for one in sources if one.number == number), None)
     if one is None:
         raise ProblemError(404, f"The thread has no citation {number}.", f"It has {len(sources)}.")
-    path, info = one.hit.source, call.find(one.hit.source)
+    path = one.hit.source
+    info = call.find(one.hit.source)
     pane = {
         "n": number,
         "count": len(sources),
@@ -699,7 +721,8 @@ def _marked_document(
         )
         if sheets and number not in missing:
             return {"sheets": sheets, "as_text": False}
-    text, outline = call.docs.read(info.path), call.docs.outline(info.path)
+    text = call.docs.read(info.path)
+    outline = call.docs.outline(info.path)
     focus = [_section(outline, span) or (0, len(text)) for span in places.values()] or [
         (0, len(text))
     ]
@@ -778,7 +801,8 @@ def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any
     explained = build_explanation(trace, given.q, filters)
     terms = query_terms(given.q)
     hits = [(hit, _snippet(hit.node.text if hit.node else "", terms)) for hit in explained]
-    stages, last = explained.stages, explained.stages[-1]
+    stages = explained.stages
+    last = explained.stages[-1]
     found = {
         "hits": hits,
         "stages": stages,
@@ -820,7 +844,8 @@ def _why_not(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, An
     retriever = _retriever(scope, given)
     reason = retriever.why_not(uid, given.q, filters, given.topk)
     trace = retriever.trace(given.q, filters, given.topk)
-    stages, tracks = build_explanation(trace, given.q, filters).stages, Tracks(trace).stages
+    stages = build_explanation(trace, given.q, filters).stages
+    tracks = Tracks(trace).stages
     ranks = {
         at: rank
         for at, one in enumerate(tracks, 1)
@@ -905,7 +930,8 @@ async def document_page(
     """A document: its source, nodes, versions or details."""
 
     def find() -> dict[str, Any]:
-        info, tab = call.find(document_id), "source"
+        info = call.find(document_id)
+        tab = "source"
         if info is None:
             head, _, tab = document_id.rpartition("/")
             info = call.find(head) if tab in _TABS else None
@@ -956,7 +982,9 @@ def _own_groups(info: Any) -> list[tuple[str, int]]:
 
 def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
     """The text or pages of a document, with a node of it, or some words of that, marked."""
-    node, place, offset = None, None, part.offset
+    node = None
+    place = None
+    offset = part.offset
     with suppress(ProblemError):
         node = found = _scope(call).node(part.uid)
         start, end = map(int, part.words.split("-")) if part.words else (0, len(found.text))
@@ -1003,11 +1031,10 @@ def _diff(call: Call, info: Any, versions: Sequence[Any], given: Part) -> dict[s
     own = {name: some for name, some in found.groups.items() if name != LAZY_ROOT_NAME}
     rebuilt = sum(one.before is None for some in own.values() for one in some)
     lines = [one for one in found.groups[LAZY_ROOT_NAME] if one.before is None or one.after is None]
-    gone, come = (
-        [one.text for one in lines if one.after is None],
-        [one.text for one in lines if one.before is None],
-    )
-    changes, left = [], _MOST_CELLS
+    gone = [one.text for one in lines if one.after is None]
+    come = [one.text for one in lines if one.before is None]
+    changes = []
+    left = _MOST_CELLS
     for old in gone:
         left -= len(old) * sum(map(len, come[:_NEAR]))  # the time that both comparisons take
         near = difflib.get_close_matches(old, come[:_NEAR], 1, 0.5) if left > 0 else []
@@ -1027,7 +1054,8 @@ def _words(old: str, new: str) -> list[tuple[str, str]]:
     """The difference of two lines: pairs of ``same``, ``del`` or ``ins``, and a text. Long equal
     parts are cut.
     """
-    one, two = _WORD.findall(old), _WORD.findall(new)
+    one = _WORD.findall(old)
+    two = _WORD.findall(new)
     found: list[tuple[str, str]] = []
     for kind, a, b, c, d in difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
         if kind == "equal":
