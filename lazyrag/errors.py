@@ -286,8 +286,7 @@ def errors_of(who: str, error: type[LazyRAGError]) -> Iterator[None]:
         ...     _ = 1 / 0
         Traceback (most recent call last):
         ...
-        lazyrag.errors.RetrievalError: The step 'shorten' raised ZeroDivisionError: division by
-        zero.
+        lazyrag.errors.RetrievalError: The step 'shorten' raised ZeroDivisionError: division by zero.
     """
     try:
         yield

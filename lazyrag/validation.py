@@ -237,8 +237,7 @@ def known_keywords(function: F) -> F:
         >>> search("tea", top_k=3)
         Traceback (most recent call last):
         ...
-        lazyrag.errors.UnknownKeywordError: search takes no argument 'top_k'. Known: query, topk.
-        Did you mean 'topk'?
+        lazyrag.errors.UnknownKeywordError: search takes no argument 'top_k'. Known: query, topk. Did you mean 'topk'?
     """
     # inspect.signature takes a tenth of a millisecond, for each of dozens of functions at import.
     code: CodeType = cast("Any", inspect.unwrap(function)).__code__

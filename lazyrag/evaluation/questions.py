@@ -67,8 +67,7 @@ def write_questions(
         >>> _ = docs.add_texts({"tea": "Tea grows on hills. Pick the leaves in April. Dry them on a tray."})
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     print(json.loads(write_questions(docs, folder).read_text())["questions"])
-        [{'question': 'Pick the leaves in April.', 'texts': [{'text': 'Tea grows on hills. Dry them
-        on a tray.', \
+        [{'question': 'Pick the leaves in April.', 'texts': [{'text': 'Tea grows on hills. Dry them on a tray.', \
 'path': '00000.txt'}]}]
     """
     validate_integer("count", count, 1)

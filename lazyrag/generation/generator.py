@@ -239,8 +239,7 @@ def read_answer(text: str, prompt: str, reason: str | None = None) -> ReadAnswer
 
     Example:
         >>> read_answer("80 degrees", "How hot?", "length").problems
-        ("The answer is incomplete: it was cut at the limit of tokens (finish_reason 'length');
-        raise max_tokens.",)
+        ("The answer is incomplete: it was cut at the limit of tokens (finish_reason 'length'); raise max_tokens.",)
     """
     reader = AnswerReader(prompt)
     reader.feed(text)

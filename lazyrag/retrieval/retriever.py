@@ -734,8 +734,7 @@ def unmapped_message(group: str, count: int, message: str) -> str:
 
     Example:
         >>> unmapped_message("line", 2, "Its rank is 3 of 9, and 1 were requested.")
-        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9,
-        and 1 were requested."
+        "No hit of 'line' leads to it. Of the best of the 2 nodes that would: its rank is 3 of 9, and 1 were requested."
     """
     which = "the only node" if count == 1 else f"the best of the {count} nodes"
     return (

@@ -620,8 +620,7 @@ def response_error(
 
     Example:
         >>> print(response_error(401, {}, '{"error": {"message": "no such key"}}'))
-        401 Unauthorized: no such key. Check the key: api_key, or LAZYRAG_API_KEY or OPENAI_API_KEY
-            in the environment.
+        401 Unauthorized: no such key. Check the key: api_key, or LAZYRAG_API_KEY or OPENAI_API_KEY in the environment.
     """
     message, code = _message(body, hidden)
     advice = _ADVICE.get(status, "")
