@@ -4,7 +4,7 @@
 
 Each input is read by a process of its own, whose peak includes Python and its libraries. Limits are
 the default ones. Files and servers are those of tests/hostile.py and
-tests/unit/test_load_limits.py; names select some of them.
+tests/unit/loaders/test_load_limits.py; names select some of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Small files with what readers often lose, made here, and the text that a person sees in each.
 
-`tests/unit/test_format_cases.py` reads them, and `benchmarks/formats.py --quality` does so beside
+`tests/unit/loaders/test_format_cases.py` reads them, and `benchmarks/formats.py --quality` does so beside
 other readers.
 """
 

@@ -2,7 +2,7 @@
 SQLite run on it.
 
 LAZYRAG_POSTGRES=postgresql://user@host/database pytest -p tests.postgres_stores
-tests/unit/test_lease.py
+tests/unit/ledger/test_lease.py
 """
 
 from __future__ import annotations

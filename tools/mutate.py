@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "mutants"
 
 PARTS: dict[str, tuple[str, str, str]] = {
-    "filters": ("lazyrag/data/filters.py", "", "filters fields rows"),
+    "filters": ("lazyrag/data/filters.py", "", "filters fields postings"),
     "push-down": (
         "lazyrag/stores/protocol.py",
         "push_down _push_down_or _native_or_rest _negate _join",
@@ -32,16 +32,16 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "ledger": (
         "lazyrag/ledger/ledger.py",
         "",
-        "ledger two_ledgers converging sync versions migrate verify status export reads",
+        "ledger two_ledgers converging sync versions migration verify status export read/snapshot",
     ),
-    "lease": ("lazyrag/ledger/lease.py", "", "lease processes two_ledgers"),
+    "lease": ("lazyrag/ledger/lease.py", "", "lease documents/processes two_ledgers"),
     "snapshot": (
         "lazyrag/read/snapshot.py",
         "",
-        "reads reader windows live_hits find lexical document groups directions node chain",
+        "read/snapshot scope windows live_hits find bm25 document node_group directions node stages",
     ),
 }
-"""Name of a part to its module, its functions ("" for all), and its test modules in tests/unit."""
+"""Name of a part to its module, its functions ("" for all), and its test modules, in tests/."""
 
 _NO_MUTANTS = ("ReplaceBinaryOperator_BitOr", "NoOp")
 """Operators that are not sampled: ``|`` stands in annotations mostly, which are never evaluated."""
@@ -87,6 +87,15 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def find_tests(tree: Path, names: list[str]) -> list[Path]:
+    """The test modules of these names: ``"lease"``, or ``"ledger/lease"`` where several have it."""
+    paths: list[Path] = []
+    for name in names:
+        folder, _, module = name.rpartition("/")
+        paths += sorted((tree / "tests").rglob(f"{folder}/test_{module}.py".lstrip("/")))
+    return paths
+
+
 def run_part(name: str, count: int, seed: int, tree: Path, tool: Path) -> list[tuple[str, str]]:
     """Run a sample of one part's mutants.
 
@@ -94,11 +103,7 @@ def run_part(name: str, count: int, seed: int, tree: Path, tool: Path) -> list[t
         The outcome of each, and its diff.
     """
     module, functions, tests = PARTS[name]
-    files = [
-        f"tests/unit/test_{one}.py"
-        for one in tests.split()
-        if (tree / f"tests/unit/test_{one}.py").exists()
-    ]
+    files = [str(path.relative_to(tree)) for path in find_tests(tree, tests.split())]
     command = f"{sys.executable} -m pytest -q -x -p no:cacheprovider {' '.join(files)}"
     config, session = BUILD / f"{name}.toml", BUILD / f"{name}.sqlite"
     config.write_text(

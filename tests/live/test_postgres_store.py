@@ -28,8 +28,8 @@ from tests.crash.interrupts import Tally, in_postgres, walk
 from tests.crash.kills import kill
 from tests.live.conftest import address_of
 from tests.postgres_stores import copies_of_postgres, open_file, url_of  # noqa: F401
-from tests.unit.test_lease import *  # noqa: F403
-from tests.unit.test_ledger import *  # noqa: F403
+from tests.unit.ledger.test_lease import *  # noqa: F403
+from tests.unit.ledger.test_ledger import *  # noqa: F403
 
 del test_writers_in_two_containers  # noqa: F821  its programs open a file
 

@@ -18,7 +18,7 @@ from reportlab.pdfgen.canvas import Canvas
 from lazyrag.loaders.pdf import PdfLoader
 from lazyrag.loaders.pdf_layout import gap_text, joint, without_repeated_lines
 from lazyrag.loaders.pdf_lines import is_chinese, logical_text
-from tests.unit.test_pdf import changed, read_as
+from tests.unit.loaders.test_pdf import changed, read_as
 
 SONG, BATANG = "STSong-Light", "HYSMyeongJo-Medium"
 for _font in (SONG, BATANG):

@@ -310,7 +310,7 @@ class TestJobs:
 KILLED = """
 import os, sys, threading
 from pathlib import Path
-from tests.unit.test_beside import LARGE, Notes
+from tests.documents.test_beside import LARGE, Notes
 
 notes = Notes(Path(sys.argv[1]))
 with notes.ingesting({"large": LARGE}):

@@ -21,7 +21,7 @@ from lazyrag.loaders import load_file
 
 # two pages
 PDF = (
-    Path(__file__).parents[2]
+    Path(__file__).parents[3]
     / "cookbook"
     / "corpus"
     / "reports"

@@ -1,6 +1,6 @@
 """Jobs: stored calls, run by workers of any thread or program.
 
-All kills: ``LAZYRAG_KILLS=100 python -m pytest tests/unit/test_jobs.py -m ""``.
+All kills: ``LAZYRAG_KILLS=100 python -m pytest tests/unit/ledger/test_jobs.py -m ""``.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def test_a_restart_answers_from_the_file(folder, tmp_path):
         assert {*embed.calls} <= {*QUESTIONS, PROBE}
     script = f"""
 import json
-from tests.unit.test_sparse_documents import QUESTIONS, Retriever, Weights, conf, in_lines, told
+from tests.unit.stores.test_sparse_documents import QUESTIONS, Retriever, Weights, conf, in_lines, told
 with in_lines({os.fspath(root)!r}, embed=Weights(), store_conf=conf({os.fspath(path)!r}), read_only=True) as docs:
     print(json.dumps([told(Retriever(docs, "line")(question)) for question in QUESTIONS]))
 """

@@ -1,7 +1,7 @@
 """The sessions of docs/command-line.md, run again: every command prints what the page shows, within
 80 columns.
 
-python -m tests.unit.test_cli_sessions    rewrites the output of the pages; look at it before you
+python -m tests.unit.cli.test_sessions    rewrites the output of the pages; look at it before you
 commit
 """
 

@@ -1,6 +1,6 @@
 """Calls that are cancelled at any check leave a clean store, and the next call does the rest.
 
-All 200 points of each operation: ``python -m pytest tests/unit/test_cancel.py -m ""``.
+All 200 points of each operation: ``python -m pytest tests/documents/test_cancel.py -m ""``.
 """
 
 from __future__ import annotations

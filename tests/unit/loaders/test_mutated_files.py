@@ -21,7 +21,7 @@ from lazyrag.loaders import load_file, loaders
 from tests.format_cases import CASES
 from tests.shared import SHARED, is_required, shared
 
-CORPUS = Path(__file__).resolve().parents[2] / "cookbook" / "corpus"
+CORPUS = Path(__file__).resolve().parents[3] / "cookbook" / "corpus"
 PATIENCE_S = 30
 MEMORY_MIB = 400  # by which one loader may raise the peak of the process
 LARGEST = 300_000  # bytes of a seed: more would be the same again, and slower

@@ -20,7 +20,7 @@ from lazyrag.loaders.detect import sniff
 from tests.shared import shared
 
 PAGE = b"<!DOCTYPE html>\n<html><body><h1>Tea</h1><p>Green tea</p></body></html>"
-REPORTS = Path(__file__).parents[2] / "cookbook" / "corpus" / "reports"
+REPORTS = Path(__file__).parents[3] / "cookbook" / "corpus" / "reports"
 DOCX = (REPORTS / "2024-annual-report.docx").read_bytes()
 PDF = (REPORTS / "member-meeting-minutes-2025.pdf").read_bytes()
 MAIL = b"From: li@example.org\nTo: wang@example.org\nSubject: Tea\n\nGreen tea\n"

@@ -1,7 +1,7 @@
 """Cancelling calls of models at every step and at random instants: the server sees each connection
 go.
 
-All 1,000 instants: ``python -m pytest tests/unit/test_cancellation.py -m ""``.
+All 1,000 instants: ``python -m pytest tests/unit/models/test_cancellation.py -m ""``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ hides. In half of the worlds lines carry labels of their own: then the oracle ho
 with a visible node, with other letters in hidden lines, and is restricted in the same way. All
 10,000 cases, for minutes:
 
-    LAZYRAG_CASES=10000 python -m pytest -q tests/unit/test_restricted_equals.py
+    LAZYRAG_CASES=10000 python -m pytest -q tests/unit/read/test_restricted_equals.py
 """
 
 from __future__ import annotations
