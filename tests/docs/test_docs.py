@@ -331,20 +331,6 @@ def test_every_error_is_documented():
     assert undocumented(classes) == []
 
 
-def test_every_public_name_is_in_the_changelog():
-    """Each name of the package's __all__ and each public member of a Document stands there, fully
-    qualified.
-    """
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    names = [f"lazyrag.{name}" for name in lazyrag.__all__ if name != "__version__"]
-    members = [
-        name for name in dir(lazyrag.Document) if not name.startswith("_") and name != "reader"
-    ]
-    names += [f"lazyrag.Document.{name}" for name in members]
-    assert {"lazyrag.Document.restricted", "lazyrag.Document.sync"} < {*names}
-    assert [name for name in names if not re.search(rf"`{re.escape(name)}\b", changelog)] == []
-
-
 @pytest.mark.parametrize("page", sorted(DOCS.glob("spec-*.md")), ids=lambda page: page.stem)
 def test_the_page_of_a_specification_names_its_tests(page: Path):
     """Every test that the page names is there, and every test of the specification's suite is named
