@@ -92,7 +92,7 @@ def plain(tree):
     """A tree as values that can be compared, with all that follows from it."""
     return (
         tree.changes,
-        list(tree.documents.items()),
+        dict(tree.documents.items()),  # their order says nothing: see `Tree.in_order`
         {
             name: (
                 (group.id, group.parent, group.fingerprint, group.collection, group.complete),
