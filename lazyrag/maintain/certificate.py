@@ -103,17 +103,16 @@ class DeletionCertificate:
         return not any(place.found for place in self.checked)
 
     def __str__(self) -> str:
-        scanned = sum(one.bytes for one in self.checked)
-        found = sum(one.found for one in self.checked)
-        result = f"{found} pieces found" if found else "nothing found"
+        scanned = sum(place.bytes for place in self.checked)
+        pieces = sum(place.found for place in self.checked)
+        result = f"{pieces} pieces found" if pieces else "nothing found"
         where = f"{len(self.checked)} places, {scanned:,} bytes, {self.made:%Y-%m-%d %H:%M:%S} UTC"
         lines = [f"{self.document}: {result} in {where}"]
-        lines += [f"  {one.place}: {one.found} found" for one in self.checked if one.found]
-        lines += [f"  {self.shared} pieces are in live documents, too"] if self.shared else []
-        lines += [
-            *(f"  {note}" for note in self.notes),
-            *(f"  not checked: {one}" for one in self.not_checked),
-        ]
+        lines += [f"  {place.place}: {place.found} found" for place in self.checked if place.found]
+        if self.shared:
+            lines.append(f"  {self.shared} pieces are in live documents, too")
+        lines += [f"  {note}" for note in self.notes]
+        lines += [f"  not checked: {place}" for place in self.not_checked]
         return "\n".join(lines)
 
 
@@ -134,7 +133,7 @@ def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> Delet
             delete_files(indexer, [document])
         else:  # what the ledger has of a hidden one
             indexer.ledger.documents.tombstone([row.id], row.status)
-        kept = _forget_row(indexer, row)
+        keeps_path = _forget_row(indexer, row)
         with indexer.ledger.writing() as connection:
             forget_jobs(connection, indexer.ledger.id, [document])
         with _without_grace(indexer):
@@ -144,7 +143,7 @@ def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> Delet
             _rewrite_vectors(indexer, needles.keys)
             compact(indexer)
             _remove_graphs(indexer.ledger)
-        return _search(indexer, document, needles, places, (_KEPT,) if kept else ())
+        return _search(indexer, document, needles, places, (_KEPT,) if keeps_path else ())
 
 
 def certify(
@@ -198,10 +197,10 @@ def _forget_row(indexer: Indexer, row: DocumentRow) -> bool:
     """
     ledger = indexer.ledger
     file = indexer.dataset.find(row.identity) if row.origin == "dataset" else None
-    kept = row.origin == "dataset" and (
+    keeps_path = row.origin == "dataset" and (
         not indexer.dataset.is_given or (file is not None and file.path.exists())
     )
-    if not kept:
+    if not keeps_path:
         ledger.documents.tombstone([row.id], "deleted")
     with ledger.writing() as connection:
         connection.execute(
@@ -212,7 +211,7 @@ def _forget_row(indexer: Indexer, row: DocumentRow) -> bool:
     ledger.documents.set_failures([row.identity], [])
     indexer.failures.forget(lambda _, identity: identity == row.identity)
     indexer.engine.added.pop(row.identity, None)
-    return kept
+    return keeps_path
 
 
 @contextmanager
@@ -260,9 +259,9 @@ def _remove_graphs(ledger: Ledger) -> None:
     one is written.
     """
     stems = {bundle.partition(".")[0] for (bundle,) in ledger.select(VECTOR_PARTS, ())}
-    for graph in (
-        Path(f"{ledger.file.path}.graphs").glob("*") if ledger.file.path is not None else ()
-    ):
+    if ledger.file.path is None:
+        return
+    for graph in Path(f"{ledger.file.path}.graphs").glob("*"):
         if graph.name.partition(".")[0] not in stems:
             graph.unlink()
 
@@ -283,10 +282,10 @@ def _rewrite_vectors(indexer: Indexer, collections: Collection[str]) -> None:
     for collection, dimension, embed_key in spaces:
         if collection not in collections:
             continue
-        kept = list(pages(functools.partial(nodes.vectors.scan, collection)))
+        pages_of_rows = list(pages(functools.partial(nodes.vectors.scan, collection)))
         nodes.vectors_to_write.drop(collection)
         nodes.create_vectors(collection, dimension, embed_key)
-        for rows in kept:
+        for rows in pages_of_rows:
             nodes.vectors.upsert(collection, rows)
     database = Path(path) if Path(path).is_file() else Path(path, "chroma.sqlite3")
     if database.exists():
@@ -304,15 +303,15 @@ def _clean_database(database: Path) -> None:
     """Remove what a closed Chroma, or a Milvus Lite of one file, keeps of rows and collections that
     it has deleted.
     """
-    is_chroma = database.name == "chroma.sqlite3"
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        for statement in _CHROMA_LEFTOVERS if is_chroma else ():
+        if database.name != "chroma.sqlite3":
+            connection.execute("VACUUM")
+            return
+        for statement in _CHROMA_LEFTOVERS:
             connection.execute(statement)
         connection.execute("VACUUM")
-        segments = (
-            {name for (name,) in connection.execute("SELECT id FROM segments")} if is_chroma else ()
-        )
-    for header in database.parent.glob("*/header.bin") if is_chroma else ():
+        segments = {name for (name,) in connection.execute("SELECT id FROM segments")}
+    for header in database.parent.glob("*/header.bin"):
         if header.parent.name not in segments:
             shutil.rmtree(header.parent)
 
@@ -366,7 +365,7 @@ class _Needles:
         """Those of all builds of a document that the stores have: live ones, versions and dead
         ones.
         """
-        found = cls(row.identity)
+        needles = cls(row.identity)
         ledger = indexer.ledger
         nodes = indexer.nodes
         builds = ledger.select(
@@ -378,17 +377,17 @@ class _Needles:
         objects = ledger.builds.with_parents([number for number, _, _ in builds])
         for number, collection, group in builds:
             keys = [*objects[number].keys]
-            found.keys.setdefault(collection, []).extend(keys)
+            needles.keys.setdefault(collection, []).extend(keys)
             for segment in nodes.segments.get(collection, keys):
-                found.add_bytes(segment.uid.encode())
-                found.add_text(content_text(segment.content))
-                found.add_text(_json(segment.metadata))
+                needles.add_bytes(segment.uid.encode())
+                needles.add_text(content_text(segment.content))
+                needles.add_text(_json(segment.metadata))
             for vectors in ledger.groups.vector_collections(group):
-                found.keys.setdefault(vectors, []).extend(keys)
-                found.add_vectors(one.vector for one in nodes.vectors.get(vectors, keys))
+                needles.keys.setdefault(vectors, []).extend(keys)
+                needles.add_vectors(row.vector for row in nodes.vectors.get(vectors, keys))
         for metadata in (row.loaded, row.user_metadata, row.updates):
-            found.add_text(metadata)
-        return found
+            needles.add_text(metadata)
+        return needles
 
     def add_text(self, text: str) -> None:
         """Add the windows of a text in both encodings."""
@@ -411,7 +410,7 @@ class _Needles:
             ends = range(_WINDOW, len(data) + 1, _WINDOW)
             step = max(1, -(-len(ends) // _MAX_WINDOWS))
             cut = (data[end - _WINDOW : end] for end in ends[::step])
-            self.windows.update(one for one in cut if len(set(one)) >= _DISTINCT)
+            self.windows.update(window for window in cut if len(set(window)) >= _DISTINCT)
 
 
 class _Scanner:
@@ -423,7 +422,7 @@ class _Scanner:
         self._windows = windows
         self._paths = paths
         firsts = np.fromiter(
-            (int.from_bytes(one[:8], "little") for one in windows), np.uint64, len(windows)
+            (int.from_bytes(window[:8], "little") for window in windows), np.uint64, len(windows)
         )
         bits = min(24, max(16, len(windows).bit_length() + 7))
         self._shift = np.uint64(64 - bits)
@@ -435,38 +434,37 @@ class _Scanner:
 
     def find(self, data: bytes) -> set[bytes]:
         """The windows and paths that are in some bytes."""
-        found = {path for path in self._paths if path in data}
+        matches = {path for path in self._paths if path in data}
         for shift in range(min(8, max(0, len(data) - 7))):
             words = np.frombuffer(data, "<u8", (len(data) - shift) // 8, shift)
             for at in np.flatnonzero(self._table.take(self._slots(words))).tolist():
-                one = data[8 * at + shift : 8 * at + shift + _WINDOW]
-                if one in self._windows:
-                    found.add(one)
-        return found
+                window = data[8 * at + shift : 8 * at + shift + _WINDOW]
+                if window in self._windows:
+                    matches.add(window)
+        return matches
 
     def find_in_file(self, path: Path) -> tuple[int, set[bytes]]:
         """How many bytes a file has, and what is in it."""
         size = 0
-        found = set[bytes]()
+        matches = set[bytes]()
         overlap = b""
         longest = max(map(len, (*self._paths, bytes(_WINDOW))))
         with path.open("rb") as file:
             while piece := file.read(_PIECE):
                 size += len(piece)
-                found |= self.find(overlap + piece)
+                matches |= self.find(overlap + piece)
                 overlap = (overlap + piece)[-longest:]
-        return size, found
+        return size, matches
 
 
 def _other_caches(indexer: Indexer) -> Iterator[str]:
     """Yield the caches of embedders that are not files of the stores."""
-    for key, one in indexer.embedders.items():
-        if isinstance(one.user_object, CachedEmbedder):
+    for key, embedder in indexer.embedders.items():
+        user_object = embedder.user_object
+        if isinstance(user_object, CachedEmbedder):
             yield f"the embedding cache that was given for the embed key {key!r}"
-        if (
-            getattr(getattr(one.user_object, "embedder", one.user_object), "token_cache", None)
-            is not None
-        ):
+        model = getattr(user_object, "embedder", user_object)
+        if getattr(model, "token_cache", None) is not None:
             yield f"the token vectors that the embedder of the embed key {key!r} has stored"
 
 
@@ -480,79 +478,77 @@ def _search(
     """Search all places, and report."""
     scanner = _Scanner(needles.windows, needles.paths)
     scanned = [(place, *_scan(scanner, place)) for place in (*_places(indexer), *folders)]
-    found = set[bytes]().union(*(pieces for _, _, pieces in scanned))
-    shared = _shared(indexer, found, needles.paths) if found else found
+    matches = set[bytes]().union(*(pieces for _, _, pieces in scanned))
+    shared = _shared(indexer, matches, needles.paths) if matches else matches
     checked = [
         CheckedPlace(str(place), size, len(pieces - shared)) for place, size, pieces in scanned
     ]
-    file = indexer.ledger.file
-    missing = [
-        *_ELSEWHERE,
-        *(
-            [f"the server's files of {file.address}, which lose deleted rows later"]
-            * file.is_server
-        ),
-    ]
-    for name, store in (("segment", indexer.nodes.segments), ("vector", indexer.nodes.vectors)):
-        known = {collection for (collection,) in _collections(indexer, name)}
-        rows = sum(len(store.get(one, keys)) for one, keys in needles.keys.items() if one in known)
-        checked.append(CheckedPlace(f"rows of the {name} store", 0, rows))
-        location = getattr(store, "location", None)
-        if location is not None and location.is_server:
-            missing.append(
-                f"the files of the server at {location.address}: its rows were queried by their"
-                " keys"
-            )
-    if indexer.ledger.file.path is None:
-        missing.append("the memory of this program, in which the store is")
-    if needles.has_short_vectors:
-        missing.append("vectors of fewer than 8 numbers, apart from their keys")
-    if not needles.paths:
-        missing.append(f"its path, which has fewer than {_SHORTEST_PATH} bytes")
-    missing += _other_caches(indexer)
-    if any(place.is_dir() and next(place.rglob("*.parquet"), None) for place, _, _ in scanned):
-        missing.append("what the vector store has compressed")
-    if any((place / "chroma.sqlite3").exists() for place, _, _ in scanned):
-        missing.append(
-            "unused memory of this program, which Chroma may write to its files until the program"
-            " ends"
-        )
+    for kind, store in _stores(indexer):
+        live = {collection for (collection,) in _collections(indexer, kind)}
+        keys = {name: keys for name, keys in needles.keys.items() if name in live}
+        rows = sum(len(store.get(name, keys[name])) for name in keys)
+        checked.append(CheckedPlace(f"rows of the {kind} store", 0, rows))
+    places = [place for place, _, _ in scanned]
+    not_checked = (*_ELSEWHERE, *_list_unchecked(indexer, needles, places))
     pieces = len(needles.windows | needles.paths)
     return DeletionCertificate(
-        document, tuple(checked), tuple(missing), pieces, len(found & shared), notes
+        document, tuple(checked), not_checked, pieces, len(matches & shared), notes
     )
+
+
+def _stores(indexer: Indexer) -> list[tuple[str, Any]]:
+    """The segment store and the vector store, with their kinds."""
+    return [("segment", indexer.nodes.segments), ("vector", indexer.nodes.vectors)]
+
+
+def _list_unchecked(indexer: Indexer, needles: _Needles, places: list[Path]) -> Iterator[str]:
+    """Yield what of this search's stores and pieces could not be checked."""
+    file = indexer.ledger.file
+    if file.is_server:
+        yield f"the server's files of {file.address}, which lose deleted rows later"
+    for _, store in _stores(indexer):
+        location = getattr(store, "location", None)
+        if location is not None and location.is_server:
+            address = location.address
+            yield f"the files of the server at {address}: its rows were queried by their keys"
+    if file.path is None:
+        yield "the memory of this program, in which the store is"
+    if needles.has_short_vectors:
+        yield "vectors of fewer than 8 numbers, apart from their keys"
+    if not needles.paths:
+        yield f"its path, which has fewer than {_SHORTEST_PATH} bytes"
+    yield from _other_caches(indexer)
+    if any(next(place.rglob("*.parquet"), None) for place in places if place.is_dir()):
+        yield "what the vector store has compressed"
+    if any((place / "chroma.sqlite3").exists() for place in places):
+        yield "unused memory of this program, which Chroma may write to its files until it ends"
 
 
 def _places(indexer: Indexer) -> list[Path]:
     """Files and folders of the stores on this machine, with all that lies beside them under their
     names.
     """
-    stores = indexer.nodes.segments, indexer.nodes.vectors
-    files = [
-        indexer.ledger.file,
-        *(store.file for store in stores if isinstance(store, STORE_FILES)),
-    ]
-    roots = [
-        Path(one)
-        for one in (*(file.path for file in files), *map(local_path, stores))
-        if one is not None
-    ]
-    return sorted(
-        {path for one in roots for path in one.parent.iterdir() if path.name.startswith(one.name)}
-    )
+    roots: list[Path | str | None] = [indexer.ledger.file.path]
+    for _, store in _stores(indexer):
+        if isinstance(store, STORE_FILES):
+            roots.append(store.file.path)
+        roots.append(local_path(store))
+    places: set[Path] = set()
+    for root in (Path(name) for name in roots if name is not None):
+        places.update(path for path in root.parent.iterdir() if path.name.startswith(root.name))
+    return sorted(places)
 
 
 def _scan(scanner: _Scanner, place: Path) -> tuple[int, set[bytes]]:
     size = 0
-    found = set[bytes]()
-    for path in (
-        [place] if place.is_file() else sorted(one for one in place.rglob("*") if one.is_file())
-    ):
+    matches = set[bytes]()
+    paths = [place] if place.is_file() else sorted(filter(Path.is_file, place.rglob("*")))
+    for path in paths:
         with suppress(FileNotFoundError):  # a log that was closed meanwhile
             count, pieces = scanner.find_in_file(path)
-            size = size + count
-            found = found | pieces
-    return size, found
+            size += count
+            matches |= pieces
+    return size, matches
 
 
 def _collections(indexer: Indexer, kind: str) -> list[Any]:
@@ -566,20 +562,17 @@ def _collections(indexer: Indexer, kind: str) -> list[Any]:
     )
 
 
-def _shared(indexer: Indexer, found: set[bytes], paths: set[bytes]) -> set[bytes]:
+def _shared(indexer: Indexer, pieces: set[bytes], paths: set[bytes]) -> set[bytes]:
     """Those of some pieces that live documents, of all Documents in the store, have as well."""
-    scanner = _Scanner(found - paths, found & paths)
+    scanner = _Scanner(pieces - paths, pieces & paths)
     shared = set[bytes]()
     nodes = indexer.nodes
     for (collection,) in _collections(indexer, "segment"):
         for segments in pages(functools.partial(nodes.segments.scan, collection)):
-            for one in segments:
-                for text in (
-                    content_text(one.content),
-                    one.path,
-                    _json(one.metadata),
-                    _json(one.fields),
-                ):
+            for segment in segments:
+                metadata = _json(segment.metadata)
+                fields = _json(segment.fields)
+                for text in (content_text(segment.content), segment.path, metadata, fields):
                     shared |= scanner.find(text.encode("utf-8", "surrogatepass"))
                     shared |= scanner.find(text.encode("utf-16-le", "surrogatepass"))
     for (collection,) in _collections(indexer, "vector"):

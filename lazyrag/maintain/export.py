@@ -10,6 +10,7 @@ no checksums and is still read.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -155,10 +156,8 @@ class Exporter:
         ]
 
     def _write_group(self, number: int, group: LiveGroup) -> ExportedGroup:
-        builds = self._tree.builds(group)
-        segments = (
-            one for build in builds for one in self._indexer.nodes.of_build(group.collection, build)
-        )
+        read_nodes = functools.partial(self._indexer.nodes.of_build, group.collection)
+        segments = itertools.chain.from_iterable(map(read_nodes, self._tree.builds(group)))
         nodes = self._write_lines(f"nodes-{number}.jsonl", map(encode_node, segments))
         spaces = [
             self._write_vectors(f"vectors-{number}-{at}", group, space)
@@ -170,14 +169,14 @@ class Exporter:
     def _write_vectors(self, name: str, group: LiveGroup, space: LiveIndex) -> ExportedSpace:
         def pairs() -> Iterator[tuple[str, Embedding]]:
             for build in self._tree.builds(group):
-                found = {
+                vectors = {
                     row.key: row.vector
                     for row in self._indexer.nodes.vectors.get(space.collection, build.keys)
                 }
                 yield from (
-                    (uid, found[key])
+                    (uid, vectors[key])
                     for uid, key in zip(build.uids, build.keys, strict=True)
-                    if key in found
+                    if key in vectors
                 )
 
         return self._write_space(name, pairs(), space)
@@ -265,13 +264,12 @@ class Importer:
         self._groups, self._files = self._read_manifest()
         for name, expected in (self._files or {}).items():
             self._verify_file(name, expected)
-        spaces = [(group, space) for group in self._groups for space in group.spaces]
-        self._vectors = {
-            (group.name, space.name): self._read_vectors(space) for group, space in spaces
-        }
-        self._nodes = {
-            group.name: _NodeLines(self._read_lines(group.nodes)) for group in self._groups
-        }
+        self._vectors: dict[tuple[str, str], dict[str, Embedding]] = {}
+        self._nodes: dict[str, _NodeLines] = {}
+        for group in self._groups:
+            self._nodes[group.name] = _NodeLines(self._read_lines(group.nodes))
+            for space in group.spaces:
+                self._vectors[group.name, space.name] = self._read_vectors(space)
         self._documents = self._read_lines(DOCUMENTS)
         self._group_rows: dict[str, tuple[int, str]] = {}  # row and collection by name
         # the same by group and embed key
@@ -321,22 +319,13 @@ class Importer:
                 raise ConfigError(msg)
             if not self._indexer.dataset.is_chosen:
                 self._selection = self._selection.changed(**manifest.get("selection", {}))
-            groups = [
-                ExportedGroup(
-                    **{
-                        **group,
-                        "spaces": tuple(ExportedSpace(**space) for space in group["spaces"]),
-                    }
-                )
-                for group in manifest["groups"]
-            ]
-            known: list[str | None] = [None]
+            groups = list(map(_decode_group, manifest["groups"]))
+            names: list[str | None] = [None]
             for group in groups:
-                if group.parent not in known or (group.parent is None) != (
-                    group.name == LAZY_ROOT_NAME
-                ):
+                is_root = group.name == LAZY_ROOT_NAME
+                if group.parent not in names or is_root != (group.parent is None):
                     raise self._damaged(_MANIFEST, "its groups do not form a tree")
-                known.append(group.name)
+                names.append(group.name)
         return groups, files
 
     def _path(self, name: Any) -> Path:
@@ -408,10 +397,10 @@ class Importer:
                 name, f"it cannot be decoded ({type(exc).__name__}: {exc})"
             ) from exc
 
-    def _damaged(self, name: str, what: str) -> StoreError:
+    def _damaged(self, name: str, reason: str) -> StoreError:
         msg = (
-            f"{name} of the export in {self._folder} is damaged: {what}. Nothing was imported. Copy"
-            " the export again."
+            f"{name} of the export in {self._folder} is damaged: {reason}. Nothing was imported."
+            " Copy the export again."
         )
         return StoreError(msg, store=str(self._folder))
 
@@ -445,11 +434,10 @@ class Importer:
         """Write some documents; return what has to become live of them."""
         ledger = self._indexer.ledger
         with self._decoding(DOCUMENTS):
-            decoded = [decode_document(one) for one in documents]
-            inputs = [
-                {**one["inputs"], LAZY_ROOT_NAME: one["inputs"][LAZY_ROOT_NAME]}
-                for one in documents
-            ]
+            decoded = list(map(decode_document, documents))
+            inputs = [dict(document["inputs"]) for document in documents]
+            for of_groups in inputs:
+                of_groups[LAZY_ROOT_NAME]  # every document has root nodes
         registered = ledger.documents.register(decoded)
         numbers = iter(ledger.builds.reserve(len(documents) * len(self._groups)))
         builds: dict[str, dict[str, BuildRow]] = {row.uid: {} for row in registered}
@@ -463,16 +451,17 @@ class Importer:
                 if group.name not in of_groups:
                     continue
                 number = next(numbers)
+                above: list[str] | None = None
+                parent: BuildRow | None = None
+                if group.parent is not None:
+                    above = uids.get((row.uid, group.parent), [])
+                    parent = builds[row.uid].get(group.parent)
                 with self._decoding(group.nodes):
-                    own = [
-                        decode_node(one, number)
-                        for one in self._nodes[group.name].of_document(row.uid)
-                    ]
-                    above = None if group.parent is None else uids.get((row.uid, group.parent), [])
-                    counts = child_counts(own, above)
-                uids[row.uid, group.name] = [one.uid for one in own]
-                parent = None if group.parent is None else builds[row.uid].get(group.parent)
-                build = builds[row.uid][group.name] = BuildRow(
+                    lines = self._nodes[group.name].of_document(row.uid)
+                    nodes = [decode_node(line, number) for line in lines]
+                    counts = child_counts(nodes, above)
+                uids[row.uid, group.name] = [node.uid for node in nodes]
+                build = BuildRow(
                     number,
                     row.id,
                     row_of_group,
@@ -480,30 +469,40 @@ class Importer:
                     number if parent is None else parent.root,
                     of_groups[group.name],
                     json.dumps(counts),
-                    output_digest(own),
+                    output_digest(nodes),
                 )
+                builds[row.uid][group.name] = build
                 new.append(build)
-                segments += own
+                segments += nodes
             ledger.builds.begin(new)
             self._indexer.nodes.segments.upsert(collection, segments)
-            ledger.builds.acknowledge(one.number for one in new)
+            ledger.builds.acknowledge(build.number for build in new)
             for space in group.spaces:
-                vectors = self._vectors[group.name, space.name]
-                index_row, of_vectors = self._index_rows[group.name, space.name]
-                embedded = [one for one in segments if one.uid in vectors]
-                rows = [VectorRow(one.key, vectors[one.uid], one.fields) for one in embedded]
-                self._indexer.nodes.vectors_to_write.upsert(of_vectors, rows)
-                for uid in {one.document_id for one in embedded}:
+                index_row = self._index_rows[group.name, space.name][0]
+                for uid in self._write_embedded(group, space, segments):
                     covered[uid].append((index_row, builds[uid][group.name].number))
-        return [
-            Flip(
-                row,
-                {build.node_group: build.number for build in builds[row.uid].values()},
-                covered[row.uid],
-                builds[row.uid][LAZY_ROOT_NAME].number,
-            )
-            for row in registered
-        ]
+        flips: list[Flip] = []
+        for row in registered:
+            of_row = builds[row.uid]
+            live = {build.node_group: build.number for build in of_row.values()}
+            flips.append(Flip(row, live, covered[row.uid], of_row[LAZY_ROOT_NAME].number))
+        return flips
+
+    def _write_embedded(
+        self, group: ExportedGroup, space: ExportedSpace, segments: list[Segment]
+    ) -> set[str]:
+        """Write the vectors of some nodes; return the ids of the nodes' documents."""
+        vectors = self._vectors[group.name, space.name]
+        collection = self._index_rows[group.name, space.name][1]
+        embedded = [segment for segment in segments if segment.uid in vectors]
+        rows = [VectorRow(node.key, vectors[node.uid], node.fields) for node in embedded]
+        self._indexer.nodes.vectors_to_write.upsert(collection, rows)
+        return {segment.document_id for segment in embedded}
+
+
+def _decode_group(group: Mapping[str, Any]) -> ExportedGroup:
+    spaces = tuple(ExportedSpace(**space) for space in group["spaces"])
+    return ExportedGroup(**{**group, "spaces": spaces})
 
 
 class _NodeLines:
@@ -520,11 +519,11 @@ class _NodeLines:
 
     def of_document(self, uid: str) -> list[dict[str, Any]]:
         """Return the nodes of the next document."""
-        own = []
+        nodes = []
         while self._next is not None and self._next["document_id"] == uid:
-            own.append(self._next)
+            nodes.append(self._next)
             self._next = next(self._lines, None)
-        return own
+        return nodes
 
 
 def child_counts(nodes: Sequence[Segment], parents: Sequence[str] | None) -> list[int]:
@@ -567,12 +566,10 @@ def canonical_dump(indexer: Indexer) -> Iterator[str]:
             yield _dump_line(
                 "space", {"kind": space.kind, "name": space.name, "identity": space.identity}
             )
-            held = (_vector_digests if space.kind == "vectors" else _term_counts)(
-                indexer, tree, group, space
-            )
-            yield from (
-                _dump_line(space.kind, {"uid": uid, "holds": held[uid]}) for uid in sorted(held)
-            )
+            describe = _vector_digests if space.kind == "vectors" else _term_counts
+            held_by_uid = describe(indexer, tree, group, space)
+            for uid in sorted(held_by_uid):
+                yield _dump_line(space.kind, {"uid": uid, "holds": held_by_uid[uid]})
 
 
 def _dump_line(kind: str, value: Mapping[str, Any]) -> str:
@@ -585,7 +582,7 @@ def _vector_digests(
     """Return digests of the vectors of live nodes, by uid."""
     if not space.dimension:
         return {}
-    keys = [key for build in tree.builds(group) for key in build.keys]
+    keys = list(itertools.chain.from_iterable(build.keys for build in tree.builds(group)))
     rows = indexer.nodes.vectors.get(space.collection, keys)
     return {
         key_uid(row.key): hashlib.blake2b(_encode_vector(row.vector), digest_size=16).hexdigest()
@@ -598,12 +595,12 @@ def _term_counts(
 ) -> dict[str, Any]:
     """Return the term frequencies of live nodes, by uid."""
     live = tree.live_owners(group)
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for part, _ in indexer.terms.parts(tree, group, space):
         for key, terms in _terms_by_key(part).items():
             if key_build(key) in live:
-                found[key_uid(key)] = dict(sorted(terms.items()))
-    return found
+                counts[key_uid(key)] = dict(sorted(terms.items()))
+    return counts
 
 
 def _terms_by_key(part: TermPart) -> dict[str, dict[str, int]]:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -134,16 +135,12 @@ def migrate(
         if not path.exists():
             msg = f"source_conf refers to {path}, which does not exist."
             raise ConfigError(f"{msg} Pass the complete store_conf of a Document.")
-    require(
-        names is None or (is_list_of(names, str) and bool(names)),
-        "names",
-        names,
-        "a list of names, or None for all",
-    )
+    is_names = names is None or (is_list_of(names, str) and bool(names))
+    require(is_names, "names", names, "a list of names, or None for all")
     with ExitStack() as stack:
         stack.enter_context(during_call(on_progress, cancel))
         opened = stack.enter_context(closing(source.open()))
-        ledgers = [LedgerConnection(opened.ledger, name) for name in _known_names(opened, names)]
+        ledgers = [LedgerConnection(opened.ledger, name) for name in _source_names(opened, names)]
         for here in ledgers:
             stack.enter_context(here.lease.held(WAIT_S))
         for here in ledgers:
@@ -152,13 +149,7 @@ def migrate(
         copies = [_DocumentCopy(opened, into, here) for here in ledgers]
         for copy in copies:
             stack.enter_context(copy.there.lease.held(WAIT_S))
-        pairs = [(copy.here, copy.there) for copy in copies]
-        is_complete = begin_copies(pairs)
-        with flushed(local_path(into.vectors)):
-            for copy in copies:
-                copy.run(is_complete=is_complete)
-        if not is_complete:
-            copy_ledgers(pairs, {old: new for copy in copies for old, new in copy.renamed.items()})
+        _run_copies(copies, into)
         for here in ledgers:
             copy_selection(opened.ledger, into.ledger, here.name)
         _copy_cache(opened, into)  # last: it only saves calls
@@ -182,28 +173,43 @@ def _parse_conf(argument: str, conf: Any) -> StoreConf:
     return parsed
 
 
-def _known_names(source: OpenStores, names: Iterable[str] | None) -> list[str]:
+def _run_copies(copies: Sequence[_DocumentCopy], target: OpenStores) -> None:
+    """Copy all rows, or only count them if an earlier call has copied them."""
+    pairs = [(copy.here, copy.there) for copy in copies]
+    is_complete = begin_copies(pairs)
+    with flushed(local_path(target.vectors)):
+        for copy in copies:
+            copy.run(is_complete=is_complete)
+    if is_complete:
+        return
+    renamed: dict[str, str] = {}
+    for copy in copies:
+        renamed |= copy.renamed
+    copy_ledgers(pairs, renamed)
+
+
+def _source_names(source: OpenStores, names: Iterable[str] | None) -> list[str]:
+    """The names of the Documents to copy, sorted."""
     with source.ledger.reading() as connection:
-        known = [name for (name,) in connection.execute("SELECT name FROM ledger ORDER BY name")]
-    if not known:
-        raise ConfigError(f"{source.ledger.path} contains no Document. Pass the store_conf of one.")
-    wanted = known if names is None else sorted({*names})
-    for name in wanted:
-        if name not in known:
-            raise ConfigError(
-                f"{source.ledger.path} contains no Document {name!r}. {known_names(name, known)}"
-            )
-    return wanted
+        rows = connection.execute("SELECT name FROM ledger ORDER BY name")
+        available = [name for (name,) in rows]
+    path = source.ledger.path
+    if not available:
+        raise ConfigError(f"{path} contains no Document. Pass the store_conf of one.")
+    requested = available if names is None else sorted({*names})
+    for name in requested:
+        if name not in available:
+            hint = known_names(name, available)
+            raise ConfigError(f"{path} contains no Document {name!r}. {hint}")
+    return requested
 
 
 def _refuse_unfit_target(here: LedgerConnection, target: StoreConf) -> None:
     """Check whether the target can store a Document, as far as possible before it is opened."""
     groups = copied_groups(here)
-    target.check_use(
-        here.name,
-        None,
-        embeds=any(index.kind == "vectors" for group in groups for index in group.indexes),
-    )
+    indexes = chain.from_iterable(group.indexes for group in groups)
+    embeds = any(index.kind == "vectors" for index in indexes)
+    target.check_use(here.name, None, embeds=embeds)
     for group in groups:
         if not group.fields:
             msg = (
@@ -216,10 +222,11 @@ def _refuse_unfit_target(here: LedgerConnection, target: StoreConf) -> None:
 
 def _copy_cache(source: OpenStores, target: OpenStores) -> None:
     """Copy the embedding cache, unless the target has one: programs may have it open."""
-    held, copy = (Path(f"{stores.ledger.path}.embeddings") for stores in (source, target))
-    if held.exists() and not copy.exists():
-        with EmbeddingCache(held) as cache:
-            cache.copy_to(copy)
+    source_cache = Path(f"{source.ledger.path}.embeddings")
+    target_cache = Path(f"{target.ledger.path}.embeddings")
+    if source_cache.exists() and not target_cache.exists():
+        with EmbeddingCache(source_cache) as cache:
+            cache.copy_to(target_cache)
 
 
 class _DocumentCopy:
@@ -232,8 +239,9 @@ class _DocumentCopy:
         self.segments = self.vectors = self.present = 0
         self._source = source
         self._target = target
-        dimensions = {index.dimension for group in copied_groups(here) for index in group.indexes}
-        if SPARSE in dimensions and "sparse" not in target.vectors.features:
+        indexes = chain.from_iterable(group.indexes for group in copied_groups(here))
+        has_sparse = any(index.dimension == SPARSE for index in indexes)
+        if has_sparse and "sparse" not in target.vectors.features:
             store = type(target.vectors).__name__
             msg = f"Document {here.name!r} has sparse vectors, which {store} does not support."
             raise UnsupportedError(f"{msg} Configure another vector store.", store=store)
@@ -256,15 +264,10 @@ class _DocumentCopy:
 
     def _count(self) -> None:
         for group in copied_groups(self.here):
-            self.segments += sum(one.build.size for one in copied_builds(self.here, group))
-            vectors = [
-                index for index in group.indexes if index.kind == "vectors" and index.dimension
-            ]
-            self.vectors += sum(
-                one.build.size
-                for index in vectors
-                for one in copied_builds(self.here, group, index)
-            )
+            self.segments += _count_rows(copied_builds(self.here, group))
+            for index in group.indexes:
+                if index.kind == "vectors" and index.dimension:
+                    self.vectors += _count_rows(copied_builds(self.here, group, index))
         self.present = self.segments + self.vectors
 
     def _copy_segments(self, group: CopiedGroup) -> None:
@@ -298,14 +301,14 @@ class _DocumentCopy:
     def _run(
         self,
         copied: _CollectionCopy[Any],
-        what: str,
+        description: str,
         group: CopiedGroup,
         index: LiveIndex | None = None,
     ) -> None:
         # Builds are listed twice: together, with the uids of their nodes, they would take as much
         # memory as the nodes.
-        total = sum(one.build.size for one in copied_builds(self.here, group, index))
-        with ProgressMeter(what, total, 1, None, unit="row") as meter:
+        total = _count_rows(copied_builds(self.here, group, index))
+        with ProgressMeter(description, total, 1, None, unit="row") as meter:
             for done in copied.run(copied_builds(self.here, group, index)):
                 meter.reach(done)
         self.present += copied.present
@@ -315,6 +318,14 @@ class _DocumentCopy:
         name = collection_name(self.here.name, group.name, self.there.token + collection, embed_key)
         self.renamed[collection] = name
         return name
+
+
+def _count_rows(builds: Iterable[CopiedBuild]) -> int:
+    return sum(copied.build.size for copied in builds)
+
+
+def _list_keys(builds: Iterable[CopiedBuild]) -> list[str]:
+    return list(chain.from_iterable(copied.build.keys for copied in builds))
 
 
 class _Rows(Protocol[R]):
@@ -371,24 +382,19 @@ class _CollectionCopy(Generic[R]):
         """
         fresh = not self._target.count(self._copy)
         numbers: set[int] = set()
-        for batch in batches_reaching(builds, lambda one: one.build.size, _BATCH_ROWS):
-            numbers.update(one.build.number for one in batch)
-            keys = [key for one in batch for key in one.build.keys]
+        for batch in batches_reaching(builds, lambda copied: copied.build.size, _BATCH_ROWS):
+            numbers.update(copied.build.number for copied in batch)
+            keys = _list_keys(batch)
             rows = self._by_build(batch, self._source.get(self._collection, keys))
-            for one in batch:
-                if not self._kind.is_complete(one, rows[one.build.number]):
-                    raise self._incomplete(one, len(rows[one.build.number]))
+            for copied in batch:
+                if not self._kind.is_complete(copied, rows[copied.build.number]):
+                    raise self._incomplete(copied, len(rows[copied.build.number]))
             missing = batch if fresh else self._differing(batch, rows)
-            self.present += sum(one.build.size for one in batch) - sum(
-                one.build.size for one in missing
-            )
+            self.present += _count_rows(batch) - _count_rows(missing)
             if missing:
-                self._target.upsert(
-                    self._copy, [row for one in missing for row in rows[one.build.number]]
-                )
-                self._refuse_differing(
-                    sum(one.build.size for one in self._differing(missing, rows))
-                )
+                of_builds = (rows[copied.build.number] for copied in missing)
+                self._target.upsert(self._copy, list(chain.from_iterable(of_builds)))
+                self._refuse_differing(_count_rows(self._differing(missing, rows)))
             self.rows += len(keys)
             yield self.rows
         if not fresh:
@@ -399,20 +405,20 @@ class _CollectionCopy(Generic[R]):
         self, builds: Sequence[CopiedBuild], rows: dict[int, list[R]]
     ) -> list[CopiedBuild]:
         """Return the builds that the copy lacks, or has otherwise."""
-        found = self._target.get(self._copy, [key for one in builds for key in one.build.keys])
-        theirs = self._by_build(builds, found)
-        return [
-            one
-            for one in builds
-            if not self._kind.is_equal(one, rows[one.build.number], theirs[one.build.number])
-        ]
+        by_build = self._by_build(builds, self._target.get(self._copy, _list_keys(builds)))
+        differing: list[CopiedBuild] = []
+        for copied in builds:
+            number = copied.build.number
+            if not self._kind.is_equal(copied, rows[number], by_build[number]):
+                differing.append(copied)
+        return differing
 
     @staticmethod
     def _by_build(builds: Sequence[CopiedBuild], rows: Sequence[R]) -> dict[int, list[R]]:
-        own: dict[int, list[R]] = {one.build.number: [] for one in builds}
+        by_build: dict[int, list[R]] = {copied.build.number: [] for copied in builds}
         for row in rows:
-            own[key_build(row.key)].append(row)
-        return own
+            by_build[key_build(row.key)].append(row)
+        return by_build
 
     def _remove_others(self, numbers: set[int]) -> None:
         """Delete rows of an earlier run whose builds are no longer in the ledger."""
@@ -421,11 +427,11 @@ class _CollectionCopy(Generic[R]):
                 self._copy, keys=[row.key for row in page if key_build(row.key) not in numbers]
             )
 
-    def _incomplete(self, one: CopiedBuild, found: int) -> StoreError:
-        build = one.build
+    def _incomplete(self, copied: CopiedBuild, count: int) -> StoreError:
+        build = copied.build
         store = type(self._source).__name__
         msg = (
-            f"{store} in source_conf has {found} rows of group {build.group!r} of document"
+            f"{store} in source_conf has {count} rows of group {build.group!r} of document"
             f" {build.document}, and the ledger lists {build.size}, or others. Check that"
             " source_conf is the complete store_conf of the Document; if it is, open it, and run"
             " verify() and repair(). The target is not complete."
@@ -443,19 +449,21 @@ class _CollectionCopy(Generic[R]):
             raise StoreError(msg, store=store, collection=self._copy)
 
 
-def _is_output(one: CopiedBuild, rows: list[Segment]) -> bool:
-    return output_digest(rows) == one.output
+def _is_output(copied: CopiedBuild, rows: list[Segment]) -> bool:
+    return output_digest(rows) == copied.output
 
 
 def _same_vectors(_: CopiedBuild, rows: list[VectorRow], others: list[VectorRow]) -> bool:
     return len(rows) == len(others) and all(map(_same_vector, rows, others))
 
 
-def _same_vector(one: VectorRow, other: VectorRow) -> bool:
-    mine: Any = one.vector
-    theirs: Any = other.vector
-    same = mine == theirs if isinstance(mine, dict) else np.array_equal(mine, theirs)
-    return bool(same) and _typed(one.fields) == _typed(other.fields)
+def _same_vector(row: VectorRow, other: VectorRow) -> bool:
+    vector: Any = row.vector
+    other_vector: Any = other.vector
+    same = (
+        vector == other_vector if isinstance(vector, dict) else np.array_equal(vector, other_vector)
+    )
+    return bool(same) and _typed(row.fields) == _typed(other.fields)
 
 
 def _typed(fields: Mapping[str, Any]) -> dict[str, tuple[type, Any]]:
@@ -463,5 +471,7 @@ def _typed(fields: Mapping[str, Any]) -> dict[str, tuple[type, Any]]:
     return {name: (type(value), value) for name, value in fields.items()}
 
 
-_SEGMENTS: _Kind[Segment] = _Kind(_is_output, lambda one, _, others: _is_output(one, others))
-_VECTORS: _Kind[VectorRow] = _Kind(lambda one, rows: len(rows) == one.build.size, _same_vectors)
+_SEGMENTS: _Kind[Segment] = _Kind(_is_output, lambda copied, _, rows: _is_output(copied, rows))
+_VECTORS: _Kind[VectorRow] = _Kind(
+    lambda copied, rows: len(rows) == copied.build.size, _same_vectors
+)
