@@ -14,6 +14,8 @@ import sys
 from html import escape
 from pathlib import Path
 
+import house
+
 from lazyrag import LAZY_ROOT_NAME, Document
 from lazyrag.ranking.fusion import rrf
 from lazyrag.text.sentences import sentence_spans
@@ -378,7 +380,49 @@ def versions(zh: bool) -> str:
     return drawing.svg()
 
 
+def layers(zh: bool) -> str:
+    """Which package imports which, read from the code."""
+    packages = sorted(house.RANKS, key=lambda name: house.RANKS[name])
+    modules = house.read_package()
+    imports = house.Imports()
+    for module in modules.values():
+        imports.add(module, modules)
+    edges: set[tuple[str, str]] = set()
+    for source, targets in imports.dependencies().items():
+        edges.update((house.package_of(source), house.package_of(target)) for target in targets)
+    cell = 17
+    left = 104
+    top = 92
+    side = cell * len(packages)
+    title = "哪个包导入哪个包" if zh else "Which package imports which"
+    drawing = Drawing(left + side + 20, top + side + 40, title)
+    for number, name in enumerate(packages):
+        y = top + number * cell
+        if number % 2 == 0:
+            drawing.bar(left, y, side, cell, "a")
+        drawing.pieces.append(
+            f'<text class="soft" text-anchor="end" x="{left - 8}" y="{y + 13}">{name}</text>'
+        )
+        x = left + number * cell + 12
+        drawing.pieces.append(
+            f'<text class="soft" transform="translate({x:g} {top - 6:g}) rotate(-60)">{name}</text>'
+        )
+        for column, target in enumerate(packages):
+            if column == number:
+                drawing.bar(left + column * cell + 3, y + 3, cell - 6, cell - 6, "head")
+            elif (name, target) in edges:
+                drawing.bar(left + column * cell + 4, y + 4, cell - 8, cell - 8, "strong")
+    hint = (
+        "每行的包导入方块所在列的包；方块都在对角线右侧：导入只向下"
+        if zh
+        else "A row imports the columns with a square. All are right of the diagonal."
+    )
+    drawing.text(left + side / 2, top + side + 24, hint, "mid soft")
+    return drawing.svg()
+
+
 DIAGRAMS = {
+    "layers": layers,
     "tree": tree,
     "file": file_life,
     "versions": versions,
