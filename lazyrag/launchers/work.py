@@ -209,7 +209,7 @@ class Launcher:
         self, engine: IngestionEngine, target: GroupTarget, plan: BuildPlan, to_do: Sequence[ToDo]
     ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
         """Transform documents; yields each with its nodes or its error, in order."""
-        line = plan.made_of(target)
+        line = plan.sources_of(target)
         near = [
             replace(one, transform=_unused, path_key=None) for one in plan.groups if one.id in line
         ]
