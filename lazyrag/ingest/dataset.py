@@ -434,7 +434,8 @@ class ComparedFile:
         file: The file; its signature is from before it was hashed.
         content_hash: Digest of its content.
         config_hash: Digest of its loader and the user's metadata.
-        before: The file in the ledger: that of the old path for a moved file, None for an added one.
+        before: The file in the ledger: that of the old path for a moved file, None for an added
+            one.
     """
 
     file: FoundFile
