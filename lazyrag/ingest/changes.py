@@ -26,7 +26,6 @@ from lazyrag.errors import (
     LazyRAGError,
     LoaderEndedError,
     LoadError,
-    NoReaderError,
     StoreError,
     known_names,
     warn_user,
@@ -44,7 +43,7 @@ from lazyrag.ingest.engine import MakeRoot, Outcome, PendingVersion, file_root, 
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import loader_identities
 from lazyrag.ingest.plan import BuildPlan
-from lazyrag.ingest.report import Failure, IngestReport, pages
+from lazyrag.ingest.report import Failure, IngestReport, is_skip, pages, skip_reasons
 from lazyrag.ledger.ledger import DocumentRow
 from lazyrag.ledger.tree import LiveGroup
 from lazyrag.loaders.base import loaders
@@ -294,7 +293,6 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
             config_hash=work.counted(config_hash),
             max_deleted=max_deleted,
             settled=len(settled),
-            withholds=indexer.dataset.withholds,
         )
     changes = replace(changes, deleted=(*changes.deleted, *unselected))
     skipped = [
@@ -447,7 +445,7 @@ def _pending_versions(
 
     def touch(files: Iterable[ComparedFile]) -> Iterator[PendingVersion]:
         """Renew the dates of files; their content is the same."""
-        for batch in batches_reaching(files, _size, _READ_BYTES, most_items=_READ):
+        for batch in batches_reaching(files, file_size, _READ_BYTES, most_items=_READ):
             new_rows = [comparison.row_of(file) for file in batch]
             builds = [roots.builds[row.uid] for row in new_rows]
             stored = indexer.stored_roots(roots.collection, builds)
@@ -468,8 +466,7 @@ def _pending_versions(
         before = rows[old_file.identity]
         has_failed = isinstance(metadata.get(file.identity), LazyRAGError)
         if has_failed or file.config_hash != old_file.config_hash:
-            version = load(file)
-            return PendingVersion(version.row, version.make_root, before)
+            return replace(load(file), moved_from=before)
         row = replace(
             comparison.row_of(file, new_row(file.identity)),
             loaded=before.loaded,
@@ -538,7 +535,8 @@ def _has_same_dates(file: ComparedFile, rows: Mapping[str, DocumentRow]) -> bool
     return day_of(before.mtime_ns / 1e9) == day_of(now.mtime_ns / 1e9)
 
 
-def _size(file: ComparedFile) -> int:
+def file_size(file: ComparedFile) -> int:
+    """Return a file's bytes; 0 if it cannot be read."""
     return file.file.signature.size if file.file.signature is not None else 0
 
 
@@ -674,31 +672,19 @@ def expected_report(
     failures = _file_failures(indexer, comparison)
     failures += [Failure(name, str(LOADING), error) for name, error in errors.items()]
     failures += _unknown_names(indexer, comparison.listing)
-    failed = []
-    skipped = {}
-    for failure in failures:
-        if isinstance(failure.error, NoReaderError):
-            skipped[failure.path] = failure.error.reason
-        else:
-            failed.append(failure)
-    again = {*_identities(changes.changed), *_identities(changes.reconfigured)}
+    failed = [failure for failure in failures if not is_skip(failure)]
+    skipped = dict(skip_reasons(failures))
     touched = [file for file in changes.touched if not _has_same_dates(file, comparison.rows)]
+    busy = set(_identities((*changes.to_load, *touched, *changes.moved)))
     incomplete = []
     root = indexer.ledger.tree.groups.get(LAZY_ROOT_NAME)
     if root is not None and indexer.definitions.is_current(root):
-        busy = set(_identities((*changes.to_load, *touched, *changes.moved)))
         incomplete = _incomplete_documents(indexer, indexer.planner.plan_live(), comparison, busy)
-    unchanged = {*_identities(changes.unchanged), *_identities(changes.touched)}
-    unchanged -= {*_identities(touched)}
+    live = busy - errors.keys()
     return replace(
-        _common_report(comparison, skipped),
-        added=tuple(name for name in _identities(changes.added) if name not in errors),
+        _report_changes(comparison, busy, live, live, skipped),
         failed=tuple(sorted(failed, key=lambda failure: (failure.path, failure.stage))),
         skipped=tuple(sorted({*comparison.skipped, *skipped.items()})),
-        updated=tuple(sorted(again - errors.keys())),
-        unchanged=tuple(sorted(unchanged.union(comparison.settled))),
-        touched=_identities(touched),
-        moved=tuple((old, new) for old, new in changes.moves if new not in errors),
         reasons=_find_reasons(comparison, incomplete),
     )
 
@@ -706,38 +692,51 @@ def expected_report(
 def _final_report(
     comparison: FileComparison, outcomes: list[Outcome], skipped: Collection[str]
 ) -> IngestReport:
-    changes = comparison.changes
-    live = {outcome.identity for outcome in outcomes if outcome.flipped}
-    renewed = {
-        outcome.identity for outcome in outcomes if outcome.flipped and outcome.is_new_version
-    }
-    touched = _identities(changes.touched)
-    again = {*_identities(changes.changed), *_identities(changes.reconfigured)}
     ingested = [outcome.identity for outcome in outcomes]
-    same = live.union(set(touched).difference(ingested)) - renewed
-    unchanged = [*comparison.settled, *_identities(changes.unchanged)]
-    unchanged += same & again.union(touched)
+    flipped = [outcome for outcome in outcomes if outcome.flipped]
+    live = {outcome.identity for outcome in flipped}
+    renewed = {outcome.identity for outcome in flipped if outcome.is_new_version}
     reasons = comparison.reasons
     return replace(
-        _common_report(comparison, skipped),
-        added=tuple(name for name in _identities(changes.added) if name in live),
-        updated=tuple(sorted(again & renewed)),
-        touched=tuple(name for name in touched if name in renewed),
-        unchanged=tuple(sorted(unchanged)),
-        moved=tuple((old, new) for old, new in changes.moves if new in live),
+        _report_changes(comparison, ingested, live, renewed, skipped),
         reasons={name: reasons[name] for name in ingested if name in reasons},
         notes=notes_of(outcomes),
     )
 
 
-def _common_report(comparison: FileComparison, skipped: Collection[str]) -> IngestReport:
+def _report_changes(
+    comparison: FileComparison,
+    ingested: Iterable[str],
+    live: set[str],
+    renewed: set[str],
+    skipped: Collection[str],
+) -> IngestReport:
+    """Report on files by kind of change.
+
+    Args:
+        comparison: The files.
+        ingested: Identities of the documents to ingest.
+        live: Those that became live.
+        renewed: Those that became live as a new version.
+        skipped: Identities of files that are not ingested, and have not failed.
+    """
     changes = comparison.changes
+    touched = _identities(changes.touched)
+    again = {*_identities(changes.changed), *_identities(changes.reconfigured)}
+    same = live.union(set(touched).difference(ingested)) - renewed
+    unchanged = [*comparison.settled, *_identities(changes.unchanged)]
+    unchanged += same & again.union(touched)
     deleted = [file.identity for file in changes.deleted]
     deleted += [old for old, new in changes.moves if new in skipped]
     return IngestReport(
+        added=tuple(name for name in _identities(changes.added) if name in live),
         skipped=comparison.skipped,
+        updated=tuple(sorted(again & renewed)),
+        unchanged=tuple(sorted(unchanged)),
         deleted=tuple(sorted(deleted)),
+        moved=tuple((old, new) for old, new in changes.moves if new in live),
         withheld=tuple(file.identity for file in changes.withheld),
+        touched=tuple(name for name in touched if name in renewed),
     )
 
 

@@ -64,8 +64,6 @@ class Dataset:
         selection: What is chosen of the folder.
         is_chosen: Whether the user chose it now, and not before.
         store_selection: Stores a selection.
-        withholds: Decides by ``max_deleted`` whether missing files are kept, for a part of a
-            dataset; None compares their number with that of the known files.
     """
 
     where: str
@@ -77,7 +75,6 @@ class Dataset:
     selection: Selection = _EVERYTHING
     is_chosen: bool = False
     store_selection: Callable[[Selection], None] = lambda _: None
-    withholds: Callable[[float], bool] | None = None
 
     def selected(self, store: StoreFile, name: str, **choices: Any) -> Dataset:
         """Return the dataset with what the user chose of its folder, now or before.
@@ -128,12 +125,12 @@ class Dataset:
 
     def find(self, identity: str) -> FoundFile | None:
         """Return a file by its identity; None if there is none."""
-        place = None if self.folder is None else self.folder / identity
-        if place is None or not place.exists():  # its name may be written in another normal form
-            listed = [file for file in self.list_files().found if file.identity == identity]
-            if listed or place is None:
-                return next(iter(listed), None)
-        return FoundFile(identity, place)
+        path = None if self.folder is None else self.folder / identity
+        if path is None or not path.exists():  # its name may be written in another normal form
+            for file in self.list_files().found:
+                if file.identity == identity:
+                    return file
+        return None if path is None else FoundFile(identity, path)
 
     def metadata_of(self, file: FoundFile) -> Mapping[str, Any]:
         """Return the user's metadata of a file.
@@ -355,18 +352,16 @@ def _existing_path(path: Any, argument: str) -> Path:
     )
     # the working directory may change before the first use
     absolute = Path(path).expanduser().absolute()
+    name = f"{argument} {os.fspath(path)!r}"
     if not absolute.exists():
         is_glob = bool(set("*?[") & set(absolute.name))
         hint = "A glob is not expanded: pass its folder, and include=[pattern]. " if is_glob else ""
         where = f" (looked for {absolute})" if os.fspath(path) != str(absolute) else ""
-        msg = f"{argument} {os.fspath(path)!r} does not exist{where}. {hint}"
-        raise DatasetPathError(f"{msg}Pass an existing folder or file.")
-    if not (absolute.is_dir() or absolute.is_file()):
-        msg = (
-            f"{argument} {os.fspath(path)!r} is neither a folder nor a regular file. Pass one of"
-            " those."
+        raise DatasetPathError(
+            f"{name} does not exist{where}. {hint}Pass an existing folder or file."
         )
-        raise DatasetPathError(msg)
+    if not (absolute.is_dir() or absolute.is_file()):
+        raise DatasetPathError(f"{name} is neither a folder nor a regular file. Pass one of those.")
     return absolute
 
 
@@ -505,7 +500,6 @@ def compare(
     config_hash: Callable[[FoundFile], str],
     max_deleted: float,
     settled: int = 0,
-    withholds: Callable[[float], bool] | None = None,
 ) -> Changes:
     """Find added, changed, moved and deleted files, and hash only those in doubt.
 
@@ -528,7 +522,6 @@ def compare(
             are missing, or more than ten and more than this share, they are withheld; 1 allows any
             deletion.
         settled: Number of further known files, which are unchanged.
-        withholds: Decides instead whether missing files are withheld.
 
     Returns:
         The changes; found files in the order of ``files``, the others in order of identity.
@@ -563,20 +556,18 @@ def compare(
         now = ComparedFile(file, content, config_hash(file), before)
         kinds[_kind(now)].append(now)
     unseen, not_found = _split_unseen(missing.values(), unlisted)
-    added, moved = _split_moved(kinds["added"], not_found)
-    origins = {file.before for file in moved}
-    lost = tuple(file for file in not_found if file not in origins)
-    if withholds is not None and lost:
-        withhold = withholds(max_deleted)
-    else:
-        withhold = is_suspicious(len(lost), known_count, max_deleted)
+    new = kinds.pop("new", [])
+    origins = _origins(new, not_found)
+    for compared in new:
+        if compared.identity in origins:
+            kinds["moved"].append(replace(compared, before=origins[compared.identity]))
+        else:
+            kinds["added"].append(compared)
+    moved_from = {origin.identity for origin in origins.values()}
+    lost = tuple(file for file in not_found if file.identity not in moved_from)
+    withhold = is_suspicious(len(lost), known_count, max_deleted)
     return Changes(
-        added=tuple(added),
-        changed=tuple(kinds["changed"]),
-        reconfigured=tuple(kinds["reconfigured"]),
-        touched=tuple(kinds["touched"]),
-        unchanged=tuple(kinds["unchanged"]),
-        moved=tuple(moved),
+        **{kind: tuple(compared_files) for kind, compared_files in kinds.items()},
         unreadable=tuple(unreadable),
         deleted=() if withhold else lost,
         withheld=lost if withhold else (),
@@ -592,8 +583,9 @@ def validate_max_deleted(max_deleted: float) -> None:
 
 
 def _kind(now: ComparedFile) -> str:
+    """Return the field of `Changes` that a file belongs to; "new" if it is added or moved."""
     if now.before is None:
-        return "added"
+        return "new"
     if now.content_hash != now.before.content_hash:
         return "changed"
     if now.config_hash != now.before.config_hash:
@@ -614,21 +606,6 @@ def _split_unseen(
         is_unseen = f"{file.identity}/".startswith(prefixes)
         (unseen if is_unseen else not_found).append(file)
     return unseen, not_found
-
-
-def _split_moved(
-    new: Sequence[ComparedFile], missing: Sequence[KnownFile]
-) -> tuple[list[ComparedFile], list[ComparedFile]]:
-    """Return the new files that are added, and those that are moved, with their origins."""
-    origins = _origins(new, missing)
-    added = []
-    moved = []
-    for file in new:
-        if file.identity in origins:
-            moved.append(replace(file, before=origins[file.identity]))
-        else:
-            added.append(file)
-    return added, moved
 
 
 def _origins(added: Iterable[ComparedFile], missing: Sequence[KnownFile]) -> dict[str, KnownFile]:

@@ -414,7 +414,9 @@ class Loading:
         self._idle: LifoQueue[ChildProcess | None] | None = None
         self._warm: list[ChildProcess] = []  # between two runs
         self._users = 0  # operations that keep them
-        self._table = ReaderTable()
+        # for the processes: patterns with pickled readers, and suffixes with paths of loaders
+        self._sent_readers: list[tuple[str, str | None]] = []
+        self._sent_loaders: dict[str, str | None] = {}
         # by a launcher, before they are needed
         self.loaded: dict[FoundFile, LoadedFile | LazyRAGError] = {}
 
@@ -426,9 +428,11 @@ class Loading:
             return
         from queue import LifoQueue
 
-        readers = self.readers.all()
-        pickled = tuple((reader.pattern, portable(reader.user_reader)) for reader in readers)
-        self._table = ReaderTable(pickled, importable_loaders())
+        readers = [(reader.pattern, portable(reader.user_reader)) for reader in self.readers.all()]
+        self._sent_readers = [
+            (pattern, None if pickled is None else pickled.hex()) for pattern, pickled in readers
+        ]
+        self._sent_loaders = dict(importable_loaders())
         idle = self._idle
         if idle is None:
             idle = self._idle = LifoQueue()
@@ -482,7 +486,6 @@ class Loading:
 
     def _load_there(self, file: FoundFile, source: bool | str) -> LoadedFile:  # noqa: FBT001
         """Load a file in a process, unless its reader exists only here."""
-        readers = [(pattern, packed and packed.hex()) for pattern, packed in self._table.readers]
         request = {
             "path": str(file.path),
             "name": file.identity,
@@ -490,7 +493,13 @@ class Loading:
             "limits": asdict(self.limits),
         }
         with self._process() as process:
-            packed = process.call("load", request, readers, self._table.loaders, limits=self.limits)
+            packed = process.call(
+                "load",
+                request,
+                self._sent_readers,
+                [*self._sent_loaders.items()],
+                limits=self.limits,
+            )
         return self._load_here(file, source) if packed is None else unpacked_file(packed)
 
     @contextmanager
@@ -536,10 +545,10 @@ class Loading:
     def _is_for_processes(self, file: FoundFile) -> bool:
         """Whether the reader of a file, judged by its name, can be imported in another process."""
         names = file.identity, file.path.name
-        for pattern, packed in self._table.readers:
+        for pattern, pickled in self._sent_readers:
             if matches(pattern, names):
-                return packed is not None
-        return dict(self._table.loaders).get(known_suffix(file.path), "") is not None
+                return pickled is not None
+        return self._sent_loaders.get(known_suffix(file.path), "") is not None
 
     def _name_of(self, file: FoundFile) -> str:
         """Return the name of a file's reader, judged by the file's name."""
@@ -608,19 +617,6 @@ class Loading:
         """Return the user's reader for a file's names; None without one."""
         named = self.readers.find(*names)
         return None if named is None else named.reader()
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderTable:
-    """Readers and loaders of the parent process, except for built-in loaders.
-
-    Args:
-        readers: Patterns with the user's readers, pickled by `portable`, in order of precedence.
-        loaders: Suffixes of loaders that are not built in, with their import paths.
-    """
-
-    readers: tuple[tuple[str, bytes | None], ...] = ()
-    loaders: tuple[tuple[str, str | None], ...] = ()
 
 
 def portable(reader: Any) -> bytes | None:

@@ -272,15 +272,10 @@ class BuildPlanner:
                     partial_indexes.append(index.id)
                 else:
                     indexes.append(target)
-        root = current[LAZY_ROOT_NAME]
-        return BuildPlan(
-            root.id,
-            root.collection,
-            {group.id: name for name, group in tree.groups.items()},
-            self._group_targets(current),
-            indexes,
-            tuple(group.id for group in other),
-            tuple(partial_indexes),
+        return replace(
+            self._build_plan(current, indexes),
+            partial_groups=tuple(group.id for group in other),
+            partial_indexes=tuple(partial_indexes),
         )
 
     def plan_first(self, steps: Iterable[Step]) -> BuildPlan:
@@ -334,19 +329,13 @@ class BuildPlanner:
                 line = definitions.needed(group.name)
                 if not any(above.may_call_model for above in line):
                     names.add(group.name)
-        root = live_groups[LAZY_ROOT_NAME]
-        groups = {LAZY_ROOT_NAME: root}
+        groups = {LAZY_ROOT_NAME: live_groups[LAZY_ROOT_NAME]}
         for number, name in enumerate(self.parents_first(names), start=1):
             live = live_groups.get(name)
             if live is None or not definitions.is_current(live):
                 live = LiveGroup(-number, name, None, "", "", complete=False)
             groups[name] = live
-        return BuildPlan(
-            root.id,
-            root.collection,
-            {group.id: group.name for group in groups.values()},
-            self._group_targets(groups),
-        )
+        return self._build_plan(groups)
 
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
@@ -444,26 +433,25 @@ class BuildPlanner:
             indexes += requested
             steps += [target.step for target in requested]
         return Rebuild(
-            self._hidden_plan(groups, indexes),
+            replace(self._build_plan(groups, indexes), visible=False),
             tuple(groups[name].id for name in ordered if name in outdated),
             self._dropped_groups(groups, replaced),
             {name: self.definitions.revisions(name) for name in outdated},
             tuple(steps),
         )
 
-    def _hidden_plan(
-        self, groups: Mapping[str, LiveGroup], indexes: Sequence[IndexTarget]
+    def _build_plan(
+        self, groups: Mapping[str, LiveGroup], indexes: Sequence[IndexTarget] = ()
     ) -> BuildPlan:
-        """Plan to build groups and indexes that readers do not see yet."""
+        """Plan to bring documents to some groups and indexes."""
         root = groups[LAZY_ROOT_NAME]
         all_groups = (*self.ledger.tree.groups.values(), *groups.values())
         return BuildPlan(
             root.id,
             root.collection,
             {group.id: group.name for group in all_groups},
-            self._group_targets(groups),
+            [self._group_target(group, groups) for group in groups.values() if group is not root],
             indexes,
-            visible=False,
         )
 
     def _dropped_groups(
@@ -549,14 +537,6 @@ class BuildPlanner:
         return VectorsTarget(
             index.id, group, step, index.identity, index.collection, index.dimension, embedder, text
         )
-
-    def _group_targets(self, groups: Mapping[str, LiveGroup]) -> list[GroupTarget]:
-        """The targets of some groups, without the root group."""
-        return [
-            self._group_target(group, groups)
-            for name, group in groups.items()
-            if name != LAZY_ROOT_NAME
-        ]
 
     def _group_target(self, group: LiveGroup, groups: Mapping[str, LiveGroup]) -> GroupTarget:
         definition = self.definitions.line(group.name)[0]

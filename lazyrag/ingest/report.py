@@ -177,7 +177,7 @@ class Failures:
         self.misnamed: dict[str, Failure] = {}  # keys of file_metadata that match no file
 
     def __iter__(self) -> Iterator[Failure]:
-        failed = [failure for failure in self._by_step.values() if not _is_skip(failure)]
+        failed = [failure for failure in self._by_step.values() if not is_skip(failure)]
         return iter([*failed, *self.misnamed.values()])
 
     def skipped(self) -> list[tuple[str, str]]:
@@ -185,7 +185,7 @@ class Failures:
         failed.
         """
         failures = {failure.path: failure for failure in self._by_step.values()}
-        return _skip_reasons(failures.values())
+        return skip_reasons(failures.values())
 
     def add(self, step: Step, identity: str, error: Exception) -> None:
         """Add a failure."""
@@ -222,10 +222,10 @@ class Failures:
             return
         done = count_done()
         total = done + len(failed)
-        if not done and not all(map(_is_skip, failed)):
+        if not done and not all(map(is_skip, failed)):
             self._raise_all_failed(step, failed)
-        new_failures = [failure for failure in new if not _is_skip(failure)]
-        skips = _skip_reasons(new)
+        new_failures = [failure for failure in new if not is_skip(failure)]
+        skips = skip_reasons(new)
         skipped = ""
         if skips:
             path, reason = skips[0]
@@ -248,12 +248,12 @@ class Failures:
         raise IngestionError(f"{first} {sentence(failed[0])} {hint}") from failed[0].error
 
 
-def _is_skip(failure: Failure) -> bool:
+def is_skip(failure: Failure) -> bool:
     """Whether a file has not failed: it has no text, or nothing reads it."""
     return isinstance(failure.error, NoReaderError)
 
 
-def _skip_reasons(failures: Iterable[Failure]) -> list[tuple[str, str]]:
+def skip_reasons(failures: Iterable[Failure]) -> list[tuple[str, str]]:
     """Return pairs (path, reason) of files without text, or that nothing reads."""
     return [
         (failure.path, failure.error.reason)

@@ -17,6 +17,7 @@ from lazyrag.ingest.changes import (
     FileComparison,
     compare_files,
     expected_report,
+    file_size,
     ingest_changes,
     load_root,
     new_row,
@@ -32,7 +33,7 @@ from lazyrag.ledger.lease import WAIT_S
 from lazyrag.ledger.ledger import DocumentRow
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex
 from lazyrag.loaders.base import is_built_in, loaders
-from lazyrag.loaders.directory import FoundFile, Listing
+from lazyrag.loaders.directory import Listing
 from lazyrag.models.embedding import batch_size_of, is_embeddable
 from lazyrag.progress.bar import Work
 from lazyrag.text.tokens import token_counters
@@ -226,7 +227,7 @@ def plan_sync(
         if file.before is not None and file.config_hash != file.before.config_hash
     ]
     formats, tokens, errors = _try_loading(indexer, comparison, [*changes.to_load, *reloaded])
-    files = [file.file for file in changes.to_load if file.identity not in errors]
+    files = [file for file in changes.to_load if file.identity not in errors]
     report = expected_report(indexer, comparison, errors)
     steps = []
     if files:
@@ -234,35 +235,23 @@ def plan_sync(
         causes = Counter(filter(None, reasons)).most_common()
         why = ", ".join(f"{count} {cause}" for cause, count in causes)
         steps.append(PlannedStep(str(LOADING), len(files), len(files), tokens, 0, why))
-    moved = [file.file for file in changes.moved]
-    steps += _planned_steps(indexer, len(files), _total_size(files), tokens, moved)
+    size = sum(map(file_size, files))
+    steps += _planned_steps(indexer, len(files), size, tokens, changes.moved)
     diffs = _diffs(indexer, comparison) if diff else []
-    steps = _with_embedded(indexer, steps, diffs)
+    _set_embedded(indexer, steps, diffs)
     changed = [group for group in diffs if group.come or group.go or any(group.embed.values())]
     merged = merge_formats(formats.values(), comparison.listing.skipped)
     return SyncPlan(report, tuple(steps), tuple(_unseen(indexer)), tuple(changed), merged)
 
 
-def _total_size(files: Sequence[FoundFile]) -> int:
-    return sum(file.signature.size for file in files if file.signature is not None)
-
-
-def _with_embedded(
-    indexer: Indexer, steps: Sequence[PlannedStep], diffs: Sequence[GroupDiff]
-) -> list[PlannedStep]:
-    """Return steps with the numbers of texts to embed, where diffs have counted them."""
-    counts = {}
+def _set_embedded(indexer: Indexer, steps: list[PlannedStep], diffs: Sequence[GroupDiff]) -> None:
+    """Replace estimates of the texts to embed by the numbers that diffs have counted."""
     for diff in diffs:
         for key, count in diff.embed.items():
-            counts[str(Step(diff.group, embed_key=key))] = (key, count)
-    counted = []
-    for step in steps:
-        if step.step in counts:
-            key, count = counts[step.step]
-            counted.append(replace(step, nodes=count, calls=_calls(indexer, key, count)))
-        else:
-            counted.append(step)
-    return counted
+            name = str(Step(diff.group, embed_key=key))
+            for at, step in enumerate(steps):
+                if step.step == name:
+                    steps[at] = replace(step, nodes=count, calls=_calls(indexer, key, count))
 
 
 def plan_files(indexer: Indexer, files: Any) -> SyncPlan:
@@ -313,7 +302,7 @@ def _try_loading(
 
 
 def _planned_steps(
-    indexer: Indexer, documents: int, size: int, tokens: int, moved: Sequence[FoundFile]
+    indexer: Indexer, documents: int, size: int, tokens: int, moved: Sequence[ComparedFile]
 ) -> Iterator[PlannedStep]:
     """Yield the steps for new documents of so many bytes and tokens, for moved ones, and for
     changed definitions.
@@ -322,9 +311,10 @@ def _planned_steps(
     live_size = sum(
         row.signature.size for row in rows if row.status == "live" and row.signature is not None
     )
-    estimate = _StepEstimate(
-        indexer, documents, size, tokens, len(moved), _total_size(moved), live_size
-    )
+    moved_size = sum(map(file_size, moved))
+    share = size / live_size if live_size else 0.0
+    moved_share = moved_size / live_size if live_size else 0.0
+    estimate = _StepEstimate(indexer, documents, tokens, share, len(moved), moved_share, live_size)
     groups = indexer.ledger.tree.groups
     is_defined = indexer.definitions.is_defined
     names = [name for name in groups if name != LAZY_ROOT_NAME and is_defined(name)]
@@ -339,19 +329,19 @@ class _StepEstimate:
     Args:
         indexer: Of the Document.
         documents: Number of documents that are loaded.
-        size: Their bytes.
         tokens: Their tokens.
+        share: Their bytes, as a share of those of the live files.
         moved: Number of moved files.
-        moved_size: Their bytes.
+        moved_share: The same share of their bytes.
         live_size: Bytes of the live files.
     """
 
     indexer: Indexer
     documents: int
-    size: int
     tokens: int
+    share: float
     moved: int
-    moved_size: int
+    moved_share: float
     live_size: int
 
     def steps_of(self, group: LiveGroup) -> Iterator[PlannedStep]:
@@ -371,21 +361,19 @@ class _StepEstimate:
         fields = () if index is None else planner.known_fields(step)
         is_moved = again < 1 and (fields is None or "path" in fields)
         documents = self.documents + round(again * len(group.builds))
+        part = self.share + again
         if is_moved:
             documents += self.moved
+            part += self.moved_share
         if not documents:
             return None
-        share = self.size / self.live_size if self.live_size else 0.0
-        part = share + again
-        if is_moved and self.live_size:
-            part += self.moved_size / self.live_size
         nodes = max(self.documents, math.ceil(part * _node_count(group)))
-        tokens = self.tokens + round((part - share) * self.live_size / _BYTES_PER_TOKEN)
+        tokens = self.tokens + round((part - self.share) * self.live_size / _BYTES_PER_TOKEN)
         calls = 0
         if index is None:
             transform = self.indexer.definitions.line(group.name)[0].given
             parent = self.indexer.ledger.tree.groups.get(str(group.parent))
-            parents = 0 if parent is None else math.ceil((share + again) * _node_count(parent))
+            parents = 0 if parent is None else math.ceil((self.share + again) * _node_count(parent))
             calls = getattr(transform, "calls_per_node", 0) * max(self.documents, parents)
         elif index.kind == "vectors":
             calls = _calls(self.indexer, index.name, nodes)

@@ -9,7 +9,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -173,14 +173,10 @@ def verify(indexer: Indexer) -> Findings:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         before = indexer.ledger.file.commit_counter()
-        try:
-            findings: Findings | None = _inspect(indexer)
-        except LookupError:  # something was removed meanwhile
-            findings = None
-        if findings is not None and (
-            not findings.problems or before == indexer.ledger.file.commit_counter()
-        ):
-            return findings
+        with suppress(LookupError):  # something was removed meanwhile
+            findings = _inspect(indexer)
+            if not findings.problems or before == indexer.ledger.file.commit_counter():
+                return findings
         if time.monotonic() > deadline:
             msg = (
                 f"{indexer.where} keeps changing while it is verified. Call verify() when no"
