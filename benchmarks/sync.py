@@ -34,7 +34,7 @@ from results import Row
 from timing import spread
 
 from lazyrag import Document, Retriever
-from lazyrag.ingest.sync import compare_files
+from lazyrag.ingest.changes import compare_files
 from lazyrag.loaders.directory import find_files
 
 WORDS = [

@@ -359,7 +359,7 @@ def sync(
     diff: bool,
 ) -> Output:
     """Ingest what changed since the last time."""
-    from lazyrag.ingest.sync import MAX_DELETED
+    from lazyrag.ingest.changes import MAX_DELETED
 
     project = find_project(store)
     if plan or diff:

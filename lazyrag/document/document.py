@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, cast, overload
 
+import lazyrag.ingest.documents as editing
 import lazyrag.ingest.sync as syncing
 import lazyrag.read.catalogue as listing
 from lazyrag.data.fields import DocField, Schema, make_schema
@@ -31,13 +32,14 @@ from lazyrag.groups.node_group import (
     group_name,
     make_group,
 )
+from lazyrag.ingest.changes import MAX_DELETED, ingest_changes
 from lazyrag.ingest.dataset import Dataset, FileMetadata, PathLike, make_dataset
 from lazyrag.ingest.indexer import Indexer, report_of
 from lazyrag.ingest.load_files import AddReader, Readers, add_reader
 from lazyrag.ingest.model_identity import check_probes, find_identities, next_identity
 from lazyrag.ingest.plan import BuildPlanner
 from lazyrag.ingest.report import IngestReport, Options, Problem
-from lazyrag.ingest.sync import MAX_DELETED, OnError, SyncPlan
+from lazyrag.ingest.sync import OnError, SyncPlan
 from lazyrag.ledger.lease import WAIT_S
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
@@ -508,7 +510,7 @@ class Document:
             CanceledError: If ``cancel`` is set.
         """
         with during_call(on_progress, cancel):
-            return syncing.add_files(self._unrestricted("add_files"), files, metadata)
+            return editing.add_files(self._unrestricted("add_files"), files, metadata)
 
     @known_keywords
     def add_texts(
@@ -542,7 +544,7 @@ class Document:
             1 added, 0 failed, 0 skipped
         """
         with during_call(on_progress, cancel):
-            return syncing.add_texts(self._unrestricted("add_texts"), texts, metadata)
+            return editing.add_texts(self._unrestricted("add_texts"), texts, metadata)
 
     @known_keywords
     def delete_files(
@@ -569,7 +571,7 @@ class Document:
             CanceledError: If ``cancel`` was set before the documents were hidden.
         """
         with during_call(on_progress, cancel):
-            return syncing.delete_files(self._unrestricted("delete_files"), documents)
+            return editing.delete_files(self._unrestricted("delete_files"), documents)
 
     @known_keywords
     def update_metadata(self, changes: Mapping[str, Mapping[str, Any]]) -> IngestReport:
@@ -589,7 +591,7 @@ class Document:
                 stored.
             StoreBusyError: If another program writes the store.
         """
-        return syncing.update_metadata(self._unrestricted("update_metadata"), changes)
+        return editing.update_metadata(self._unrestricted("update_metadata"), changes)
 
     @known_keywords
     def activate_group(
@@ -949,7 +951,7 @@ class Document:
             StoreBusyError: If another program writes the store.
         """
         number = None if version is None else validate_integer("version", version, 1)
-        return syncing.roll_back(self._unrestricted("rollback"), document, number)
+        return editing.roll_back(self._unrestricted("rollback"), document, number)
 
     @known_keywords
     def export(self, folder: PathLike) -> Path:
@@ -1703,7 +1705,7 @@ def _open_indexer(
             name, dataset, definitions, nodes, ledger, embedders, planner, options, close
         )
         indexer.cache = cache
-        indexer.on_sync = lambda: syncing.ingest_changes(indexer)
+        indexer.on_sync = lambda: ingest_changes(indexer)
         indexer.on_check = lambda: _repair_lost(indexer)
         return indexer
 

@@ -600,7 +600,7 @@ class IngestionEngine:
         ]
         if not ready:
             return
-        groups_above = plan.made_of(target)
+        groups_above = plan.sources_of(target)
         for group in groups_above:
             self._fetch(ready, group, plan)
         written = batch.written.get(target.id, {})
@@ -666,7 +666,7 @@ class IngestionEngine:
         self, target: GroupTarget, version: PendingVersion, plan: BuildPlan
     ) -> list[Segment]:
         """Return the nodes that a transform would make of a document; nothing is written."""
-        for group in plan.made_of(target):
+        for group in plan.sources_of(target):
             self._fetch([version], group, plan)
         _, version.segments[target.id] = self.run_transform(target, version, 0, plan, {})
         return version.segments[target.id]

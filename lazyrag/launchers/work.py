@@ -133,7 +133,7 @@ class Launcher:
             ConfigError: If there is one.
         """
         for reader in loading.readers.all():
-            self.require_sendable(f"The reader of {reader.pattern!r}", reader.given)
+            self.require_sendable(f"The reader of {reader.pattern!r}", reader.user_reader)
         for suffix, target in importable_loaders():
             if target is None and self.engine.dumps is not not_sent:  # loaders are sent by name
                 msg = (
@@ -190,7 +190,7 @@ class Launcher:
             size = _FILE_BYTES + (file.signature.size if file.signature is not None else 0)
             tasks.append(Task(file, key, size, (str(file.path.absolute()), file.identity)))
         call = (
-            [(one.pattern, one.given) for one in loading.readers.all()],
+            [(one.pattern, one.user_reader) for one in loading.readers.all()],
             importable_loaders(),
             loading.limits,
         )
@@ -209,7 +209,7 @@ class Launcher:
         self, engine: IngestionEngine, target: GroupTarget, plan: BuildPlan, to_do: Sequence[ToDo]
     ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
         """Transform documents; yields each with its nodes or its error, in order."""
-        line = plan.made_of(target)
+        line = plan.sources_of(target)
         near = [
             replace(one, transform=_unused, path_key=None) for one in plan.groups if one.id in line
         ]

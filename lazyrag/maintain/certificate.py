@@ -24,9 +24,9 @@ from lazyrag.data.segment import content_text, root_uid
 from lazyrag.errors import ConfigError, DatasetPathError
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.ingest.dataset import PathLike
+from lazyrag.ingest.documents import delete_files
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import pages
-from lazyrag.ingest.sync import delete_files
 from lazyrag.ingest.verify import STORE_FILES, compact
 from lazyrag.ledger.jobs import forget_jobs
 from lazyrag.ledger.ledger import DocumentRow, Ledger, NewPart, write_part

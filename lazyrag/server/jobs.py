@@ -36,7 +36,7 @@ from lazyrag.errors import (
 )
 from lazyrag.evaluation.models import change_model
 from lazyrag.ingest.dataset import find_named_files
-from lazyrag.ingest.sync import hide, live_among
+from lazyrag.ingest.documents import hide, live_among
 from lazyrag.ledger.jobs import (
     DELETING_KINDS,
     UNFINISHED,

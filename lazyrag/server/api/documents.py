@@ -20,7 +20,7 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import IMAGE
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
-from lazyrag.ingest.sync import MAX_DELETED
+from lazyrag.ingest.changes import MAX_DELETED
 from lazyrag.server.api import uploads
 from lazyrag.server.api.search import (
     JsonFilter,

@@ -106,13 +106,14 @@ def test_stores_of_before_are_renamed_and_not_embedded_again(folder, tmp_path, m
     with monkeypatch.context() as patch:
         for module in (
             "data.segment",
-            "ingest.sync",
+            "ingest.changes",
+            "ingest.documents",
             "ingest.dataset",
             "loaders.directory",
             "read.versions",
         ):
             patch.setattr(f"lazyrag.{module}.normal_name", str)
-        patch.setattr("lazyrag.ingest.sync.with_normal_names", lambda _, values: dict(values))
+        patch.setattr("lazyrag.ingest.documents.with_normal_names", lambda _, values: dict(values))
         with Document(written, embed=embed, store_conf=store) as docs:
             docs.add_texts({"e\u0301": "white tea"})
             docs.activate_group("FineChunk", embed_keys=docs.embed_keys)
