@@ -142,21 +142,21 @@ _Text = Annotated[str, Field(max_length=MAX_TEXT)]
 """Pydantic refuses halves of surrogate pairs in texts of limited length alone."""
 
 
-class Part(BaseModel):
+class MessagePart(BaseModel):
     """A piece of a message's content: a text."""
 
     type: Literal["text", "input_text", "output_text", "refusal"]
     text: _Text = ""
 
 
-class Turn(BaseModel):
+class InputMessage(BaseModel):
     """A message, or a search before it. Clients send back what they got, so it may have more than
     is read here.
     """
 
     type: Literal["message", "file_search_call"] = "message"
     role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: _Text | list[Part] | None = None
+    content: _Text | list[MessagePart] | None = None
 
     @property
     def text(self) -> str:
@@ -205,7 +205,7 @@ _BOTH: Any = create_model(
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScoredHit:
     """A hit, with its set, its score from 0 to 1, and its file."""
 
     set: str
@@ -234,14 +234,14 @@ class AnswerRequest:
 
     call: Call
     sets: dict[str, Document]
-    turns: Sequence[Turn]
+    turns: Sequence[InputMessage]
     instructions: str | None
     options: Mapping[str, Any]
     topk: int = TOPK
     filters: FilterLike | None = None
     threshold: float = 0.0
     weights: Sequence[float] | None = None
-    sources: list[Source] = field(default_factory=list)
+    sources: list[ScoredHit] = field(default_factory=list)
     usages: list[Usage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -320,7 +320,7 @@ class AnswerRequest:
             async for delta in deltas:
                 yield delta
 
-    def find_sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[Source]:
+    def find_sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[ScoredHit]:
         """The hits whose scores are high enough, with their files."""
         names = {id(docs.reader): name for name, docs in self.sets.items()}
         by_keywords = not all(docs.embed_keys for docs in self.sets.values())
@@ -333,10 +333,10 @@ class AnswerRequest:
             row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
             attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
-            sources.append(Source(name, hit, score, *file, attributes))
+            sources.append(ScoredHit(name, hit, score, *file, attributes))
         return sources
 
-    def cited(self, text: str, citation: Citation) -> tuple[Source, int, int, dict[str, str]]:
+    def cited(self, text: str, citation: Citation) -> tuple[ScoredHit, int, int, dict[str, str]]:
         """The source of a citation, start and end of its first mark, and what OpenAI's annotations
         do not have.
         """
@@ -445,7 +445,7 @@ _CHAT: Any = create_model(
 class ChatBody(_CHAT):  # type: ignore[misc]  # it is made at run time
     """A conversation with a set."""
 
-    messages: list[Turn] = Field(min_length=1)
+    messages: list[InputMessage] = Field(min_length=1)
 
     def options(self) -> dict[str, Any]:
         """The options of the chat model."""
@@ -602,14 +602,14 @@ _RESPONSE: Any = create_model(
 class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
     """A question to vector stores by `file_search`, or to the set that `model` names."""
 
-    input: _Text | list[Turn]
+    input: _Text | list[InputMessage]
     store: bool | None = True
     tools: list[FileSearch] = Field(default=[], max_length=1)
     tool_choice: Literal["auto", "required"] | FileSearchChoice = "auto"
     reasoning: Reasoning = Reasoning()
     text: TextOptions = TextOptions()
 
-    async def answer_request(self, call: Call, before: Sequence[Turn]) -> AnswerRequest:
+    async def answer_request(self, call: Call, before: Sequence[InputMessage]) -> AnswerRequest:
         """The question with all that belongs to it; ``before`` is the conversation before it.
 
         Raises:
@@ -624,7 +624,7 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
         options = {**_without_nulls(options), "extra": _without_nulls(extra)}
         turns = self.input
         if isinstance(turns, str):
-            turns = [Turn(role="user", content=turns)]
+            turns = [InputMessage(role="user", content=turns)]
         is_chat = self.tools and self.model == model_name(call.service.chat, "chat")
         sets = {} if is_chat else {self.model: await call.run(set_named, call, self.model)}
         request = AnswerRequest(call, sets, [*before, *turns], self.instructions, options)
@@ -698,7 +698,7 @@ async def respond(body: ResponseBody, call: openai.Reading, book: Book) -> Respo
     previous = body.previous_response_id
     before = [] if previous is None else (await call.run(_stored, book, call, previous))[1]
     writer = _ResponseWriter(
-        body, await body.answer_request(call, [Turn(**turn) for turn in before]), book
+        body, await body.answer_request(call, [InputMessage(**turn) for turn in before]), book
     )
     book.require_room(call.principal)
     book.join(asyncio.current_task(), call.principal)

@@ -59,7 +59,7 @@ class NewFile(Model):
     expires_after: FileExpiration | None = None
 
 
-class NewUpload(NewFile):
+class NewPartedUpload(NewFile):
     """A file that will arrive in parts."""
 
     filename: str
@@ -208,7 +208,7 @@ def _sweep(call: Call) -> None:
         shutil.rmtree(tables.folder / "unfinished" / row["id"], ignore_errors=True)
 
 
-class _FilePaging(openai.Paging):
+class _FilePaging(openai.CursorPaging):
     def __init__(
         self,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
@@ -354,7 +354,7 @@ def _upload_object(row: Mapping[str, Any], file: Mapping[str, Any] | None = None
 
 @router.post("/uploads")
 @in_pool
-def create_upload(call: Writing, new: NewUpload) -> dict[str, Any]:
+def create_upload(call: Writing, new: NewPartedUpload) -> dict[str, Any]:
     """Begin an upload in parts."""
     filename = checked_name(new.filename)
     if new.bytes > call.service.upload_bytes:

@@ -88,7 +88,7 @@ def unknown(kind: str, identity: str) -> ProblemError:
     return ProblemError(404, f"No such {kind}: {identity!a:.100}.", "List them to see the ids.")
 
 
-class Paging:
+class CursorPaging:
     """Which part of a list a request wants."""
 
     def __init__(

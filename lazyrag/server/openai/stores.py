@@ -34,7 +34,7 @@ from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
 from lazyrag.server.jobs import Job, Jobs
 from lazyrag.server.openai.files import documents_with, known_file
-from lazyrag.server.openai.protocol import Changing, Id, Model, Paging, in_pool, now
+from lazyrag.server.openai.protocol import Changing, CursorPaging, Id, Model, in_pool, now
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)
 
@@ -43,7 +43,7 @@ _LOOK_S = 0.05
 _ACTIVE_S = 60  # accuracy of the last activity
 _FILES_OF_JOB = 100
 _STATES = ("in_progress", "completed", "failed", "cancelled")
-Pages: TypeAlias = Annotated[Paging, Depends()]
+Pages: TypeAlias = Annotated[CursorPaging, Depends()]
 FileFilter: TypeAlias = Annotated[
     Literal["in_progress", "completed", "failed", "cancelled"] | None, Query()
 ]
@@ -142,7 +142,7 @@ class StoreSearch(Model):
 
 
 @dataclass(frozen=True)
-class Store:
+class OpenedStore:
     """A vector store as the principal of a request sees it.
 
     Args:
@@ -194,7 +194,7 @@ class Store:
         return self.call.whole._indexer.ledger.documents.find(identity)
 
 
-def _store(call: Call, store_id: str, name: str) -> Store:
+def _store(call: Call, store_id: str, name: str) -> OpenedStore:
     """A vector store; one of the configuration gets its record when it is first asked for."""
     docs = call.service.view(name, call.principal)
     table = records(call.service)
@@ -206,12 +206,12 @@ def _store(call: Call, store_id: str, name: str) -> Store:
     [row] = rows
     of_set = Call(call.request, call.service, name, call.principal, docs, None)
     is_made = made_sets(call.service).find(name) is not None
-    return Store(
+    return OpenedStore(
         store_id, of_set, row["created"], row["active"], json.loads(row["details"]), is_made
     )
 
 
-async def open_store(call: Call, vector_store_id: str) -> Store:
+async def open_store(call: Call, vector_store_id: str) -> OpenedStore:
     """A vector store by id; waits for one that was just created.
 
     Raises:
@@ -234,19 +234,19 @@ async def open_store(call: Call, vector_store_id: str) -> Store:
 
 
 def _dependency(face: Any) -> Any:
-    async def find(call: face, vector_store_id: Id) -> Store:
+    async def find(call: face, vector_store_id: Id) -> OpenedStore:
         return await open_store(call, vector_store_id)
 
     find.__annotations__["call"] = face
     return Depends(find)
 
 
-Reading: TypeAlias = Annotated[Store, _dependency(openai.Reading)]
-Writing: TypeAlias = Annotated[Store, _dependency(openai.Writing)]
-Administration: TypeAlias = Annotated[Store, _dependency(openai.Administration)]
+Reading: TypeAlias = Annotated[OpenedStore, _dependency(openai.Reading)]
+Writing: TypeAlias = Annotated[OpenedStore, _dependency(openai.Writing)]
+Administration: TypeAlias = Annotated[OpenedStore, _dependency(openai.Administration)]
 
 
-def _store_object(store: Store) -> dict[str, Any]:
+def _store_object(store: OpenedStore) -> dict[str, Any]:
     details = store.details
     files = _all_files(store)
     counts = _counts(files)
@@ -271,7 +271,7 @@ def _store_object(store: Store) -> dict[str, Any]:
     return description
 
 
-def _all_files(store: Store) -> list[dict[str, Any]]:
+def _all_files(store: OpenedStore) -> list[dict[str, Any]]:
     return [file for file, _ in _entries(store, store.attached("1"), None)]
 
 
@@ -284,7 +284,7 @@ def _counts(files: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 @in_pool
 def list_vector_stores(call: openai.Reading, paging: Pages) -> dict[str, Any]:
     """List the vector stores."""
-    stores: dict[str, Store] = {}
+    stores: dict[str, OpenedStore] = {}
     for store_id, name in openai.store_ids(call.service).items():
         with suppress(ProblemError):  # its labels do not restrict every set
             stores[store_id] = _store(call, store_id, name)
@@ -371,7 +371,7 @@ def delete_vector_store(store: Administration) -> dict[str, Any]:
 # Files of a vector store
 
 
-def _attach(store: Store, new_files: Sequence[NewStoreFile], batch: str = "") -> None:
+def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = "") -> None:
     """Submit the jobs that add files."""
     store.use()
     call = store.call
@@ -422,7 +422,7 @@ def _copied(path: Path | None, target: Path) -> Path:
     return target
 
 
-def _chunk_sizes(store: Store, chunking: Chunking | None) -> dict[str, Any]:
+def _chunk_sizes(store: OpenedStore, chunking: Chunking | None) -> dict[str, Any]:
     """The metadata of a file for its chunks."""
     if chunking is None or (chunking.type, chunking.static) == ("auto", None):
         return {}
@@ -444,7 +444,7 @@ def _chunk_sizes(store: Store, chunking: Chunking | None) -> dict[str, Any]:
 
 
 def _identity(
-    store: Store, file_id: str, name: str, metadata: dict[str, Any]
+    store: OpenedStore, file_id: str, name: str, metadata: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """The id and the metadata of a file's document: of the one that there is, with its labels, or
     of a new one.
@@ -458,7 +458,7 @@ def _identity(
 
 
 def _entries(
-    store: Store, attached: Sequence[dict[str, Any]], documents: Sequence[str] | None = ()
+    store: OpenedStore, attached: Sequence[dict[str, Any]], documents: Sequence[str] | None = ()
 ) -> list[tuple[dict[str, Any], str]]:
     """Files of a store that the principal sees, oldest first, each with the id of its document.
 
@@ -557,7 +557,7 @@ def _size(row: Any, record: Mapping[str, Any] | None) -> int:
 
 
 def _rows(
-    store: Store, attached: Mapping[str, Any], documents: Sequence[str] | None
+    store: OpenedStore, attached: Mapping[str, Any], documents: Sequence[str] | None
 ) -> tuple[dict[str, Any], set[str]]:
     """The ledger's rows of attached and other documents, and which of them the principal sees
     live.
@@ -582,7 +582,7 @@ def _rows(
 
 
 def _described(
-    store: Store, status: str, metadata: Mapping[str, Any], error: ErrorInfo | None
+    store: OpenedStore, status: str, metadata: Mapping[str, Any], error: ErrorInfo | None
 ) -> dict[str, Any]:
     """The rest of a file's properties."""
     chunking: dict[str, Any] = {"type": "other"}
@@ -604,7 +604,7 @@ def _described(
     }
 
 
-def _find(store: Store, file_id: str) -> tuple[dict[str, Any], str]:
+def _find(store: OpenedStore, file_id: str) -> tuple[dict[str, Any], str]:
     """A file of a store, and the id of its document.
 
     Raises:
@@ -618,7 +618,9 @@ def _find(store: Store, file_id: str) -> tuple[dict[str, Any], str]:
     raise openai.unknown("vector store file", file_id)
 
 
-def _filtered(paging: Paging, rows: Sequence[dict[str, Any]], status: str | None) -> dict[str, Any]:
+def _filtered(
+    paging: CursorPaging, rows: Sequence[dict[str, Any]], status: str | None
+) -> dict[str, Any]:
     return paging.page([row for row in rows if status in (None, row["status"])])
 
 
@@ -649,7 +651,11 @@ def get_vector_store_file(store: Reading, file_id: Id) -> dict[str, Any]:
 
 
 def _change(
-    store: Store, identity: str, kind: str, arguments: Mapping[str, Any], value: dict[str, Any]
+    store: OpenedStore,
+    identity: str,
+    kind: str,
+    arguments: Mapping[str, Any],
+    value: dict[str, Any],
 ) -> Changing:
     store.call.request.state.documents = [identity]
     return Changing(Jobs(store.call.whole).submit(kind, arguments, key=store.call.key(kind)), value)
@@ -708,7 +714,9 @@ def get_vector_store_file_content(store: Reading, file_id: Id) -> dict[str, Any]
 # Batches
 
 
-def _batch(store: Store, batch_id: str) -> tuple[dict[str, Any], list[dict[str, Any]], set[str]]:
+def _batch(
+    store: OpenedStore, batch_id: str
+) -> tuple[dict[str, Any], list[dict[str, Any]], set[str]]:
     """A batch, its files, and its jobs.
 
     Raises:
@@ -785,7 +793,7 @@ def list_batch_files(
 # Search
 
 
-def search(store: Store, request: StoreSearch, *, with_details: bool) -> list[dict[str, Any]]:
+def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> list[dict[str, Any]]:
     """Search a vector store: the best results of all queries, with scores from 0 to 1 in the order
     of the retriever's.
     """

@@ -20,7 +20,7 @@ _FENCE = re.compile(r"^[ \t]*(?:`{3,}[^`\n]*$|~{3,})", re.MULTILINE)
 _TABLE_RULE = re.compile(r"[|:\s-]*")
 
 
-class Block(NamedTuple):
+class MarkedBlock(NamedTuple):
     """A part of a document's text.
 
     Args:
@@ -42,12 +42,12 @@ def text_blocks(
     marks: Sequence[tuple[int, int, int]],
     outline: Sequence[Location],
     focus: Sequence[Span],
-) -> list[Block]:
+) -> list[MarkedBlock]:
     """Part of a document's text, with marks (number, start, end); what is in no focus is
     context.
     """
     headings = _headings_by_start(text, outline)
-    blocks: list[Block] = []
+    blocks: list[MarkedBlock] = []
     following = shown_span[0]
     is_code = len(_FENCE.findall(text[:following])) % 2 == 1
     continues = False
@@ -68,7 +68,7 @@ def text_blocks(
         if last and (last.kind, last.is_context) == (kind, is_context):
             last.cells[0].extend([("\n", 0), *cells[0]])
         else:
-            blocks.append(Block(kind, cells, is_context, heading.start if heading else 0))
+            blocks.append(MarkedBlock(kind, cells, is_context, heading.start if heading else 0))
         continues = True
     return blocks
 
