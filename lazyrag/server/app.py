@@ -32,10 +32,7 @@ from lazyrag.server.openai import answers as openai_answers
 from lazyrag.server.openai import files as openai_files
 from lazyrag.server.openai import stores as openai_stores
 from lazyrag.server.openai.protocol import with_openai
-from lazyrag.server.page import manage as page_manage
-from lazyrag.server.page import operate as page_operate
-from lazyrag.server.page import page
-from lazyrag.server.page import read as page_read
+from lazyrag.server.page import ask, document, evaluate, manage, operate, page, search, sources
 
 log = logging.getLogger("lazyrag.server")
 
@@ -56,7 +53,8 @@ ROUTERS = tuple(
     )
 )
 
-PAGES = (page, page_operate, page_manage, page_read)  # the last one has the path of any document
+PAGES = (page, operate, manage, evaluate, ask, search, sources, document)
+"""The last one has the path of any document."""
 
 
 def create_app(service: Service, *, root_path: str = "") -> FastAPI:

@@ -36,7 +36,8 @@ router = APIRouter(include_in_schema=False)
 
 _PAGE = 50
 _DAYS = 14
-_SECRET = "lazyrag_secret"  # noqa: S105  the name of the cookie that carries a new token to the next page, once
+# the cookie that carries a new token to the next page, once
+_SECRET = "lazyrag_secret"  # noqa: S105  it is a name
 _READ = Annotated[Principal, needs("read")]
 _ADMIN = Annotated[Principal, needs("admin")]
 
@@ -45,7 +46,11 @@ _ADMIN = Annotated[Principal, needs("admin")]
 
 
 @router.get("/login")
-async def show_login(request: Request, next: str = "/", other: bool = False) -> Response:  # noqa: A002  the name in the address
+async def show_login(
+    request: Request,
+    next: str = "/",  # noqa: A002  the name in the address
+    other: bool = False,
+) -> Response:
     """The form for a token; who is signed in, and wants no other token, goes on."""
     if request.state.principal.id != "anonymous" and not other:
         return _onward(request, next)
@@ -110,7 +115,7 @@ def _last_set(request: Request, chosen: str | None = None) -> str | None:
     """The set around pages of the whole service: a chosen one, the last one, any."""
     names = service_of(request).names(request.state.principal)
     last = unquote(request.cookies.get("lazyrag_set", ""))
-    return next((one for one in (chosen, last, *names) if one in names), None)
+    return next((name for name in (chosen, last, *names) if name in names), None)
 
 
 # First run
@@ -130,22 +135,17 @@ async def start(call: Reading) -> Response:
     """The three steps from an empty set to an answer."""
     facts = await call.run(_first_facts, call)
     fragments = ("first_steps",)
-    return await page.render(
-        call.request, "first_run.html", page="ask", set=call.name, fragments=fragments, **facts
-    )
+    return await page.render_set(call, "first_run.html", page="ask", fragments=fragments, **facts)
 
 
 def _first_facts(call: Call) -> dict[str, Any]:
-    ready, failed = (call.docs.documents(limit=100, status=one) for one in ("SUCCESS", "FAILED"))
-    jobs = [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")]
-    has_folder = call.principal.labels is None and call.whole._indexer.dataset.folder is not None
-    questions = suggestions(call.docs, page.language_of(call.request))
     return {
-        "ready": ready,
-        "failed": failed,
-        "jobs": jobs,
-        "questions": questions,
-        "has_folder": has_folder,
+        "ready": call.docs.documents(limit=100, status="SUCCESS"),
+        "failed": call.docs.documents(limit=100, status="FAILED"),
+        "jobs": [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")],
+        "questions": suggestions(call.docs, page.language_of(call.request)),
+        "has_folder": call.principal.labels is None
+        and call.whole._indexer.dataset.folder is not None,
     }
 
 
@@ -154,27 +154,24 @@ def suggestions(docs: Document, language: str) -> list[str]:
 
     Those in the reader's language come first, and then headings before names.
     """
-    found: dict[str, tuple[bool, bool]] = {}
-    for one in docs.documents(status="SUCCESS", limit=24):
+    ranks: dict[str, tuple[bool, bool]] = {}
+    for info in docs.documents(status="SUCCESS", limit=24):
         with suppress(LazyRAGError):
-            titles = [
-                place.label.rpartition(" > ")[2]
-                for place in docs.outline(one.id)
-                if place.kind == "heading"
-            ]
-            fit = [
-                text
-                for text in (_NUMBERING.sub("", title) for title in titles[1:])
-                if 4 <= len(text) <= 40
-            ]
-            text = (
-                max(fit, key=len) if fit else one.id.rpartition("/")[2].rpartition(".")[0] or one.id
-            )
-            found[text] = (resolve_language("auto", text) != language, not fit)
-    return [
-        page.translate(language, "ask.suggestion", heading=text)
-        for text in sorted(found, key=found.__getitem__)[:3]
+            heading = _longest_heading(docs, info.id)
+            text = heading or info.id.rpartition("/")[2].rpartition(".")[0] or info.id
+            ranks[text] = (resolve_language("auto", text) != language, not heading)
+    best = sorted(ranks, key=ranks.__getitem__)[:3]
+    return [page.translate(language, "ask.suggestion", heading=text) for text in best]
+
+
+def _longest_heading(docs: Document, identity: str) -> str:
+    """The longest heading of a document below its title that is short enough for a question."""
+    headings = [
+        _NUMBERING.sub("", location.label.rpartition(" > ")[2])
+        for location in docs.outline(identity)
+        if location.kind == "heading"
     ]
+    return max((text for text in headings[1:] if 4 <= len(text) <= 40), key=len, default="")
 
 
 _NUMBERING = re.compile(r"^(?:[\d.]+|第?[一二三四五六七八九十]+[、章节.])[\s、.]*|^[#\s]+")
@@ -200,9 +197,7 @@ async def _activity(call: Call, tab: str, **context: Any) -> Response:
         "submitter": _submitter,
         "fragments": (tab,),
     }
-    return await page.render(
-        call.request, f"activity_{tab}.html", page="activity", set=call.name, **context
-    )
+    return await page.render_set(call, f"activity_{tab}.html", page="activity", **context)
 
 
 def _submitter(job: Any) -> str:
@@ -214,11 +209,11 @@ def _submitter(job: Any) -> str:
 
 def _names(call: Call) -> dict[str, str]:
     """Names of principals by id, as far as the principal may know them."""
-    found = {"local": page.translator(call.request)("act.local")}
+    names = {"local": page.translator(call.request)("act.local")}
     access = call.service.access
     if access is not None and call.principal.may("admin") and call.principal.labels is None:
-        found |= {one.id: one.name or one.id for one in access.tokens()}
-    return found
+        names |= {token.id: token.name or token.id for token in access.tokens()}
+    return names
 
 
 @router.post("/s/{set}/activity/{job_id}/{action}")
@@ -230,7 +225,7 @@ async def change_job(call: Writing, job: OwnJob, action: str, _: Form) -> Respon
         await (cancel_job if action == "cancel" else retry_job)(call, job)
     else:
         raise ProblemError(404, f"There is no action {action!a}.")
-    return page.redirect(call.request, "s", call.name, "activity")
+    return page.to_set(call, "activity")
 
 
 @router.get("/s/{set}/activity/audit")
@@ -311,7 +306,7 @@ async def maintain(call: Administration, form: Form) -> Response:
     if (action := form.get("action")) not in ("verify", "repair", "compact"):
         raise ProblemError(404, f"There is no action {action!a}.")
     await call.accept(str(action), {})
-    return page.redirect(call.request, "s", call.name, "activity")
+    return page.to_set(call, "activity")
 
 
 # Settings
@@ -340,15 +335,16 @@ async def _tokens(
 ) -> Response:
     access = access_of(request)
     secret = request.cookies.get(_SECRET)
-    found, is_closed = await service_of(request).run(lambda: (access.tokens(), access.is_closed()))
+    run = service_of(request).run
     more = {
+        "tokens": (await run(access.tokens))[::-1],
         "secret": secret,
-        "is_open": not is_closed,
+        "is_open": not await run(access.is_closed),
         "now": time.time(),
         "form": form or {},
         "error": error,
     }
-    response = await _settings(request, "tokens", status, tokens=found[::-1], **more)
+    response = await _settings(request, "tokens", status, **more)
     if secret:
         response.headers["Cache-Control"] = "no-store"
         response.delete_cookie(_SECRET, f"{request.scope.get('root_path', '')}/settings")
@@ -361,18 +357,18 @@ async def create_token(request: Request, form: Form, principal: _ADMIN) -> Respo
     require_whole(principal)
     service = service_of(request)
     access = access_of(request)
-    given = {
+    fields = {
         name: str(form.get(name, "")).strip() for name in ("name", "scope", "expires", "labels")
     }
-    labels = page.split_labels(given["labels"]) or None
+    labels = page.split_labels(fields["labels"]) or None
     is_first = not await service.run(access.is_closed)
     try:
-        if is_first and (given["scope"] != "admin" or labels):
+        if is_first and (fields["scope"] != "admin" or labels):
             raise ProblemError(422, page.translator(request)("set.first_is_admin"))  # noqa: TRY301
-        chosen = {"name": given["name"], "labels": labels, "expires": given["expires"] or None}
-        token, text = await service.run(access.create, given["scope"], **chosen, by=principal.id)
+        chosen = {"name": fields["name"], "labels": labels, "expires": fields["expires"] or None}
+        token, text = await service.run(access.create, fields["scope"], **chosen, by=principal.id)
     except (LazyRAGError, ProblemError) as exc:
-        return await _tokens(request, 422, given, problem_of(exc))
+        return await _tokens(request, 422, fields, problem_of(exc))
     response = page.redirect(request, "settings", "tokens")
     path = f"{request.scope.get('root_path', '')}/settings"
     page.set_cookie(request, response, _SECRET, text, max_age=120, httponly=True, path=path)
@@ -397,32 +393,28 @@ async def models(request: Request, book: Book, _: _ADMIN) -> Response:
 
     def find() -> dict[str, Any]:
         notes = page.notes_of(page.models_file(service))
-        last = book.rows(_LAST_ANSWER)
-        for created, answer in (
-            (created, json.loads(text)) for created, text in last if service.chat
-        ):
-            if created > notes.get("", {}).get("created", 0):
+        for created, text in book.rows(_LAST_ANSWER) if service.chat else ():
+            chat_note = notes.setdefault("", {})
+            if created > chat_note.get("created", 0):
+                answer = json.loads(text)
                 is_ok = answer["state"] != "FAILED"
-                own = {
-                    "created": created,
-                    "text": "" if is_ok else answer["problems"][-1]["detail"],
-                    "is_ok": is_ok,
-                }
-                notes[""] = {**notes.get("", {}), **own}
-        failed = {
-            one: [stage for _, stage in docs.status().failed] for one, docs in service.sets.items()
-        }
+                detail = "" if is_ok else answer["problems"][-1]["detail"]
+                chat_note.update(created=created, text=detail, is_ok=is_ok)
         return {
             "models": _models(service),
             "endpoint_of": _endpoint_of,
             "notes": notes,
-            "failed": failed,
+            "failed": {name: _failed_stages(docs) for name, docs in service.sets.items()},
         }
 
     folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
     return await _settings(
         request, "models", state=service.state, name=name, folder=folder, **await service.run(find)
     )
+
+
+def _failed_stages(docs: Document) -> list[str]:
+    return [stage for _, stage in docs.status().failed]
 
 
 _LAST_ANSWER = (
@@ -435,13 +427,13 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
     """The models by id: the set, the embed key, the model; the chat model has neither set nor
     key.
     """
-    embedders = (
-        (name, key, one)
-        for name, docs in service.sets.items()
-        for key, one in docs._indexer.embedders.items()
-    )
-    found = {f"{name}/{key}": (name, key, one.embedder) for name, key, one in embedders}
-    return found if service.chat is None else {"": ("", "", service.chat), **found}
+    models: dict[str, tuple[str, str, Any]] = {}
+    if service.chat is not None:
+        models[""] = ("", "", service.chat)
+    for name, docs in service.sets.items():
+        for key, embed in docs._indexer.embedders.items():
+            models[f"{name}/{key}"] = (name, key, embed.embedder)
+    return models
 
 
 def _endpoint_of(model: Any) -> Endpoint | None:
@@ -457,7 +449,8 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
     service = service_of(request)
     t = page.translator(request)
     chosen = str(form.get("model"))
-    (name, _, model), path = _models(service).get(chosen, ("", "", None)), page.models_file(service)
+    name, _, model = _models(service).get(chosen, ("", "", None))
+    path = page.models_file(service)
     notes = page.notes_of(path)
     if "price" in form:
         notes[chosen] = {**notes.get(chosen, {}), "price": page.price_of(form.get("price"))}
@@ -476,13 +469,17 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
     except Exception as exc:  # noqa: BLE001  a model may raise anything, and the page shows it
         notice = ["err", t("models.fails"), f"{type(exc).__name__}: {exc}"]
     notice[1] = notice[1].format(ms=f"{1000 * (time.perf_counter() - began):,.0f}")
-    own = {"created": time.time(), "text": " ".join(notice[1:]), "is_ok": notice[0] == "ok"}
-    await service.run(page.note, path, {**notes, chosen: {**notes.get(chosen, {}), **own}})
+    outcome = {"created": time.time(), "text": " ".join(notice[1:]), "is_ok": notice[0] == "ok"}
+    await service.run(page.note, path, {**notes, chosen: {**notes.get(chosen, {}), **outcome}})
     return page.redirect(request, "settings", "models", notice=notice)
 
 
 @router.get("/settings/retrieval")
-async def retrieval(request: Request, principal: _ADMIN, set: str | None = None) -> Response:  # noqa: A002
+async def retrieval(
+    request: Request,
+    principal: _ADMIN,
+    set: str | None = None,  # noqa: A002
+) -> Response:
     """How the sets are searched where nothing is chosen, and what it costs."""
     service = service_of(request)
     name = _last_set(request, set)
