@@ -105,7 +105,7 @@ def read_sheets(
         >>> [location.label for location in loaded.locations]
         ['Prices', 'Prices > 2']
     """
-    sought = SoughtFields(selection.wanted)
+    sought = SoughtFields(selection.names)
     texts: list[str] = []
     locations: list[Location] = []
     names: dict[str, list[str]] = {"sheets": [], "hidden_sheets": [], "formulas_without_values": []}
@@ -127,7 +127,7 @@ def read_sheets(
             if table is not None and end >= first:
                 above = (
                     0
-                    if selection.wanted
+                    if selection.names
                     else sum(1 + len(_joined(row.texts)) for row in island.above)
                 )
                 places.append(table.location(first + above, end))
@@ -206,7 +206,7 @@ def _island_lines(
     if sought is not None:
         sought.meet(names)
     plain = [*island.above, *island.header, *(() if names else island.body)]
-    if not selection.wanted:
+    if not selection.names:
         yield from ((None, _joined(row.texts)) for row in plain)
     for row in island.body if names else ():
         named = [
@@ -218,7 +218,7 @@ def _island_lines(
         if line.strip():
             yield (
                 (row.number, line)
-                if not row.is_title or selection.wanted
+                if not row.is_title or selection.names
                 else (None, _joined(row.texts))
             )
 
