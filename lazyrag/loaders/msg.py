@@ -19,7 +19,7 @@ from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.detect import clean, decode_lossy
 from lazyrag.loaders.html import read_html
 from lazyrag.loaders.mail import Attachment, base_name, whole_mail
-from lazyrag.loaders.word import read_rtf
+from lazyrag.loaders.rtf import read_rtf
 
 MAGIC = bytes.fromhex("d0cf11e0a1b11ae1")
 _HEADER = 512

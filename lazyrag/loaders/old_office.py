@@ -45,7 +45,7 @@ class OldOfficeLoader:
         """Read the file."""
         data = path.read_bytes()
         if _is_rtf(data):
-            from lazyrag.loaders.word import read_rtf  # slow to import
+            from lazyrag.loaders.rtf import read_rtf  # slow to import
 
             return read_rtf(data)
         found = sniff(path)

@@ -251,7 +251,7 @@ class Island:
         """The names of the columns; () without any."""
         return joined_names([row.texts for row in self.header])
 
-    def found(self, sheet: str) -> FoundTable | None:
+    def table(self, sheet: str) -> FoundTable | None:
         """The table as data, if it has two columns and rows or more."""
         rows = [*self.header, *self.body]
         used = _used_columns(row.texts for row in rows)
