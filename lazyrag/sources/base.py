@@ -693,7 +693,7 @@ class RecordForm:
         )
         self._selection = Selection(fields, template)
         self.metadata = validate_texts("metadata", metadata)
-        self.names = tuple(dict.fromkeys([*self.identity, *self._selection.wanted, *self.metadata]))
+        self.names = tuple(dict.fromkeys([*self.identity, *self._selection.names, *self.metadata]))
         self._sought = SoughtFields(self.names)
 
     def item(
@@ -732,7 +732,7 @@ class RecordForm:
         Raises:
             LoadError: If no record has one of them: it is misspelt.
         """
-        if self._sought.known:  # there were records
+        if self._sought.paths:  # there were records
             self._sought.check()
 
 
