@@ -17,7 +17,7 @@ from lazyrag.ledger.tree import Build
 
 
 @dataclass(slots=True)
-class _Stretch:
+class Stretch:
     """Neighbouring nodes of one build.
 
     Args:
@@ -26,7 +26,7 @@ class _Stretch:
         last: Ordinal of the last one.
         rank: Place of the first node that led there among the nodes that were given.
         score: That node's score.
-        own: The scores of the nodes that were given, by uid.
+        score_of: The scores of the nodes that were given, by uid.
     """
 
     build: Build
@@ -34,9 +34,9 @@ class _Stretch:
     last: int
     rank: int
     score: float | None
-    own: dict[str, float | None] = field(default_factory=dict)
+    score_of: dict[str, float | None] = field(default_factory=dict)
 
-    def absorb(self, other: _Stretch) -> bool:
+    def absorb(self, other: Stretch) -> bool:
         """Grow by another stretch that begins no earlier, if they overlap or touch."""
         if self.build is not other.build or other.first > self.last + 1:
             return False
@@ -44,16 +44,17 @@ class _Stretch:
         self.rank, self.score = min(
             (self.rank, self.score), (other.rank, other.score), key=lambda pair: pair[0]
         )
-        self.own = {**other.own, **self.own}
+        self.score_of = {**other.score_of, **self.score_of}
         return True
 
 
 def is_window(node: DocNode) -> bool:
     """Whether a node is a merged window, which is not in the tree."""
-    return bool(node.merged_from) and node.uid == _window_uid(node.merged_from)
+    return bool(node.merged_from) and node.uid == window_uid(node.merged_from)
 
 
-def _window_uid(uids: Sequence[str]) -> str:
+def window_uid(uids: Sequence[str]) -> str:
+    """The uid of a merged window of nodes."""
     return digest(["window", *uids])
 
 
@@ -73,7 +74,7 @@ def join_window_text(
     reach = segments[0].span
     is_contiguous = True
     for last, segment in itertools.pairwise(segments):
-        own = content_text(segment.content)
+        addition = content_text(segment.content)
         span = segment.span
         more = None
         if reach is not None and span is not None:
@@ -81,9 +82,9 @@ def join_window_text(
             source = source_of(segment)
             if above is not None and source is not None and above.key == source.key:
                 is_next = segment.number == last.number + 1 and sees(source)
-                more = _continuation(reach, span, own, source, is_next=is_next)
+                more = _continuation(reach, span, addition, source, is_next=is_next)
         if more is None or reach is None or span is None:
-            text += own if text.endswith("\n") else "\n" + own
+            text += addition if text.endswith("\n") else "\n" + addition
             reach = span
             is_contiguous = False
         else:

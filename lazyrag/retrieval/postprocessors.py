@@ -19,7 +19,8 @@ from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_o
 from lazyrag.groups.node_group import group_name
 from lazyrag.ranking.mmr import mmr
 from lazyrag.read.scope import Collection, Reader
-from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, read
+from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot
+from lazyrag.read.transaction import is_reading, read
 from lazyrag.read.windows import is_window
 from lazyrag.retrieval.base import (
     BaseRetriever,
