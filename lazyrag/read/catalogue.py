@@ -34,9 +34,8 @@ from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.ledger.jobs import documents_in_work
 from lazyrag.ledger.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
-from lazyrag.read.rankings import Hits
 from lazyrag.read.scope import Reader
-from lazyrag.read.snapshot import LocalSnapshot, Snapshot
+from lazyrag.read.snapshot import Hits, LocalSnapshot, Snapshot
 from lazyrag.read.source import LiveState
 from lazyrag.read.versions import DocumentVersion, list_versions
 from lazyrag.storage.database import batches_reaching
@@ -327,7 +326,6 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
         created = ledger.documents.created(numbers)
         new = [row.id for row in rows if row.status == "new"]
         begun = {number for (number,) in ledger.select_in(_BEGUN, new)}
-    schema = {"labels": reader.schema["labels"]} if "labels" in reader.schema else {}
     in_work = documents_in_work(ledger)
     infos = []
     for row, failed in zip(rows, failures, strict=True):
@@ -336,7 +334,6 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
         )
         stage, kind, message, failed_at = failed[0] if failed else ("", "", "", None)
         updated = created.get(row.id, failed_at)
-        labels = _fields(_texts_with(row, schema), schema, schema).get("labels")
         group_ids = {} if row.status in _GONE else groups
         infos.append(
             DocumentInfo(
@@ -348,7 +345,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
                 groups=_describe_groups(group_ids, builds.get(row.id, {}), failed),
-                labels=tuple(map(str, labels)) if isinstance(labels, tuple) else (),
+                labels=_labels(row, reader.schema),
                 version=row.version if row.status == "live" else 0,
                 updated="" if updated is None else _iso_time(updated),
             )
@@ -361,6 +358,14 @@ def _describe_groups(
 ) -> dict[str, GroupInfo]:
     stages = [stage for stage, *_ in failures]
     return {name: _group(name, builds.get(group_ids[name]), stages) for name in sorted(group_ids)}
+
+
+def _labels(row: DocumentRow, schema: Schema) -> tuple[str, ...]:
+    if "labels" not in schema:
+        return ()
+    names = ("labels",)
+    labels = _fields(_texts_with(row, names), names, schema)["labels"]
+    return tuple(map(str, labels)) if isinstance(labels, tuple) else ()
 
 
 def _error_info(kind: str, message: str) -> ErrorInfo:

@@ -17,7 +17,7 @@ from lazyrag.data.node import DocNode, NodeSource
 from lazyrag.data.segment import Segment, store_key
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError
 from lazyrag.indexes.postings import RowBlock
-from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
+from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree, View
 from lazyrag.storage.database import batches_reaching
 from lazyrag.stores.protocol import (
     Approximate,
@@ -203,6 +203,60 @@ def ensure_complete(build: Build, count: int) -> None:
         raise StoreError(msg)
 
 
+# Factors for the next depth. With half of the hits live or more, the missing ones are near; with
+# less, a document was changed and its former nodes may be all of the nearest, or several versions
+# are stored.
+_DEEPER = 4
+_FAR_DEEPER = 16
+
+Search: TypeAlias = Callable[[int], Ranking]
+"""A store's best rows, so many."""
+
+
+def live_hits(
+    tree: Tree,
+    group: LiveGroup,
+    collection: str,
+    topk: int,
+    search: Search,
+    *,
+    instead: Search | None = None,
+) -> Ranking:
+    """Filter store hits to live builds, over-fetching as needed.
+
+    Args:
+        tree: The live state.
+        group: The group that is ranked.
+        collection: Of its nodes, or of their vectors.
+        topk: Number of hits.
+        search: The store's search.
+        instead: A search that reaches all rows, for a ``search`` that may not: used if hits that
+            are not live leave too few.
+
+    Raises:
+        StoreError: If the store contradicts the ledger.
+    """
+    numbers = tree.owners.get(group.name) or tree.live_owners(group)
+    depth = topk
+    while True:
+        try:
+            hits = search(depth)
+        except ConfigError as exc:  # the query is as the ledger says
+            msg = (
+                f"What is stored of {group.name!r} is not what was written ({exc}). Run verify()"
+                " and repair()."
+            )
+            raise StoreError(msg, collection=collection) from exc
+        live = [
+            (key, score) for key, score in hits if int(key.rpartition("-")[2]) in numbers
+        ]  # `key_build`, inline for speed
+        if len(live) >= topk or len(live) == len(hits) < depth:
+            return live[:topk]
+        if len(hits) < depth:
+            return live if instead is None else live_hits(tree, group, collection, topk, instead)
+        depth *= _DEEPER if 2 * len(live) >= topk else _FAR_DEEPER
+
+
 PAGE = 100_000  # nodes that a user's own similarity function sees at once
 _MAX_BYTES = 512 * 2**20  # of all tables of a Document
 _NODE_BYTES = 700  # of a node without its content: itself, its segment, its ids
@@ -357,24 +411,33 @@ class NodeCache:
         """The table of a group, which takes over parts of an earlier one."""
         numbers = view.tree.live_numbers(group)
         builds = list(view.tree.builds(group))
-        size = sum(build.size for build in builds) * _NODE_BYTES
         parts = {build.number: before[build.number] for build in builds if build.number in before}
-        unread = [build for build in builds if build.number not in before]
+        size = self._read_missing(builds, parts, read)
+        if size > self._most_bytes:
+            return _Table(numbers, -1, {}, None, 0)
+        pages = [
+            _page([parts[build.number] for build in batch])
+            for batch in _build_batches(builds, PAGE)
+        ]
+        complete = {number: part for number, part in parts.items() if not part.lacking}
+        changes = -1 if len(complete) == len(parts) else view.tree.changes
+        return _Table(numbers, changes, complete, [page for page in pages if page.nodes], size)
+
+    def _read_missing(
+        self,
+        builds: Sequence[Build],
+        parts: dict[int, _Part],
+        read: Callable[[list[Build]], list[_Part]],
+    ) -> int:
+        """Add the parts that are missing, as far as they fit, and return the size of all."""
+        size = sum(build.size for build in builds) * _NODE_BYTES
+        unread = [build for build in builds if build.number not in parts]
         for batch in _build_batches(unread, _READ_AT_ONCE):
             if size > self._most_bytes:
                 break
             parts.update(zip([build.number for build in batch], read(batch), strict=True))
             size = max(size, sum(part.size for part in parts.values()))
-        if size > self._most_bytes:
-            return _Table(numbers, -1, {}, None, 0)
-        pages = []
-        for batch in _build_batches(builds, PAGE):
-            page = _page([parts[build.number] for build in batch])
-            if page.nodes:
-                pages.append(page)
-        complete = {number: part for number, part in parts.items() if not part.lacking}
-        changes = -1 if len(complete) == len(parts) else view.tree.changes
-        return _Table(numbers, changes, complete, pages, size)
+        return size
 
     def _read(
         self,

@@ -31,11 +31,10 @@ from lazyrag.read.snapshot import (
     ActiveRead,
     DocumentState,
     LocalSnapshot,
-    related,
+    read,
     stale_error,
 )
 from lazyrag.read.source import LiveState, Needs
-from lazyrag.read.transaction import read
 from lazyrag.types import Embedding
 
 R = TypeVar("R")
@@ -318,6 +317,35 @@ def _served(embedders: Mapping[str, CheckedEmbedder], key: str, other: str) -> C
     """
     serving = embedders.get(other, embedders[key])
     return CheckedEmbedder(serving.embedder, serving.name, key, serving.workers)
+
+
+def related(
+    pairs: Sequence[tuple[LocalSnapshot, DocNode]], target: str
+) -> list[tuple[DocNode, list[DocNode]]]:
+    """The nodes of another group that nodes lead to, each once and with the nodes that led there.
+
+    They carry the score of the first node that led there: the best one, if nodes come best first.
+
+    Args:
+        pairs: Nodes, each with the snapshot of its Document.
+        target: The other group.
+    """
+    by_part: dict[int, list[DocNode]] = {}
+    for part, node in pairs:
+        by_part.setdefault(part.document_index, []).append(node)
+    parts = {part.document_index: part for part, _ in pairs}
+    related_of = {
+        index: iter(parts[index].related_nodes(part_nodes, target))
+        for index, part_nodes in by_part.items()
+    }
+    reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
+    for part, node in pairs:
+        for segment in next(related_of[part.document_index]):
+            key = segment.uid, part.document_index
+            if key not in reached:
+                reached[key] = part.hit(segment, node.score), []
+            reached[key][1].append(node)
+    return list(reached.values())
 
 
 class Collection(Protocol):

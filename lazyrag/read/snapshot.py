@@ -1,14 +1,17 @@
 """Snapshots: one state of one or several Documents, as queries see it.
 
-`lazyrag.read.transaction.read` opens them. There is no other way to read a Document.
+`read` opens a snapshot, calls a function with it, and calls it again if that state was removed
+meanwhile. There is no other way to read a Document.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,25 +20,29 @@ from lazyrag.data.node import DocNode, NodeSource, remember
 from lazyrag.data.segment import (
     EMPTY,
     LAZY_ROOT_NAME,
-    ReadOnly,
     Segment,
     child_uids,
     store_key,
 )
-from lazyrag.errors import ConfigError, EmbeddingError, StaleNodeError, StoreError
+from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, View
 from lazyrag.models.embedding import MODEL_CHANGED, length_of
-from lazyrag.read.nodes import PAGE, SearchMode, VectorSearch, ensure_complete, metric_of
-from lazyrag.read.rankings import Hits, NodeKey, keyed, live_hits, merge_rankings
+from lazyrag.progress.blocks import contextmanager
+from lazyrag.read.nodes import PAGE, SearchMode, VectorSearch, ensure_complete, live_hits, metric_of
 from lazyrag.read.source import LiveState, Needs
-from lazyrag.read.windows import Stretch, join_window_text, window_uid
 from lazyrag.storage.database import batches_reaching
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 R = TypeVar("R")
 
+
+NodeKey: TypeAlias = tuple[str, int, str]
+"""A node of a snapshot: its uid, the number of its Document in the read, and the stores' key."""
+
+Hits: TypeAlias = list[tuple[NodeKey, float]]
+"""Keys with scores, best first."""
 
 NOTHING: Needs = frozenset()
 
@@ -78,6 +85,10 @@ _MOST_PARENTS = 64  # roots that a read keeps: they have the texts of whole file
 _FEW = 1_000
 _WALKED = 2_000  # nodes that a walk reads at once: its reader may need few
 _MAX_HANDLES = 4_096
+_TRIES = 3
+_LOCK_S = 0.1
+_PATIENCE_S = 10.0
+_MAX_PAUSE_S = 0.05
 
 
 class DocumentState:
@@ -728,58 +739,6 @@ class LocalSnapshot(Snapshot):
                 reached[top.uid, top.group] = self._descendants(top, below)
         return [reached[top.uid, top.group] for top in tops]
 
-    def windows(
-        self, nodes: Sequence[DocNode], before: int, after: int, *, merge: bool
-    ) -> list[tuple[int, list[DocNode]]]:
-        """The windows of nodes, each with the rank (from 0) of the first node that led there; see
-        `Document.window`.
-
-        They come in the order of these nodes, and carry their scores. Windows that overlap or touch
-        are one.
-
-        Args:
-            nodes: Of one Document, best first.
-            before: How many neighbours before each.
-            after: How many behind each.
-            merge: Return each window as one node.
-
-        Raises:
-            StaleNodeError: If a node is not in the live tree any more, or is out of scope.
-            ConfigError: If a node belongs to another Document.
-        """
-        stretches = []
-        for rank, node in enumerate(nodes):
-            build, at = self.ordinal(self.source.show(self.checked(node)).segment)
-            last = min(len(build.uids) - 1, at + after)
-            stretches.append(
-                Stretch(build, max(0, at - before), last, rank, node.score, {node.uid: node.score})
-            )
-        joined: list[Stretch] = []
-        for stretch in sorted(
-            stretches,
-            key=lambda stretch: (
-                stretch.build.document,
-                stretch.build.group,
-                stretch.first,
-                stretch.rank,
-            ),
-        ):
-            if not (joined and joined[-1].absorb(stretch)):
-                joined.append(stretch)
-        joined.sort(key=lambda stretch: stretch.rank)
-        read = self.node_ranges(
-            [(stretch.build, stretch.first, stretch.last) for stretch in joined]
-        )
-        result = []
-        for stretch, segments in zip(joined, read, strict=True):
-            window = [
-                self.hit(node, stretch.score_of.get(node.uid, stretch.score)) for node in segments
-            ]
-            result.append(
-                (stretch.rank, [merge_window(self, window, stretch.score)] if merge else window)
-            )
-        return result
-
     def ordinal(self, segment: Segment) -> tuple[Build, int]:
         """The live build that a node is in, and which of its nodes it is, from 0.
 
@@ -952,33 +911,124 @@ class LocalSnapshot(Snapshot):
         return list(filter(self.sees, segments))
 
 
-def related(
-    pairs: Sequence[tuple[LocalSnapshot, DocNode]], target: str
-) -> list[tuple[DocNode, list[DocNode]]]:
-    """The nodes of another group that nodes lead to, each once and with the nodes that led there.
+def merge_rankings(rankings: Sequence[Hits], topk: int, *, descend: bool = True) -> Hits:
+    """Rankings of several parts as one: best first, ties by uid, then by the order of the parts."""
+    if len(rankings) == 1:
+        return rankings[0][:topk]
+    sign = -1.0 if descend else 1.0
+    ordered = []
+    for position, ranking in enumerate(rankings):
+        ordered += [(sign * score, key[0], position, key, score) for key, score in ranking]
+    ordered.sort()
+    return [(key, score) for *_, key, score in ordered[:topk]]
 
-    They carry the score of the first node that led there: the best one, if nodes come best first.
+
+def keyed(ranking: Ranking, document_index: int) -> Hits:
+    """A store's ranking with the keys of a snapshot."""
+    # Inline for speed, see `key_uid`.
+    return [((key.rpartition("-")[0], document_index, key), score) for key, score in ranking]
+
+
+_ACTIVE: ContextVar[ActiveRead | None] = ContextVar("lazyrag_active_read", default=None)
+
+
+def read(sources: Mapping[SnapshotSource, Needs], body: Callable[[Any], R]) -> R:
+    """Call a function with a snapshot of some sources.
+
+    The body sees the state that is live when the read begins. If something of it was removed
+    meanwhile, or had to be built in the middle, the body is called again. A read inside another one
+    joins it, if that covers its sources.
 
     Args:
-        pairs: Nodes, each with the snapshot of its Document.
-        target: The other group.
+        sources: The sources, with what has to be built before.
+        body: Called with the `Snapshot`, perhaps several times, so it has no other effects.
+
+    Raises:
+        RetrievalError: If the body itself redefines groups, whenever it is called.
+        StoreError: If other programs remove things all the time.
     """
-    by_part: dict[int, list[DocNode]] = {}
-    for part, node in pairs:
-        by_part.setdefault(part.document_index, []).append(node)
-    parts = {part.document_index: part for part, _ in pairs}
-    related_of = {
-        index: iter(parts[index].related_nodes(part_nodes, target))
-        for index, part_nodes in by_part.items()
-    }
-    reached: dict[tuple[str, int], tuple[DocNode, list[DocNode]]] = {}
-    for part, node in pairs:
-        for segment in next(related_of[part.document_index]):
-            key = segment.uid, part.document_index
-            if key not in reached:
-                reached[key] = part.hit(segment, node.score), []
-            reached[key][1].append(node)
-    return list(reached.values())
+    outer = _ACTIVE.get()
+    if outer is not None:
+        if outer.covers(sources):
+            return body(outer.open(sources))
+        if not outer.is_open:
+            outer = None
+    done, _ = _attempt(sources, outer, body)
+    return _again(sources, outer, body) if done is None else done[0]
+
+
+def is_reading(sources: Mapping[SnapshotSource, Needs]) -> bool:
+    """Whether this thread is in a read of all these sources; in any read if there are none."""
+    active = _ACTIVE.get()
+    return active is not None and active.covers(sources)
+
+
+def _attempt(
+    sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
+) -> tuple[tuple[R] | None, bool]:
+    """The body's result for one state, or None if the state became invalid; and whether the body
+    itself moved it.
+    """
+    active = ActiveRead(outer)
+    snapshot = active.open(sources)
+    try:
+        _ACTIVE.set(active)
+        result = body(snapshot)
+    except (
+        StoreError,
+        StaleNodeError,
+        RetrievalError,
+        EmbeddingError,
+    ):  # the last when a model is switched
+        if active.is_current():
+            raise
+        return None, active.has_moved()
+    finally:
+        active.is_open = False
+        _ACTIVE.set(outer)
+    if active.is_valid():
+        return (result,), False
+    return None, active.has_moved()
+
+
+def _again(
+    sources: Mapping[SnapshotSource, Needs], outer: ActiveRead | None, body: Callable[[Any], R]
+) -> R:
+    """Repeat until one state stays valid; after some tries with writers paused."""
+    deadline = time.monotonic() + _PATIENCE_S
+    for tries in itertools.count(2):
+        indexers = sorted({source.indexer for source in sources}, key=id) if tries > _TRIES else []
+        with _paused(indexers) as are_paused:
+            paused = bool(indexers) and are_paused
+            for _ in range(_TRIES if paused else 1):
+                done, moved = _attempt(sources, outer, body)
+                if done is not None:
+                    return done[0]
+        if paused and moved:  # nobody else could
+            raise RetrievalError(
+                "A similarity function or embed callable redefined a node group during the query."
+            )
+        if tries > 2 * _TRIES and time.monotonic() > deadline:
+            where = " and ".join(dict.fromkeys(str(source) for source in sources))
+            raise StoreError(
+                f"{where} is being changed faster than it can be read. Try again when it is changed"
+                " less."
+            )
+        if tries > _TRIES:
+            time.sleep(min(_MAX_PAUSE_S, 0.001 * 2**tries))
+    raise AssertionError  # the count has no end
+
+
+@contextmanager
+def _paused(indexers: Sequence[LiveState]) -> Iterator[bool]:
+    """Pause the writers of Documents, in this order; yields False if one of them cannot be paused
+    soon.
+    """
+    if not indexers:
+        yield True
+        return
+    with indexers[0].paused(_LOCK_S) as is_paused, _paused(indexers[1:]) as are_paused:
+        yield is_paused and are_paused
 
 
 def stale_error(segment: Segment) -> StaleNodeError:
@@ -992,38 +1042,3 @@ def stale_error(segment: Segment) -> StaleNodeError:
 
 def _described(dimension: int) -> str:
     return "sparse" if dimension == SPARSE else f"of {dimension} numbers"
-
-
-def merge_window(snapshot: LocalSnapshot, nodes: Sequence[DocNode], score: float | None) -> DocNode:
-    """Merge a window into one node. Spans show what its nodes share, so that no text is repeated.
-
-    White space and punctuation between nodes are taken from the source. If spans are missing, or
-    letters are between two nodes, the texts are joined by a newline, and there is no span.
-
-    Args:
-        snapshot: Where they are read.
-        nodes: At least one, in the order of the document.
-        score: Its score.
-
-    Returns:
-        A node with the first one's place in the tree and a uid of its own; the node itself, if
-        there is only one.
-    """
-    if len(nodes) == 1:
-        return nodes[0].with_score(score)
-    segments = [node.segment for node in nodes]
-    text, span = join_window_text(segments, snapshot.source_of, snapshot.sees)
-    first = segments[0]
-    common = dict(first.metadata)
-    for segment in segments:
-        metadata = segment.metadata
-        common = {
-            name: value
-            for name, value in common.items()
-            if name in metadata and metadata[name] == value
-        }
-    uids = tuple(segment.uid for segment in segments)
-    merged = first._replace(
-        uid=window_uid(uids), content=text, span=span, metadata=ReadOnly(common)
-    )
-    return snapshot.hit(merged, score, uids)

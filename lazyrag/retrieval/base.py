@@ -17,11 +17,18 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import ConfigError, RetrievalError, StaleNodeError, errors_of
 from lazyrag.models.concurrency import settle
-from lazyrag.read.rankings import Hits, NodeKey
 from lazyrag.read.scope import Reader
-from lazyrag.read.snapshot import NOTHING, OUTSIDE, Snapshot, SnapshotSource
+from lazyrag.read.snapshot import (
+    NOTHING,
+    OUTSIDE,
+    Hits,
+    NodeKey,
+    Snapshot,
+    SnapshotSource,
+    is_reading,
+    read,
+)
 from lazyrag.read.source import Needs
-from lazyrag.read.transaction import is_reading, read
 from lazyrag.retrieval.stages import (
     NodeRetriever,
     Reason,

@@ -25,9 +25,8 @@ from lazyrag.ranking.fusion import (
     validate_weights,
     weighted_contributions,
 )
-from lazyrag.read.rankings import Hits, NodeKey
 from lazyrag.read.scope import Collection
-from lazyrag.read.snapshot import OUTSIDE, ActiveRead, Snapshot
+from lazyrag.read.snapshot import OUTSIDE, ActiveRead, Hits, NodeKey, Snapshot
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,
     BaseRetriever,

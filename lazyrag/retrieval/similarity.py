@@ -17,9 +17,8 @@ from lazyrag.errors import ConfigError, RetrievalError, TransformError
 from lazyrag.indexes.bm25 import BM25, LexicalIndex, Variant
 from lazyrag.models.embedding import UNREAD_SHARE, CheckedEmbedder, unknown_share
 from lazyrag.read.nodes import SearchMode
-from lazyrag.read.rankings import Hits, keyed, merge_rankings
 from lazyrag.read.scope import Reader
-from lazyrag.read.snapshot import Snapshot
+from lazyrag.read.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
