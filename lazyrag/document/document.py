@@ -51,6 +51,7 @@ from lazyrag.read.nodes import NodeStore
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.read.versions import DocumentVersion, list_versions
+from lazyrag.read.windows import build_windows
 from lazyrag.registry import Registry
 from lazyrag.stores.config import StoreConf
 from lazyrag.stores.protocol import collection_prefix
@@ -1363,7 +1364,9 @@ class Document:
         reach = validate_integer("before", before, 0), validate_integer("after", after, 0)
         nodes = _node_list(node)
         merged = validate_boolean("merge", merge)
-        found = self._reader.read(lambda snapshot: snapshot.windows(nodes, *reach, merge=merged))
+        found = self._reader.read(
+            lambda snapshot: build_windows(snapshot, nodes, *reach, merge=merged)
+        )
         listed = [one for _, window in found for one in window]
         return listed[0] if merged and isinstance(node, DocNode) else listed
 

@@ -364,14 +364,14 @@ class CallableChatModel:
         named = {name: value for name, value in named.items() if value is not None} | dict(
             options.extra or {}
         )
-        found = {
+        chosen = {
             name: value
             for name, value in named.items()
             if self._takes_any or name in self._keywords
         }
         if options.json_schema is not None and "json_schema" in self._keywords:
-            found["json_schema"] = options.json_schema
-        return found
+            chosen["json_schema"] = options.json_schema
+        return chosen
 
 
 def as_chat_model(model: ChatModel | ChatCallable) -> ChatModel:

@@ -60,10 +60,10 @@ def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> Rera
     with _lock:
         files = (path for depth in ("*", "*/*") for path in folder.glob(depth))
         contents = FileFingerprint.of(sorted(path for path in files if path.suffix in _MADE_OF))
-        held = _loaded.get((folder, batch_size))
-        if held is None or held[0] != contents:
-            held = _loaded[folder, batch_size] = contents, _load(folder, batch_size)
-        return held[1]
+        loaded = _loaded.get((folder, batch_size))
+        if loaded is None or loaded[0] != contents:
+            loaded = _loaded[folder, batch_size] = contents, _load(folder, batch_size)
+        return loaded[1]
 
 
 def _folder(model: LocalModel) -> Path:
@@ -157,11 +157,11 @@ class AsyncReranker:
             RetrievalError: If the model fails.
         """
         checked_query(query)
-        found, most = checked_documents(documents, validate_integer("top_k", top_k, 1))
-        if not found:
+        passages, most = checked_documents(documents, validate_integer("top_k", top_k, 1))
+        if not passages:
             return []
         return checked_ranking(
-            await self._arerank(query, found, most), len(found), repr(self.model)
+            await self._arerank(query, passages, most), len(passages), repr(self.model)
         )[:most]
 
     def get_scores(self, query: str, documents: Sequence[str]) -> list[float]:
@@ -172,14 +172,16 @@ class AsyncReranker:
             RetrievalError: If the model fails, or has no score for a document.
         """
         checked_query(query)
-        found, most = checked_documents(documents, None)
-        return self._in_order(self.model(query, found, most) if found else [], len(found))
+        passages, most = checked_documents(documents, None)
+        return self._in_order(self.model(query, passages, most) if passages else [], len(passages))
 
     async def aget_scores(self, query: str, documents: Sequence[str]) -> list[float]:
         """Return the score of each document, in any event loop."""
         checked_query(query)
-        found, most = checked_documents(documents, None)
-        return self._in_order(await self._arerank(query, found, most) if found else [], len(found))
+        passages, most = checked_documents(documents, None)
+        return self._in_order(
+            await self._arerank(query, passages, most) if passages else [], len(passages)
+        )
 
     async def _arerank(self, query: str, documents: list[str], most: int) -> Any:
         arerank: Callable[..., Awaitable[Any]] | None = getattr(self.model, "arerank", None)

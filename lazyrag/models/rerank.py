@@ -388,17 +388,17 @@ class PointwiseRerankModel(_JudgeModel):
     ) -> tuple[list[tuple[int, float]], int, int]:
         import asyncio
 
-        passages = list(dict.fromkeys(one for one in documents if one.strip()))
+        passages = list(dict.fromkeys(document for document in documents if document.strip()))
         slots = asyncio.Semaphore(self.concurrency)
         try:
-            found = await concurrency.together(
+            scored = await concurrency.together(
                 *(self._score(query, passage, slots) for passage in passages)
             )
         except GenerationError as exc:
             raise RetrievalError(f"{self!r} failed: {sentence(exc)}") from exc
-        scores = dict(zip(passages, found, strict=True))
-        ranked = [(index, scores.get(one) or 0.0) for index, one in enumerate(documents)]
-        return checked_ranking(ranked, len(documents), repr(self)), found.count(None), len(found)
+        scores = dict(zip(passages, scored, strict=True))
+        ranked = [(index, scores.get(document) or 0.0) for index, document in enumerate(documents)]
+        return checked_ranking(ranked, len(documents), repr(self)), scored.count(None), len(scored)
 
     async def _score(self, query: str, passage: str, slots: asyncio.Semaphore) -> float | None:
         """Score a passage; None if the answer cannot be read."""
@@ -661,8 +661,10 @@ def read_permutation(text: str, count: int) -> list[int]:
     numbers = _only_value(answer, list)
     if numbers is None:
         numbers = re.findall(r"(?<!\d)\d{1,6}(?!\d)", answer)
-    found = [int(one) - 1 for one in numbers if re.fullmatch(r"\d{1,6}", str(one))]
-    return list(dict.fromkeys(index for index in found if 0 <= index < count))
+    numbers_listed = [
+        int(number) - 1 for number in numbers if re.fullmatch(r"\d{1,6}", str(number))
+    ]
+    return list(dict.fromkeys(index for index in numbers_listed if 0 <= index < count))
 
 
 def _visible(text: str) -> str:
@@ -677,13 +679,13 @@ def _only_value(answer: str, kind: type | tuple[type, ...]) -> Any:
     is none.
     """
 
-    def values(found: Any) -> list[Any]:
-        items = found.values() if isinstance(found, Mapping) else ()
+    def values(parsed: Any) -> list[Any]:
+        items = parsed.values() if isinstance(parsed, Mapping) else ()
         return [
-            one
-            for one in items
-            if isinstance(one, kind) and (kind is bool or not isinstance(one, bool))
+            entry
+            for entry in items
+            if isinstance(entry, kind) and (kind is bool or not isinstance(entry, bool))
         ]
 
-    found = find_json(answer, lambda value: len(values(value)) == 1)
-    return None if found is None else values(found.value)[0]
+    parsed_answer = find_json(answer, lambda value: len(values(value)) == 1)
+    return None if parsed_answer is None else values(parsed_answer.value)[0]

@@ -20,7 +20,7 @@ from lazyrag.groups.node_group import group_name
 from lazyrag.ranking.mmr import mmr
 from lazyrag.read.scope import Collection, Reader
 from lazyrag.read.snapshot import NOTHING, LocalSnapshot, Snapshot, is_reading, read
-from lazyrag.read.windows import is_window
+from lazyrag.read.windows import build_windows, is_window
 from lazyrag.retrieval.base import (
     BaseRetriever,
     LazyStage,
@@ -748,7 +748,7 @@ class Windows:
     def _windows(
         self, nodes: Sequence[DocNode], snapshot: LocalSnapshot
     ) -> list[tuple[int, list[DocNode]]]:
-        return snapshot.windows(nodes, self.before, self.after, merge=self.merge)
+        return build_windows(snapshot, nodes, self.before, self.after, merge=self.merge)
 
     def origins(
         self, given: Sequence[DocNode], gave: Sequence[DocNode]

@@ -19,8 +19,8 @@ from lazyrag.errors import ConfigError, NotRegisteredError, known_names, warn_us
 from lazyrag.groups.node_group import Step
 from lazyrag.groups.node_group import group_name as normal_group_name
 from lazyrag.models.concurrency import map_in_threads
-from lazyrag.read.scope import Collection, Reader
-from lazyrag.read.snapshot import LocalSnapshot, NodeKey, Snapshot, read, related
+from lazyrag.read.scope import Collection, Reader, related
+from lazyrag.read.snapshot import LocalSnapshot, NodeKey, Snapshot, read
 from lazyrag.read.source import Needs
 from lazyrag.retrieval.base import (
     DEFAULT_TOPK,

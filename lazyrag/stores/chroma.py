@@ -195,12 +195,12 @@ class ChromaVectorStore:
             )
             raise ConfigError(msg)
         try:
-            found = self._find(collection)
+            present = self._find(collection)
         except _CollectionGoneError:
-            found = self._create(collection, schema)
-        if schema_metadata(found.schema) != schema_metadata(schema):
+            present = self._create(collection, schema)
+        if schema_metadata(present.schema) != schema_metadata(schema):
             raise other_schema(
-                collection, found.schema.dimension, found.schema.metric, schema, store=_STORE
+                collection, present.schema.dimension, present.schema.metric, schema, store=_STORE
             )
 
     def drop(self, collection: str) -> None:
@@ -354,8 +354,8 @@ class ChromaVectorStore:
         schema = read_schema_metadata(handle.metadata, collection)
         if schema is None:
             raise foreign_collection(collection, f"Chroma at {self._connection.address}", _STORE)
-        found = self._collections[collection] = _Collection(self._connection, handle, schema)
-        return found
+        opened = self._collections[collection] = _Collection(self._connection, handle, schema)
+        return opened
 
     def _create(self, collection: str, schema: VectorSchema) -> _Collection:
         name = self._name(collection)
@@ -405,23 +405,23 @@ class ChromaVectorStore:
 
 def _index_settings(index_kwargs: Any) -> dict[str, Any]:
     """Check the settings of Chroma's graph."""
-    what = "index_kwargs of chromadb"
-    settings = validate_mapping(what, index_kwargs)
+    owner = "index_kwargs of chromadb"
+    settings = validate_mapping(owner, index_kwargs)
     if "hnsw" in settings:
         if len(settings) > 1:
             raise ConfigError(
-                f"{what} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}."
+                f"{owner} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}."
             )
-        what = "index_kwargs['hnsw'] of chromadb"
+        owner = "index_kwargs['hnsw'] of chromadb"
         settings = settings["hnsw"]
-    validate_mapping(what, settings, _INDEX_KEYS)
+    validate_mapping(owner, settings, _INDEX_KEYS)
     for name in _INTEGERS:
         if name in settings:
-            validate_integer(f"{name} in {what}", settings[name], 1)
-    validate_choice(f"space in {what}", settings.get("space", "l2"), _METRICS)
+            validate_integer(f"{name} in {owner}", settings[name], 1)
+    validate_choice(f"space in {owner}", settings.get("space", "l2"), _METRICS)
     resize_factor = settings.get("resize_factor", 1.2)
     validate_number(
-        f"resize_factor in {what}", resize_factor, "a number >= 1", lambda factor: factor >= 1
+        f"resize_factor in {owner}", resize_factor, "a number >= 1", lambda factor: factor >= 1
     )
     return dict(settings)
 
@@ -630,8 +630,8 @@ def server_address(uri: Any, ssl: Any = None) -> str:
         or not parts.hostname
         or any(mark in url for mark in "@?# \t\n\\")
     ):
-        shown = uri.partition("?")[0].partition("#")[0].rpartition("@")[2]  # without credentials
-        raise ConfigError(f"The uri of chromadb must be an address {needed}; got {shown!r:.200}.")
+        address = uri.partition("?")[0].partition("#")[0].rpartition("@")[2]  # without credentials
+        raise ConfigError(f"The uri of chromadb must be an address {needed}; got {address!r:.200}.")
     if ssl is not None and bool(ssl) != (parts.scheme == "https"):
         raise ConfigError(
             f"The uri of chromadb is {uri!r:.200}, and client_kwargs has ssl={ssl!r}. Leave ssl"
@@ -666,12 +666,12 @@ def _sessions(client: Any) -> list[Any]:
 def _settings(chromadb: Any, values: Any) -> Any:
     """Chroma's settings, without telemetry."""
     kind = chromadb.config.Settings
-    what = "client_kwargs['settings'] of chromadb"
-    values = validate_mapping(what, {} if values is None else values, kind.model_fields)
+    owner = "client_kwargs['settings'] of chromadb"
+    values = validate_mapping(owner, {} if values is None else values, kind.model_fields)
     try:
         return kind(**{**values, "anonymized_telemetry": False})
     except ValueError as exc:
-        raise ConfigError(f"{what} is invalid: {exc}") from exc
+        raise ConfigError(f"{owner} is invalid: {exc}") from exc
 
 
 def _raise_for_status(response: Any) -> None:
@@ -765,9 +765,9 @@ class _Collection:
             self._version = version
             self._copy = None
         elif self._copy is None and 0 < version[1] <= most:
-            found = self._call("get", include=["embeddings", "metadatas"])
+            answer = self._call("get", include=["embeddings", "metadatas"])
             rows = decode_rows(
-                found["ids"], found["embeddings"], found["metadatas"], self.schema.fields
+                answer["ids"], answer["embeddings"], answer["metadatas"], self.schema.fields
             )
             parts = [part_of_rows(rows, self.schema.dimension)] if rows else []
             state = state_of(parts, [None] * len(parts), self.schema.dimension, self.schema.metric)
@@ -781,8 +781,8 @@ class _Collection:
         none.
         """
         filters = (filter, *filter.filters) if isinstance(filter, And) else (filter,)
-        known = next((self._parts[one] for one in filters if one in self._parts), None)
-        return known[1] if known is not None and known[0] == self._state_of_rows() else None
+        cached = next((self._parts[part] for part in filters if part in self._parts), None)
+        return cached[1] if cached is not None and cached[0] == self._state_of_rows() else None
 
     def read_part(self, filter: Filter, most: int) -> bool:  # noqa: A002  the word of the domain
         """Read the rows that satisfy a filter, if they are at most so many; whether they are.
@@ -791,13 +791,13 @@ class _Collection:
         changes; those of a server, which others change, are read each time.
         """
         version = self._state_of_rows()
-        known = self._parts.pop(filter, None)
-        if known is None or known[0] != version or self._connection.uri:
-            known = version, self._read_part(filter, most)
-        self._parts[filter] = known
+        cached = self._parts.pop(filter, None)
+        if cached is None or cached[0] != version or self._connection.uri:
+            cached = version, self._read_part(filter, most)
+        self._parts[filter] = cached
         for other in [*self._parts][:-_PARTS]:
             self._parts.pop(other, None)
-        return known[1] is not None
+        return cached[1] is not None
 
     def _state_of_rows(self) -> tuple[int, int]:
         return _changes[self._handle.id], self.count()
@@ -823,19 +823,19 @@ class _Collection:
 
     def fields(self, where: Where | None) -> list[tuple[str, Fields]]:
         """The keys and fields of all rows that meet a filter, in no order."""
-        found = self._call("get", where=where, include=["metadatas"])
+        rows = self._call("get", where=where, include=["metadatas"])
         return [
             (key, decode_fields(metadata, self.schema.fields))
-            for key, metadata in zip(found["ids"], found["metadatas"], strict=True)
+            for key, metadata in zip(rows["ids"], rows["metadatas"], strict=True)
         ]
 
     def rows(self, keys: Iterable[str]) -> dict[str, VectorRow]:
         """The present ones of some rows, by key."""
         rows: dict[str, VectorRow] = {}
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
-            found = self._call("get", ids=some, include=["embeddings", "metadatas"])
+            answer = self._call("get", ids=some, include=["embeddings", "metadatas"])
             decoded = decode_rows(
-                found["ids"], found["embeddings"], found["metadatas"], self.schema.fields
+                answer["ids"], answer["embeddings"], answer["metadatas"], self.schema.fields
             )
             rows.update((row.key, row) for row in decoded)
         return rows
@@ -882,13 +882,13 @@ class _Collection:
         if keys is not None and len(keys) <= _KEYS_PER_SEARCH:
             only = {"ids": keys}
         [vector] = unit_vectors(query[None], self.schema.metric)
-        found = self._call(
+        answer = self._call(
             "query", query_embeddings=[vector], n_results=count, include=["distances"], **only
         )
-        pairs = zip(found["ids"][0], found["distances"][0], strict=True)
+        pairs = zip(answer["ids"][0], answer["distances"][0], strict=True)
         # distances are squares, or 1 - the product
-        one = 0.0 if self.schema.metric == "l2" else 1.0
-        return [(key, one - far) for key, far in pairs if far is not None and math.isfinite(far)]
+        base = 0.0 if self.schema.metric == "l2" else 1.0
+        return [(key, base - far) for key, far in pairs if far is not None and math.isfinite(far)]
 
     def matches(self, query: Vector, depth: int, pushed: Pushed[Where]) -> list[Match]:
         """The ``depth`` best results of Chroma's search, with None for those that do not meet our

@@ -127,17 +127,17 @@ def decode_fields(metadata: Mapping[str, Any] | None, schema: Schema) -> Fields:
     """The fields of a row; Chroma returns None for a row without metadata."""
     values = metadata or {}
     missing = values.get(_MISSING) or ()
-    found: dict[str, FieldValue] = {}
+    fields: dict[str, FieldValue] = {}
     for name, field in schema.items():
         value = values.get(_FIELD + name)
         if field.data_type is DataType.ARRAY:
             if value is None and name not in missing:
-                found[name] = ()
+                fields[name] = ()
         elif value is not None and not isinstance(value, list):
-            found[name] = _decode_value(field.data_type, value)
+            fields[name] = _decode_value(field.data_type, value)
     for name, other in _rest(metadata).get(_FIELDS, {}).items():
-        found[name] = tuple(other) if isinstance(other, list) else other
-    return found
+        fields[name] = tuple(other) if isinstance(other, list) else other
+    return fields
 
 
 def _rest(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

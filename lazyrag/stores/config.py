@@ -350,11 +350,11 @@ def _file_beside(location: StoreLocation) -> str:
     return f"{os.path.normpath(location.address)}.lazyrag.db"
 
 
-def _path(what: str, value: Any) -> str:
+def _path(name: str, value: Any) -> str:
     is_path = isinstance(value, (str, os.PathLike)) and bool(value)
     require(
         is_path,
-        what,
+        name,
         value,
         "the path of a file, created if missing, or the URL of a PostgreSQL database",
     )

@@ -237,11 +237,11 @@ class MapVectorStore:
 
 
 def _existing(collections: dict[str, C], collection: str) -> C:
-    found = collections.get(collection)
-    if found is None:
+    present = collections.get(collection)
+    if present is None:
         msg = (
             f"There is no collection {collection!r}. {known_names(collection, collections)} Create"
             " it first."
         )
         raise StoreError(msg, store="map", collection=collection)
-    return found
+    return present

@@ -139,14 +139,14 @@ class MilvusVectorStore:
         """Persistent; a server also shared; exact with exact indexes; sparse if Milvus is (servers
         since 2.4).
         """
-        found: set[Feature] = {"persistent", "native vectors"}
+        features: set[Feature] = {"persistent", "native vectors"}
         if self._connection.path is None:
-            found.add("shared")
+            features.add("shared")
         if self._settings.are_exact:
-            found.add("exact")
+            features.add("exact")
         if self._connection.supports_sparse:
-            found.add("sparse")
-        return frozenset(found)
+            features.add("sparse")
+        return frozenset(features)
 
     @property
     def location(self) -> StoreLocation:
@@ -185,13 +185,13 @@ class MilvusVectorStore:
             )
             raise UnsupportedError(msg, store="milvus", collection=collection)
         index = self._settings.choice(schema)
-        wanted = Layout(schema, index.type, index.params)
+        layout = Layout(schema, index.type, index.params)
         present = self._connection.layout(collection)
         if present is None:
-            self._connection.create(collection, wanted)
+            self._connection.create(collection, layout)
             present = self._connection.layout(collection)
-        if present is None or present.text != wanted.text:
-            raise _layout_mismatch(collection, wanted, present)
+        if present is None or present.text != layout.text:
+            raise _layout_mismatch(collection, layout, present)
         self._load(collection, schema, index)
 
     def drop(self, collection: str) -> None:
@@ -250,31 +250,31 @@ class MilvusVectorStore:
 
     def _opened(self, collection: str) -> _Collection:
         """A collection, described and loaded once; StoreError if it does not exist."""
-        found = self._collections.get(collection)
-        if found is None:
+        present = self._collections.get(collection)
+        if present is None:
             layout = self._connection.layout(collection)
             if layout is None:
                 raise self._connection.no_collection(collection)
-            found = self._load(
+            present = self._load(
                 collection, layout.schema, IndexChoice(layout.index_type, layout.index_params, {})
             )
-        return found
+        return present
 
     def _load(self, collection: str, schema: VectorSchema, index: IndexChoice) -> _Collection:
         self._connection.load(collection, schema.metric, index)
-        found = self._collections[collection] = _Collection(
+        present = self._collections[collection] = _Collection(
             self._connection, collection, schema, index
         )
-        return found
+        return present
 
 
 def _layout_mismatch(
-    collection: str, wanted: Layout, present: Layout | None
+    collection: str, requested: Layout, present: Layout | None
 ) -> SchemaMismatchError:
     new, old = (
         f"dimension {layout.schema.dimension}, metric {layout.schema.metric!r}, index"
         f" {layout.index_type} {dict(layout.index_params)}, fields {sorted(layout.schema.fields)}"
-        for layout in (wanted, present or wanted)
+        for layout in (requested, present or requested)
     )
     msg = (
         f"Collection {collection!r} was made with {old}; got {new}. Open it as it was made, or"
@@ -342,12 +342,12 @@ class IndexChoice:
             ({'ef': 100}, {})
         """
         name = _DEPTHS.get(self.type)
-        wanted = (
+        depth_params = (
             {}
             if name is None
             else {name: max(depth, int(self.search_params.get(name, _MIN_DEPTH)))}
         )
-        return {**self.search_params, **wanted}
+        return {**self.search_params, **depth_params}
 
 
 class IndexSettings:
@@ -405,12 +405,12 @@ class IndexSettings:
             if schema.is_sparse
             else ("FLAT", _DENSE)
         )
-        found = _choice(entry, default)
-        if found.type not in allowed:
+        chosen = _choice(entry, default)
+        if chosen.type not in allowed:
             kind = "sparse" if schema.is_sparse else "dense"
             msg = (
                 f"index_type must be one of {', '.join(allowed)} for {kind} vectors; got"
-                f" {found.type!r}. For vectors of both kinds pass a list of dicts, each with its"
+                f" {chosen.type!r}. For vectors of both kinds pass a list of dicts, each with its"
                 " 'embed_key'."
             )
             raise ConfigError(msg)
@@ -421,7 +421,7 @@ class IndexSettings:
                 f" {metric!r}. Leave it out."
             )
             raise ConfigError(msg)
-        return found
+        return chosen
 
 
 def _choice(entry: Mapping[str, Any], default: str) -> IndexChoice:
@@ -593,10 +593,10 @@ class MilvusConnection:
         text = described.get("description") or dict(described.get("properties") or {}).get(
             _PROPERTY, ""
         )
-        found = Layout.parse(text, collection)
-        if found is None:
+        layout = Layout.parse(text, collection)
+        if layout is None:
             raise foreign_collection(collection, f"Milvus at {self.address}", "milvus")
-        return found
+        return layout
 
     def create(self, collection: str, layout: Layout) -> None:
         """Create a collection, unless there is one of that name."""
@@ -648,7 +648,7 @@ class MilvusConnection:
 
     def call(
         self,
-        what: str,
+        operation: str,
         method: str,
         collection: str,
         *args: Any,
@@ -662,10 +662,10 @@ class MilvusConnection:
         def call(client: Any) -> Any:
             return getattr(client, method)(collection, *args, timeout=self._timeout_s, **options)
 
-        return self._run(what, collection, call, writes=writes)
+        return self._run(operation, collection, call, writes=writes)
 
     def _run(
-        self, what: str, collection: str, request: Callable[[Any], T], *, writes: bool = False
+        self, operation: str, collection: str, request: Callable[[Any], T], *, writes: bool = False
     ) -> T:
         """Run an idempotent request, with retries until the timeout while Milvus cannot be reached.
 
@@ -681,7 +681,7 @@ class MilvusConnection:
                 raise StoreError(msg, store="milvus", collection=collection)
             lock = file.writing if writes and file is not None else nullcontext()
             try:
-                with self._translate_errors(what, collection), lock:
+                with self._translate_errors(operation, collection), lock:
                     return request(client)
             except StoreConnectionError:
                 if time.monotonic() + pause_s > until:
@@ -691,14 +691,14 @@ class MilvusConnection:
 
     @contextmanager
     def _translate_errors(
-        self, what: str, collection: str = "", *, is_opening: bool = False
+        self, operation: str, collection: str = "", *, is_opening: bool = False
     ) -> Iterator[None]:
         """Turn the errors of pymilvus and of the libraries below it into ours."""
         errors = (_pymilvus().MilvusException, _grpc().RpcError, ValueError, RuntimeError, OSError)
         try:
             yield
         except errors as exc:
-            raise self._error(what, collection, exc, is_opening=is_opening) from exc
+            raise self._error(operation, collection, exc, is_opening=is_opening) from exc
 
     def no_collection(self, collection: str) -> StoreError:
         """The error for a collection that does not exist; a file may have lost it."""
@@ -707,7 +707,9 @@ class MilvusConnection:
             msg, store="milvus", collection=collection
         )
 
-    def _error(self, what: str, collection: str, exc: Exception, *, is_opening: bool) -> StoreError:
+    def _error(
+        self, operation: str, collection: str, exc: Exception, *, is_opening: bool
+    ) -> StoreError:
         code = getattr(exc, "code", None)
         code = code() if callable(code) else code
         details = getattr(exc, "details", None)
@@ -720,7 +722,7 @@ class MilvusConnection:
         if not is_opening and code not in lost and not any(text in cause for text in _TRANSIENT):
             error = StoreDamagedError if self.path is not None and is_damage(cause) else StoreError
             return error(
-                f"Milvus at {self.address} refused {what}: {cause}",
+                f"Milvus at {self.address} refused {operation}: {cause}",
                 store="milvus",
                 collection=collection,
             )
@@ -733,7 +735,7 @@ class MilvusConnection:
                 " is the cause, the file is damaged: move it away, and the next sync rebuilds it."
             )
         )
-        tried = "Cannot connect to" if is_opening else f"Cannot reach, for {what},"
+        tried = "Cannot connect to" if is_opening else f"Cannot reach, for {operation},"
         msg = f"{tried} Milvus at {self.address} (timeout {self._timeout_s:g} s): {cause} {advice}"
         return StoreConnectionError(msg, store="milvus", collection=collection)
 
@@ -821,10 +823,10 @@ class _Collection:
         return window_of(self.schema)
 
     def count(self) -> int:
-        [found] = self.connection.call(
+        [count] = self.connection.call(
             "a count", "query", self.name, "", output_fields=["count(*)"], **_STRONG
         )
-        return int(found["count(*)"])
+        return int(count["count(*)"])
 
     def upsert(self, rows: Sequence[VectorRow]) -> None:
         """Write rows of different keys; at least one."""
@@ -845,18 +847,20 @@ class _Collection:
             )
 
     def get(self, keys: Sequence[str]) -> list[VectorRow]:
-        found: dict[str, VectorRow] = {}
+        by_key: dict[str, VectorRow] = {}
         for some in batches(dict.fromkeys(keys), min(self.window, _KEYS_PER_CALL)):
             rows = self._rows(key_in(some), row_columns(self.schema.fields))
-            found |= {row.key: row for row in (decode_row(values, self.schema) for values in rows)}
-        return [found[key] for key in keys if key in found]
+            by_key |= {row.key: row for row in (decode_row(values, self.schema) for values in rows)}
+        return [by_key[key] for key in keys if key in by_key]
 
     def present(self, keys: Sequence[str]) -> list[str]:
         """Those of some keys that exist, each once."""
-        found: list[str] = []
+        present_keys: list[str] = []
         for some in batches(dict.fromkeys(keys), _KEYS_PER_CALL):
-            found += [decode_text(values[KEY]) for values in self._rows(key_in(some), (KEY,))]
-        return found
+            present_keys += [
+                decode_text(values[KEY]) for values in self._rows(key_in(some), (KEY,))
+            ]
+        return present_keys
 
     def matching(self, filter: Filter) -> list[str]:
         """The keys of the rows that meet a bound filter."""
@@ -938,7 +942,7 @@ class _Collection:
         """The nearest rows to some queries as Milvus ranks them, of those for which an expression
         holds.
         """
-        found: list[list[Hit]] = []
+        rankings: list[list[Hit]] = []
         sign = -1.0 if self.schema.metric == "l2" else 1.0
         for some in batches(queries, max(1, self.window // depth)):
             answer = self.connection.call(
@@ -956,11 +960,11 @@ class _Collection:
                 anns_field=VECTOR,
                 **_STRONG,
             )
-            found += [
+            rankings += [
                 [({**hit["entity"], KEY: hit.id}, sign * float(hit["distance"])) for hit in hits]
                 for hits in answer
             ]
-        return found
+        return rankings
 
     def _rank_all(
         self, query: Embedding, topk: int, expression: str, rest: Filter | None
@@ -1019,7 +1023,7 @@ class _Collection:
         # As an iterator: else Milvus Lite 3 cuts rows off in the order in which they were written.
         # So it sorts all.
         page: dict[str, Any] = {} if limit is None else {"limit": limit, "iterator": "True"}
-        found = self.connection.call(
+        answer = self.connection.call(
             "a query",
             "query",
             self.name,
@@ -1028,7 +1032,7 @@ class _Collection:
             **_STRONG,
             **page,
         )
-        return [dict(row) for row in found]
+        return [dict(row) for row in answer]
 
 
 class _Hits:
@@ -1059,17 +1063,15 @@ class _Hits:
             raise _TooDeepError
         if self._first is None:
             self._first = depth, self._fetch(range(len(self.queries)), depth)
-        first, found = self._first
-        return found[number] if depth == first else self._fetch([number], depth)[number]
+        first, hits = self._first
+        return hits[number] if depth == first else self._fetch([number], depth)[number]
 
     def _fetch(self, numbers: Iterable[int], depth: int) -> dict[int, list[Hit]]:
         queries = {
             number: query for number in numbers if (query := self.queries[number]) is not None
         }
-        found = self._collection.nearest(
-            [*queries.values()], depth, self._expression, self._columns
-        )
-        return dict(zip(queries, found, strict=True))
+        hits = self._collection.nearest([*queries.values()], depth, self._expression, self._columns)
+        return dict(zip(queries, hits, strict=True))
 
 
 # --- Texts

@@ -162,23 +162,23 @@ class OpenSearchSegmentStore:
             SchemaMismatchError: Also if the index lacks the terms of an analyser, or was not made
                 by this store.
         """
-        wanted = Shape(schema, self._analysers)
+        requested = Shape(schema, self._analysers)
         shape = self._read_shape(collection)
         if shape is None:
-            body = wanted.body(self._settings, self._mappings) | {
-                "aliases": {_alias(collection, wanted): {}}
+            body = requested.body(self._settings, self._mappings) | {
+                "aliases": {_alias(collection, requested): {}}
             }
             try:
                 self._run(
                     collection, lambda client: client.indices.create(index=collection, body=body)
                 )
-                shape = wanted
+                shape = requested
             except StoreError:
                 # another program may have created it meanwhile
                 shape = self._read_shape(collection)
                 if shape is None:
                     raise
-        _check_shape(collection, shape, wanted)
+        _check_shape(collection, shape, requested)
         self._shapes[collection] = shape
 
     def collections(self, prefix: str) -> list[str]:
@@ -216,7 +216,7 @@ class OpenSearchSegmentStore:
 
     def get(self, collection: str, keys: Sequence[str]) -> list[Segment]:
         """See `SegmentStore.get`."""
-        found: dict[str, Segment] = {}
+        segments: dict[str, Segment] = {}
         for some in batches(dict.fromkeys(keys), _PAGE):
             # Complete documents: leaving a part out takes OpenSearch longer than sending it.
             answer = self._run(
@@ -227,8 +227,8 @@ class OpenSearchSegmentStore:
                 if "error" in document:
                     raise _row_error(collection, document["_id"], document["error"])
                 if document["found"]:
-                    found[document["_id"]] = decode_segment(document["_source"])
-        return [found[key] for key in keys if key in found]
+                    segments[document["_id"]] = decode_segment(document["_source"])
+        return [segments[key] for key in keys if key in segments]
 
     def scan(self, collection: str, *, after: str = "", limit: int = 1000) -> list[Segment]:
         """See `SegmentStore.scan`."""
@@ -248,10 +248,10 @@ class OpenSearchSegmentStore:
         shape = self._shape(collection)
         if filter is None:
             return self._write(collection, shape, map(_delete_action, dict.fromkeys(keys or ())))[0]
-        wanted = push_down(filter, FilterDialect(shape.schema))
+        pushed = push_down(filter, FilterDialect(shape.schema))
         total = 0
         for _ in range(_PASSES):
-            deleted, conflicts = self._write(collection, shape, self._deletions(collection, wanted))
+            deleted, conflicts = self._write(collection, shape, self._deletions(collection, pushed))
             total += deleted
             if not conflicts:
                 return total
@@ -283,17 +283,17 @@ class OpenSearchSegmentStore:
             raise UnsupportedError(msg, store=_STORE, collection=collection)
         if not terms:
             return []
-        wanted = push_down(filter, FilterDialect(shape.schema))
+        pushed = push_down(filter, FilterDialect(shape.schema))
         query: Query = {"must": [{"match": {f"{_TERMS}.{analyser}": {"query": join_terms(terms)}}}]}
         body = {
             "query": {
-                "bool": query | ({} if wanted.native is None else {"filter": [wanted.native]})
+                "bool": query | ({} if pushed.native is None else {"filter": [pushed.native]})
             },
             "sort": [{"_score": "desc"}, {_KEY: "asc"}],
-            "_source": wanted.rest is not None,
+            "_source": pushed.rest is not None,
         }
-        hits = self._hits(collection, body, page=min(topk, _PAGE) if wanted.rest is None else _PAGE)
-        return [(hit["_id"], hit["_score"]) for hit in islice(_matching(hits, wanted.rest), topk)]
+        hits = self._hits(collection, body, page=min(topk, _PAGE) if pushed.rest is None else _PAGE)
+        return [(hit["_id"], hit["_score"]) for hit in islice(_matching(hits, pushed.rest), topk)]
 
     def _write(self, collection: str, shape: Shape, actions: Iterable[Action]) -> tuple[int, int]:
         """Run actions on different keys, and refresh the index.
@@ -355,14 +355,14 @@ class OpenSearchSegmentStore:
             time.sleep(backoff_s(tries, FIRST_PAUSE_S))
         return results
 
-    def _deletions(self, collection: str, wanted: Pushed[Query]) -> Iterator[Action]:
+    def _deletions(self, collection: str, pushed: Pushed[Query]) -> Iterator[Action]:
         """Deletions of the rows that meet a filter, each only if the row has not changed since."""
         body = {
-            "query": wanted.native or {"match_all": {}},
-            "_source": wanted.rest is not None,
+            "query": pushed.native or {"match_all": {}},
+            "_source": pushed.rest is not None,
             "seq_no_primary_term": True,
         }
-        for hit in _matching(self._hits(collection, body), wanted.rest):
+        for hit in _matching(self._hits(collection, body), pushed.rest):
             yield _delete_action(
                 hit["_id"], {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
             )
@@ -470,14 +470,14 @@ def _parse_index_kwargs(
     return tuple(sorted({*names})), dict(settings), mappings
 
 
-def _check_shape(collection: str, present: Shape, wanted: Shape) -> None:
-    if schema_text(present.schema) != schema_text(wanted.schema):
+def _check_shape(collection: str, present: Shape, requested: Shape) -> None:
+    if schema_text(present.schema) != schema_text(requested.schema):
         msg = (
             f"Collection {collection!r} has other fields than requested:"
             f" {', '.join(sorted(present.schema))}."
         )
         raise SchemaMismatchError(msg, store=_STORE, collection=collection)
-    lacking = sorted({*wanted.analysers} - {*present.analysers})
+    lacking = sorted({*requested.analysers} - {*present.analysers})
     if lacking:
         msg = (
             f"Collection {collection!r} indexes no terms of the analysers {', '.join(lacking)},"

@@ -271,17 +271,17 @@ def origin_rows(segments: Iterable[Segment]) -> dict[OriginKey, OriginRow]:
         >>> origin_rows([node, node])[origin_key(node)].path
         'a.txt'
     """
-    found: dict[OriginKey, OriginRow] = {}
+    origins: dict[OriginKey, OriginRow] = {}
     for segment in segments:
         shared = origin_key(segment)
-        if shared not in found:
+        if shared not in origins:
             fields = _json(segment, "fields", segment.fields)
             group, document_id, path, _ = shared
             key = bytes.fromhex(digest([group, document_id, path, read_text(fields)]))
-            found[shared] = OriginRow(
+            origins[shared] = OriginRow(
                 key, stored_text(group), stored_text(document_id), stored_text(path), fields
             )
-    return found
+    return origins
 
 
 def segment_rows(
@@ -407,8 +407,8 @@ def _json(segment: Segment, name: str, value: Any) -> StoredText:
     try:
         return stored_text(_ENCODER.encode(value))
     except (TypeError, ValueError, RecursionError) as exc:
-        what = f"The {name} of node {segment.uid!r} in group {segment.group!r}"
-        raise ConfigError(f"{what} must be a JSON value; got {value!r:.60}: {exc}.") from exc
+        subject = f"The {name} of node {segment.uid!r} in group {segment.group!r}"
+        raise ConfigError(f"{subject} must be a JSON value; got {value!r:.60}: {exc}.") from exc
 
 
 def _as_dict(value: Any) -> dict[Any, Any]:
@@ -454,10 +454,10 @@ CollectionRow: TypeAlias = tuple[int, int, Metric, str]
 
 def collection_row(connection: sqlite3.Connection, collection: str) -> CollectionRow | None:
     """A collection; None if it does not exist."""
-    found = connection.execute(
+    row = connection.execute(
         "SELECT id, dimension, metric, schema FROM vector_collection WHERE name = ?", (collection,)
     ).fetchone()
-    return cast("CollectionRow | None", found)
+    return cast("CollectionRow | None", row)
 
 
 def dead_bits(alive: Mask | None) -> bytes | None:
@@ -743,13 +743,13 @@ class StoreFile:
         for file in (self, *self._others):
             try:
                 with file.reading() as connection:
-                    found = "; ".join(
+                    damage = "; ".join(
                         str(line) for (line,) in connection.execute("PRAGMA quick_check(5)")
                     )
             except StoreError as exc:
-                found = str(exc)
-            if found != "ok":
-                return found if file is self else f"{file.address}: {found}"
+                damage = str(exc)
+            if damage != "ok":
+                return damage if file is self else f"{file.address}: {damage}"
         return ""
 
     def check_there(self, name: str) -> None:
@@ -833,12 +833,12 @@ def _get(count: int) -> str:
     """The statement that reads rows by builds and keys, in this order: CROSS JOIN makes these the
     outer loop.
     """
-    wanted = f"(VALUES {', '.join(['(?, ?)'] * count)}) AS wanted"
+    keys = f"(VALUES {', '.join(['(?, ?)'] * count)}) AS wanted"
     number = "(SELECT id FROM segment_collection WHERE name = ?)"
     return (
         _SELECT.replace(
             "FROM segment WHERE collection = ?",
-            f"FROM {wanted} CROSS JOIN segment ON collection = {number}",
+            f"FROM {keys} CROSS JOIN segment ON collection = {number}",
         )
         + " AND build = wanted.column1 AND key = wanted.column2"
     )
@@ -900,7 +900,7 @@ class MapFileSegmentStore:
 
     def create(self, collection: str, schema: Schema) -> None:
         """See `SegmentStore.create`."""
-        wanted = schema_text(schema)
+        fields_text = schema_text(schema)
         with self.file.reading() as connection:
             _, present = _collection(connection, collection)
         if present is None:
@@ -908,11 +908,11 @@ class MapFileSegmentStore:
                 connection.execute(
                     "INSERT INTO segment_collection (name, schema) VALUES (?, ?) ON CONFLICT (name)"
                     " DO NOTHING",
-                    (collection, wanted),
+                    (collection, fields_text),
                 )
                 # another process may have been faster
                 _, present = _collection(connection, collection)
-        if present != wanted:
+        if present != fields_text:
             fields = ", ".join(sorted(json.loads(present or "{}")))
             msg = f"Collection {collection!r} has other fields than requested: {fields}."
             raise SchemaMismatchError(msg, store="map", collection=collection)
@@ -1023,10 +1023,10 @@ class MapFileSegmentStore:
         if not self.file.is_server:
             return [_origin_id(connection, collection, origin) for origin in origins]
         connection.executemany(_ADD_ORIGIN, [(collection, *origin) for origin in origins])
-        found = self.file.fetch_each(
+        rows = self.file.fetch_each(
             connection, _ORIGIN, [(collection, origin.digest) for origin in origins]
         )
-        return [number for (number,) in found]
+        return [number for (number,) in rows]
 
     @contextmanager
     def _reading(self, collection: str) -> Iterator[tuple[sqlite3.Connection, int]]:
@@ -1055,22 +1055,22 @@ class _Origins:
         self, connection: sqlite3.Connection, rows: Iterable[Sequence[int]]
     ) -> dict[int, Origin]:
         """The origins of rows by their numbers, which are never reused."""
-        found: dict[int, Origin] = {}
+        origins: dict[int, Origin] = {}
         missing: dict[int, None] = {}
         for row in rows:
             number = row[1]
-            if number not in found and number not in missing:
-                known = self._cached.get(number)
-                if known is None:
+            if number not in origins and number not in missing:
+                cached = self._cached.get(number)
+                if cached is None:
                     missing[number] = None
                 else:
-                    found[number] = known
+                    origins[number] = cached
         if missing:
-            self._read(connection, missing, found)
-        return found
+            self._read(connection, missing, origins)
+        return origins
 
     def _read(
-        self, connection: sqlite3.Connection, missing: Iterable[int], found: dict[int, Origin]
+        self, connection: sqlite3.Connection, missing: Iterable[int], origins: dict[int, Origin]
     ) -> None:
         query = "SELECT id, node_group, document_id, path, fields FROM segment_origin WHERE id = ?"
         rows = self._file.fetch_each(connection, query, ((number,) for number in missing))
@@ -1082,9 +1082,9 @@ class _Origins:
                 while len(self._cached) >= _REMEMBERED:
                     del self._cached[next(iter(self._cached))]
                 # another thread may have been faster
-                found[number] = self._cached.setdefault(number, origin)
+                origins[number] = self._cached.setdefault(number, origin)
         for number in missing:
-            if number not in found:
+            if number not in origins:
                 raise StoreError(
                     f"The store lacks the origin {number} of a segment. Run verify().", store="map"
                 )
@@ -1131,14 +1131,14 @@ def _origins_of(
     connection: sqlite3.Connection, keys: Iterable[Sequence[object]]
 ) -> list[tuple[int]]:
     """The distinct origins of the rows that exist."""
-    found: set[tuple[int]] = set()
+    origins: set[tuple[int]] = set()
     for key in keys:
-        found.update(
+        origins.update(
             connection.execute(
                 "SELECT origin FROM segment WHERE collection = ? AND build = ? AND key = ?", key
             )
         )
-    return list(found)
+    return list(origins)
 
 
 def _matching_origins(
@@ -1146,15 +1146,15 @@ def _matching_origins(
 ) -> list[tuple[int]]:
     """The origins whose fields match a filter."""
     decided: dict[str | bytes, bool] = {}
-    found: list[tuple[int]] = []
+    origins: list[tuple[int]] = []
     for number, fields in connection.execute(
         "SELECT id, fields FROM segment_origin WHERE collection = ?", (collection,)
     ):
         if fields not in decided:
             decided[fields] = matches(filter, read_fields(fields))
         if decided[fields]:
-            found.append((number,))
-    return found
+            origins.append((number,))
+    return origins
 
 
 _GRAPH_FILE = re.compile(r"([0-9a-f]{32})(\.faiss|\.[0-9a-f]{16}\.tmp)")
@@ -1249,14 +1249,14 @@ class Graphs:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        found = {
+        graph_files = {
             entry: match
             for entry in folder.iterdir()
             if (match := _GRAPH_FILE.fullmatch(entry.name))
         }
         with file.reading() as connection:  # after the files: what is new is in use
             stems = {bundle.partition(".")[0] for (bundle,) in connection.execute(VECTOR_PARTS)}
-        for entry, match in found.items():
+        for entry, match in graph_files.items():
             with suppress(FileNotFoundError):  # another program does the same
                 old = time.time() - entry.stat().st_mtime >= _YOUNG_S
                 if old if match[2].endswith(".tmp") else match[1] not in stems:
@@ -1364,7 +1364,7 @@ class MapFileVectorStore:
 
     def create(self, collection: str, schema: VectorSchema) -> None:
         """See `VectorStore.create`."""
-        wanted = (schema.dimension, schema.metric, schema_text(schema.fields))
+        requested = (schema.dimension, schema.metric, schema_text(schema.fields))
         check_schema(schema)
         with self.file.reading() as connection:
             present = collection_row(connection, collection)
@@ -1373,11 +1373,11 @@ class MapFileVectorStore:
                 connection.execute(
                     "INSERT INTO vector_collection (name, dimension, metric, schema) VALUES (?, ?,"
                     " ?, ?) ON CONFLICT (name) DO NOTHING",
-                    (collection, *wanted),
+                    (collection, *requested),
                 )
                 present = cast("CollectionRow", collection_row(connection, collection))
         _, dimension, metric, fields = present
-        if (dimension, metric, fields) != wanted:
+        if (dimension, metric, fields) != requested:
             raise other_schema(collection, dimension, metric, schema)
 
     def drop(self, collection: str) -> None:
@@ -1400,9 +1400,9 @@ class MapFileVectorStore:
 
     def upsert(self, collection: str, rows: Sequence[VectorRow]) -> None:
         """See `VectorStore.upsert`."""
-        known = self._cached.get(collection)
+        cached = self._cached.get(collection)
         # what may have changed is checked again below
-        present = self._now(collection) if known is None else known[1]
+        present = self._now(collection) if cached is None else cached[1]
         last = {row.key: row for row in rows}  # of a key that stands twice, the later row counts
         check_vectors(collection, present.schema[0], last.values())
         if not last:
@@ -1481,15 +1481,15 @@ class MapFileVectorStore:
             reads += 1
             try:
                 with self.file.reading() as connection:
-                    found = self._read(connection, collection)
+                    present = self._read(connection, collection)
             except StoreError:
                 # Parts may be merged, and their files removed, between the reading of their names
                 # and the opening.
                 if reads == _MAX_READS or self.file.commit_counter() == changes:
                     raise
             else:
-                self._cached[collection] = changes, found
-                return found
+                self._cached[collection] = changes, present
+                return present
 
     def _read(self, connection: sqlite3.Connection, collection: str) -> _Collection:
         """The collection in a transaction; known parts are not opened again."""
@@ -1505,13 +1505,13 @@ class MapFileVectorStore:
         number, dimension, metric, fields = row
         before = self._cached.get(collection)
         opened = {part.id: part for part in before[1].parts} if before is not None else {}
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT id, arrays, content IS NULL, size, dead FROM vector_part WHERE collection = ?"
             " ORDER BY id",
             (number,),
         ).fetchall()
         parts = []
-        for part_id, name, in_file, size, dead in found:
+        for part_id, name, in_file, size, dead in rows:
             part = opened.get(part_id)
             if part is None or part.dead != dead:
                 block = (
@@ -1560,13 +1560,13 @@ class MapFileVectorStore:
 
     def compact(self, collection: str) -> None:
         """See `Compactable.compact`."""
-        self._merge(collection, whole=True)
+        self._merge(collection, complete=True)
 
     def _merge(
-        self, collection: str, present: _Collection | None = None, *, whole: bool = False
+        self, collection: str, present: _Collection | None = None, *, complete: bool = False
     ) -> None:
         """Merge the last parts if they are many or small, or all if some of their rows are dead and
-        ``whole`` is set.
+        ``complete`` is set.
 
         Other writers do not wait for it, unless the caller writes; then it passes the present
         collection.
@@ -1579,7 +1579,7 @@ class MapFileVectorStore:
             if not is_free:
                 return  # another thread merges; the next writer continues
             present = present or self._now(collection)
-            old = _parts_to_merge(present, whole=whole)
+            old = _parts_to_merge(present, complete=complete)
             if not old:
                 return
             blocks = [part.block for part in old]
@@ -1603,10 +1603,10 @@ class MapFileVectorStore:
             )
 
 
-def _parts_to_merge(present: _Collection, *, whole: bool = False) -> Sequence[_Part]:
+def _parts_to_merge(present: _Collection, *, complete: bool = False) -> Sequence[_Part]:
     sizes = [len(part.block) for part in present.parts]
     count = tail_to_join(sizes, len(present.state), _MAX_PARTS, full=_FULL_ROWS)
-    if whole and sum(sizes) > len(present.state):
+    if complete and sum(sizes) > len(present.state):
         count = len(sizes)
     return present.parts[len(sizes) - count :]
 

@@ -156,11 +156,11 @@ def met(filter: Filter) -> set[int]:
     """Positions of the `FIELDS` that a filter lets through, by the reference evaluator; never none,
     never all.
     """
-    found = {number for number, fields in enumerate(FIELDS) if matches(filter, fields)}
-    assert 0 < len(found) < len(FIELDS), (
-        f"The filter {filter!r} tests nothing: {len(found)} rows meet it."
+    matching = {number for number, fields in enumerate(FIELDS) if matches(filter, fields)}
+    assert 0 < len(matching) < len(FIELDS), (
+        f"The filter {filter!r} tests nothing: {len(matching)} rows meet it."
     )
-    return found
+    return matching
 
 
 DIMENSION = 8
@@ -259,21 +259,21 @@ def scan_pages(store: Any, collection: str, limit: int) -> list[Any]:
     return seen
 
 
-def assert_same_rows(found: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
+def assert_same_rows(rows: Sequence[VectorRow], expected: Sequence[VectorRow]) -> None:
     """Assert that the keys are the same, in the same order, and vectors and fields are equal."""
-    assert [row.key for row in found] == [row.key for row in expected]
-    for row, other in zip(found, expected, strict=True):
+    assert [row.key for row in rows] == [row.key for row in expected]
+    for row, other in zip(rows, expected, strict=True):
         if isinstance(other.vector, dict):
             assert sparse(row) == other.vector
         else:
             assert np.array_equal(dense(row), other.vector)
-    assert [dict(row.fields) for row in found] == [dict(row.fields) for row in expected]
+    assert [dict(row.fields) for row in rows] == [dict(row.fields) for row in expected]
 
 
-def assert_same_ranking(found: Ranking, expected: Ranking) -> None:
+def assert_same_ranking(ranking: Ranking, expected: Ranking) -> None:
     """Assert that the keys are the same, in the same order, and scores equal to 1e-6."""
-    assert [key for key, _ in found] == [key for key, _ in expected]
-    assert [score for _, score in found] == pytest.approx(
+    assert [key for key, _ in ranking] == [key for key, _ in expected]
+    assert [score for _, score in ranking] == pytest.approx(
         [score for _, score in expected], rel=1e-6, abs=1e-6
     )
 
@@ -368,8 +368,10 @@ class _StoreContract:
     def test_get_answers_in_the_order_asked_and_leaves_out_unknown_keys(self, filled: Any) -> None:
         """Get follows the order of the keys and passes over those that are not there."""
         rows = self.make_rows()
-        found = filled.get(self.collection, [rows[5].key, "unknown", rows[2].key, rows[9].key])
-        self.assert_same(found, [rows[5], rows[2], rows[9]])
+        rows_of_keys = filled.get(
+            self.collection, [rows[5].key, "unknown", rows[2].key, rows[9].key]
+        )
+        self.assert_same(rows_of_keys, [rows[5], rows[2], rows[9]])
 
     def test_upsert_replaces_whole_rows(self, filled: Any) -> None:
         """A second upsert under a key leaves nothing of the first row."""
@@ -617,10 +619,10 @@ class SegmentStoreContract(_StoreContract):
         """Another build of a segment."""
         return row._replace(build=number)
 
-    def assert_same(self, found: Sequence[Segment], expected: Sequence[Segment]) -> None:
+    def assert_same(self, segments: Sequence[Segment], expected: Sequence[Segment]) -> None:
         """Assert that segments are equal, and that 0 is an integer and False a boolean."""
-        assert [*found] == [*expected]
-        assert [type(row.content) for row in found] == [type(row.content) for row in expected]
+        assert [*segments] == [*expected]
+        assert [type(row.content) for row in segments] == [type(row.content) for row in expected]
 
     def feature_checks(self, store: SegmentStore) -> dict[str, Callable[[], None]]:
         """The check of keyword search."""
@@ -650,18 +652,18 @@ class SegmentStoreContract(_StoreContract):
         for analyser, query in (("zh", "红茶与🍵"), ("en", "a line of emoji")):
             terms_of = analysers[analyser].terms
             terms = terms_of(query)
-            found = {
+            scanned = {
                 row.key
                 for row in rows
                 if not {*terms}.isdisjoint(terms_of(content_text(row.content)))
             }
-            assert 0 < len(found) < len(rows), f"The query {query!r} tests nothing."
+            assert 0 < len(scanned) < len(rows), f"The query {query!r} tests nothing."
             ranking = filled.search_text(C, analyser, terms, len(rows))
-            assert {key for key, _ in ranking} == found
+            assert {key for key, _ in ranking} == scanned
             assert ranking == sorted(ranking, key=lambda hit: (-hit[1], hit[0]))
             assert filled.search_text(C, analyser, terms, 1) == ranking[:1]
             for condition in FILTERS:
-                expected = {rows[number].key for number in met(condition)} & found
+                expected = {rows[number].key for number in met(condition)} & scanned
                 assert {
                     key for key, _ in filled.search_text(C, analyser, terms, len(rows), condition)
                 } == expected
@@ -804,13 +806,13 @@ def assert_approximate(store: VectorStore, collection: str) -> None:
     for condition in (None, *FILTERS):
         for topk in (1, 7, 1000):
             exact = store.search(collection, queries(5), topk, condition)
-            found = store.search_approximately(collection, queries(5), topk, condition)
-            assert list(map(len, found)) == list(map(len, exact))
-            for ranking in found:
+            rankings = store.search_approximately(collection, queries(5), topk, condition)
+            assert list(map(len, rankings)) == list(map(len, exact))
+            for ranking in rankings:
                 assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
             same = [
                 len(set(some).intersection(others))
-                for some, others in zip(found, exact, strict=True)
+                for some, others in zip(rankings, exact, strict=True)
             ]
             assert sum(same) >= 0.5 * sum(map(len, exact))
     with pytest.raises(ConfigError):
@@ -827,8 +829,8 @@ def assert_native(store: VectorStore, collection: str) -> None:
         allowed = {make_rows()[number].key for number in numbers}
         for topk in (3, 1000):
             exact = store.search(collection, queries(5), topk, condition)
-            found = store.search_natively(collection, queries(5), topk, condition)
-            for query, ranking in zip(queries(5), found, strict=True):
+            rankings = store.search_natively(collection, queries(5), topk, condition)
+            for query, ranking in zip(queries(5), rankings, strict=True):
                 assert len(ranking) <= topk
                 assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
                 assert len({key for key, _ in ranking}) == len(ranking)
@@ -839,7 +841,7 @@ def assert_native(store: VectorStore, collection: str) -> None:
                 )
             same = [
                 len(dict(some).keys() & dict(others).keys())
-                for some, others in zip(found, exact, strict=True)
+                for some, others in zip(rankings, exact, strict=True)
             ]
             assert sum(same) >= 0.5 * sum(map(len, exact))
     with pytest.raises(ConfigError):
@@ -888,14 +890,14 @@ def _assert_rankings(
     """A search finds what a plain computation finds: the best rows in order, and all of them."""
     matching = [row for row in rows if condition is None or matches(condition, row.fields)]
     expected = [reference(query, metric, matching) for query in near]
-    for found, ranking in zip(
+    for answered, ranking in zip(
         store.search(collection, near, topk, condition), expected, strict=True
     ):
-        assert_same_ranking(found, ranking[:topk])
-    for found, ranking in zip(
+        assert_same_ranking(answered, ranking[:topk])
+    for answered, ranking in zip(
         store.search(collection, near, len(rows) + 1, condition), expected, strict=True
     ):
-        assert sorted(key for key, _ in found) == sorted(key for key, _ in ranking)
+        assert sorted(key for key, _ in answered) == sorted(key for key, _ in ranking)
 
 
 class VectorStoreContract(_StoreContract):
@@ -930,13 +932,15 @@ class VectorStoreContract(_StoreContract):
         rows = sorted(expected, key=attrgetter("key"))
         assert_same_rows(store.scan(VECTORS), rows)
         assert store.count(VECTORS) == len(rows)
-        [found] = store.search(VECTORS, queries(1), 10_000)
-        assert_same_ranking(found, reference(queries(1)[0], "cosine", rows))
+        [ranking] = store.search(VECTORS, queries(1), 10_000)
+        assert_same_ranking(ranking, reference(queries(1)[0], "cosine", rows))
 
     def read_during_writes(self, store: VectorStore) -> None:
         """A search while others write is sorted."""
-        [found] = store.search(VECTORS, queries(1), 3)
-        assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+        [ranking] = store.search(VECTORS, queries(1), 3)
+        assert [score for _, score in ranking] == sorted(
+            (score for _, score in ranking), reverse=True
+        )
 
     def feature_checks(self, store: VectorStore) -> dict[str, Callable[[], None]]:
         """The checks of searches and of sparse vectors."""
@@ -1000,10 +1004,10 @@ class VectorStoreContract(_StoreContract):
         """
         store.create(OTHER_VECTORS, VectorSchema(DIMENSION, metric, SCHEMA))
         store.upsert(OTHER_VECTORS, make_rows())
-        for query, found in zip(
+        for query, ranking in zip(
             queries(5), store.search(OTHER_VECTORS, queries(5), 7), strict=True
         ):
-            assert_same_ranking(found, reference(query, metric)[:7])
+            assert_same_ranking(ranking, reference(query, metric)[:7])
 
     @pytest.mark.parametrize("metric", METRICS)
     def test_ties_are_complete_and_ordered_by_key(self, store: VectorStore, metric: Metric) -> None:
@@ -1014,20 +1018,20 @@ class VectorStoreContract(_StoreContract):
         same = np.arange(1, DIMENSION + 1).astype(np.float32)
         keys = [f"k{number:02d}" for number in range(12)]
         store.upsert(OTHER_VECTORS, [VectorRow(key, same) for key in keys[::-1]])
-        [found] = store.search(OTHER_VECTORS, same[None], 5)
-        assert [key for key, _ in found] == keys[:5]
-        assert len({score for _, score in found}) == 1
+        [ranking] = store.search(OTHER_VECTORS, same[None], 5)
+        assert [key for key, _ in ranking] == keys[:5]
+        assert len({score for _, score in ranking}) == 1
 
     def test_cosine_ignores_length(self, filled: VectorStore) -> None:
         """Doubling the query changes no score."""
         [expected] = filled.search(VECTORS, queries(1), 5)
-        [found] = filled.search(VECTORS, 2 * queries(1), 5)
-        assert_same_ranking(found, expected)
+        [ranking] = filled.search(VECTORS, 2 * queries(1), 5)
+        assert_same_ranking(ranking, expected)
 
     def test_more_than_there_are_is_fine(self, filled: VectorStore) -> None:
         """A topk above the count returns every row."""
-        [found] = filled.search(VECTORS, queries(1), 10_000)
-        assert len(found) == len(make_rows())
+        [ranking] = filled.search(VECTORS, queries(1), 10_000)
+        assert len(ranking) == len(make_rows())
 
     @pytest.mark.parametrize("topk", [0, -1])
     def test_topk_below_one_is_refused(self, filled: VectorStore, topk: int) -> None:
@@ -1043,9 +1047,9 @@ class VectorStoreContract(_StoreContract):
         filter.
         """
         keys = {make_rows()[number].key for number in met(filter)}
-        [found] = filled.search(VECTORS, queries(1), 10_000, filter)
+        [ranking] = filled.search(VECTORS, queries(1), 10_000, filter)
         assert_same_ranking(
-            found, [pair for pair in reference(queries(1)[0], "cosine") if pair[0] in keys]
+            ranking, [pair for pair in reference(queries(1)[0], "cosine") if pair[0] in keys]
         )
 
     def test_a_narrow_filter_does_not_shorten_the_result(self, filled: VectorStore) -> None:
@@ -1053,8 +1057,8 @@ class VectorStoreContract(_StoreContract):
         all.
         """
         filter_ = FILTERS[0]
-        [found] = filled.search(VECTORS, queries(1), 2, filter_)
-        assert len(found) == min(2, len(met(filter_)))
+        [ranking] = filled.search(VECTORS, queries(1), 2, filter_)
+        assert len(ranking) == min(2, len(met(filter_)))
 
     def test_a_deleted_key_can_be_written_again(self, filled: VectorStore) -> None:
         """After delete and upsert the new vector is found and the old one is not."""

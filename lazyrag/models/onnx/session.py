@@ -80,16 +80,16 @@ class ModelFolder:
             raise ConfigError(msg)
         return path
 
-    def graph(self, wanted: str | None = None) -> Path:
+    def graph(self, file: str | None = None) -> Path:
         """The ONNX file: the one that is wanted, else the usual one, else the only one; see
         `choose_graph`.
         """
-        found = [
+        graphs = [
             path.relative_to(self.path)
             for pattern in ("*.onnx", "*/*.onnx")
             for path in self.path.glob(pattern)
         ]
-        return self.path / choose_graph([path.as_posix() for path in found], wanted, str(self.path))
+        return self.path / choose_graph([path.as_posix() for path in graphs], file, str(self.path))
 
     def read_json_object(self, name: str) -> dict[str, Any]:
         """Read a file with a JSON object; {} if it is missing.
@@ -111,7 +111,7 @@ class ModelFolder:
         """
         value = self._json("modules.json", None)
         if value is not None and not (
-            isinstance(value, list) and all(isinstance(one, dict) for one in value)
+            isinstance(value, list) and all(isinstance(module, dict) for module in value)
         ):
             raise self._unusable("modules.json", f"it holds {value!r:.60}, not a list of objects")
         return value
@@ -142,8 +142,8 @@ class ModelFolder:
         declared = declared or _length(
             self.read_json_object("tokenizer_config.json").get("model_max_length")
         )
-        known = [length for length in (declared, self.positions) if length]
-        return min(known) if known else None
+        limits = [length for length in (declared, self.positions) if length]
+        return min(limits) if limits else None
 
     @property
     def positions(self) -> int | None:
@@ -164,12 +164,12 @@ class ModelFolder:
         settings = self.read_json_object("config_sentence_transformers.json")
         prompts = settings.get("prompts")
         names = (*_PROMPTS[input_type], str(settings.get("default_prompt_name")))
-        found = (
+        defined = (
             [prompts[name] for name in names if name in prompts]
             if isinstance(prompts, dict)
             else []
         )
-        return next((prompt for prompt in found if isinstance(prompt, str)), "")
+        return next((prompt for prompt in defined if isinstance(prompt, str)), "")
 
     @property
     def dimension(self) -> int | None:
@@ -217,11 +217,11 @@ class FileFingerprint:
         Raises:
             ConfigError: If a file has changed since it was recorded.
         """
-        whole = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for path, stamp in self.stamps.items():
             try:
                 with path.open("rb") as file:
-                    whole.update(hashlib.file_digest(file, "sha256").digest())
+                    digest.update(hashlib.file_digest(file, "sha256").digest())
                 unchanged = _stamp(path) == stamp
             except FileNotFoundError:
                 unchanged = False
@@ -229,15 +229,15 @@ class FileFingerprint:
                 raise ConfigError(
                     f"{path} has changed since the model was loaded. Load the model again."
                 )
-        return whole.hexdigest()[:16]
+        return digest.hexdigest()[:16]
 
 
-def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
+def choose_graph(files: Iterable[str], requested: str | None, where: str) -> str:
     """Which of a model's files is its ONNX graph.
 
     Args:
         files: Paths in the folder, with slashes.
-        wanted: The one that was asked for; None means the usual one, else the only one.
+        requested: The one that was asked for; None means the usual one, else the only one.
         where: Whose files they are, for messages.
 
     Raises:
@@ -248,12 +248,12 @@ def choose_graph(files: Iterable[str], wanted: str | None, where: str) -> str:
         'onnx/model.onnx'
     """
     graphs = sorted(file for file in files if file.endswith(".onnx"))
-    if wanted is not None:
-        if wanted not in graphs:
+    if requested is not None:
+        if requested not in graphs:
             raise ConfigError(
-                f"file is {wanted!r}; {where} has no such ONNX file. {known_names(wanted, graphs)}"
+                f"file is {requested!r}; {where} has no such ONNX file. {known_names(requested, graphs)}"
             )
-        return wanted
+        return requested
     if not graphs:
         msg = (
             f"{where} has no ONNX file. Export the model ('optimum-cli export onnx --model NAME"
@@ -278,7 +278,9 @@ def graph_files(graph: Path) -> list[Path]:
     return [
         graph,
         *sorted(
-            path for one in (data_pattern(graph.name), _TENSORS) for path in graph.parent.glob(one)
+            path
+            for pattern in (data_pattern(graph.name), _TENSORS)
+            for path in graph.parent.glob(pattern)
         ),
     ]
 
@@ -370,7 +372,8 @@ def find_model(
         raise DatasetPathError(msg)
     identifier = identifier if "/" in identifier else _full_id(identifier)
     folder = next(
-        (one for name in marker_files if (one := _cached(identifier, revision, name))), None
+        (snapshot for name in marker_files if (snapshot := _cached(identifier, revision, name))),
+        None,
     )
     if folder is None and revision is None:
         paths = (
@@ -423,33 +426,33 @@ def _full_id(name: str) -> str:
         ConfigError: If there are several.
     """
     folders = Path(_hub().constants.HF_HUB_CACHE).glob(f"models--*--{name}")
-    found = {folder.name.removeprefix("models--").replace("--", "/") for folder in folders}
-    found |= {f"{folder.parent.name}/{name}" for folder in _in_modelscope(f"*/{name}")}
-    if len(found) > 1:
+    ids = {folder.name.removeprefix("models--").replace("--", "/") for folder in folders}
+    ids |= {f"{folder.parent.name}/{name}" for folder in _in_modelscope(f"*/{name}")}
+    if len(ids) > 1:
         raise AmbiguousModelError(
             f"Several models on this machine are called {name!r}. Give one id:"
-            f" {', '.join(sorted(found))}."
+            f" {', '.join(sorted(ids))}."
         )
-    return found.pop() if found else name
+    return ids.pop() if ids else name
 
 
 def _in_modelscope(pattern: str) -> Iterator[Path]:
     """The folders in ModelScope's cache of an id, in which it writes "." as "___"."""
     root = Path(os.environ.get("MODELSCOPE_CACHE") or "~/.cache/modelscope/hub").expanduser()
     for base in (root / "models", root, root / "hub" / "models", root / "hub"):
-        for one in dict.fromkeys((pattern, pattern.replace(".", "___"))):
-            yield from sorted(base.glob(one))
+        for spelling in dict.fromkeys((pattern, pattern.replace(".", "___"))):
+            yield from sorted(base.glob(spelling))
 
 
 def _cached(identifier: str, revision: str | None, name: str) -> ModelFolder | None:
     """The snapshot on this machine that has a file of this name. Looks at the disk only."""
     try:
-        found = _hub().try_to_load_from_cache(identifier, name, revision=revision)
+        path = _hub().try_to_load_from_cache(identifier, name, revision=revision)
     except ValueError as exc:
         raise ConfigError(
             f"{identifier!r} is neither a folder nor an id on the hub: {exc}"
         ) from exc
-    return ModelFolder(Path(found).parent, _last(identifier)) if isinstance(found, str) else None
+    return ModelFolder(Path(path).parent, _last(identifier)) if isinstance(path, str) else None
 
 
 def _complete(folder: ModelFolder | None, file: str | None) -> bool:
@@ -476,17 +479,17 @@ def _fetch(
             hub.HfApi().model_info(identifier, revision=revision, files_metadata=True).siblings
             or []
         )
-        found = {one.rfilename: one for one in entries}
-        graph, wanted = _wanted(identifier, found, file)
+        siblings = {sibling.rfilename: sibling for sibling in entries}
+        graph, names = _wanted(identifier, siblings, file)
         if on_fetch is not None:
             on_fetch(
                 _announcement(
-                    identifier, graph, wanted, {name: found[name].size or 0 for name in found}
+                    identifier, graph, names, {name: siblings[name].size or 0 for name in siblings}
                 )
             )
-        for name in wanted:
+        for name in names:
             path = Path(hub.hf_hub_download(identifier, name, revision=revision))
-            _verify(path, found[name].lfs)
+            _verify(path, siblings[name].lfs)
     except ConfigError:
         raise
     except (
@@ -500,9 +503,9 @@ def _fetch(
     return ModelFolder(path.parent, _last(identifier))
 
 
-def _wanted(identifier: str, found: Iterable[str], file: str | None) -> tuple[str, list[str]]:
+def _wanted(identifier: str, files: Iterable[str], file: str | None) -> tuple[str, list[str]]:
     """The graph, and the files to download for it, the tokenizer last."""
-    names = sorted(found, key=lambda name: (name == TOKENIZER, name))
+    names = sorted(files, key=lambda name: (name == TOKENIZER, name))
     graph = choose_graph(names, file, f"{identifier!r} on the hub")
     if TOKENIZER not in names:
         raise ConfigError(
@@ -516,25 +519,24 @@ def _wanted(identifier: str, found: Iterable[str], file: str | None) -> tuple[st
 
 
 def _announcement(
-    identifier: str, graph: str, wanted: Sequence[str], sizes: Mapping[str, int]
+    identifier: str, graph: str, names: Sequence[str], sizes: Mapping[str, int]
 ) -> str:
     graphs = [name for name in sizes if name.endswith(".onnx") and 0 < sizes[name] < sizes[graph]]
     least = min(graphs, key=sizes.__getitem__, default="")
     smaller = f" Smaller: --file {least} ({sizes[least] / 1e6:,.0f} MB)." if least else ""
-    total = sum(sizes[name] for name in wanted) / 1e6
+    total = sum(sizes[name] for name in names) / 1e6
     return (
-        f"Fetching {identifier}: {graph} and {len(wanted) - 1} more files, {total:,.1f}"
-        f" MB.{smaller}"
+        f"Fetching {identifier}: {graph} and {len(names) - 1} more files, {total:,.1f} MB.{smaller}"
     )
 
 
 def _verify(path: Path, stored: Any) -> None:
     """Compare a file with the SHA-256 that the hub has of large ones."""
-    wanted = getattr(stored, "sha256", None)
-    if not wanted:
+    expected = getattr(stored, "sha256", None)
+    if not expected:
         return
     with path.open("rb") as file:
-        damaged = hashlib.file_digest(file, "sha256").hexdigest() != wanted
+        damaged = hashlib.file_digest(file, "sha256").hexdigest() != expected
     if damaged:
         path.resolve().unlink()  # the blob, of which the snapshot has a link
         path.unlink(missing_ok=True)
@@ -547,7 +549,7 @@ def _verify(path: Path, stored: Any) -> None:
 def _reason(exc: Exception, identifier: str, revision: str | None) -> str:
     """Why a download failed, and the way out."""
     hub = _hub()
-    kinds = {one.__name__ for one in type(exc).__mro__}
+    kinds = {kind.__name__ for kind in type(exc).__mro__}
     status = getattr(getattr(exc, "response", None), "status_code", None)
     if "OfflineModeIsEnabled" in kinds:
         return (
@@ -648,7 +650,7 @@ def read_pooling_settings(folder: ModelFolder) -> PoolingSettings:
     return replace(steps, normalise="Normalize" in by_class, others=others)
 
 
-def checked_poolings(what: str, names: Any) -> tuple[str, ...]:
+def checked_poolings(option: str, names: Any) -> tuple[str, ...]:
     """Poolings by name: one, or several in a list.
 
     Raises:
@@ -661,11 +663,11 @@ def checked_poolings(what: str, names: Any) -> tuple[str, ...]:
     listed = [names] if isinstance(names, str) else names
     require(
         isinstance(listed, (list, tuple)) and len(listed) > 0,
-        what,
+        option,
         names,
         f"one or several of {POOLINGS}",
     )
-    return tuple(validate_choice(what, name, POOLINGS) for name in listed)
+    return tuple(validate_choice(option, name, POOLINGS) for name in listed)
 
 
 def pooled(hidden: Matrix, poolings: Sequence[str], start: int = 0) -> Vector:
@@ -903,11 +905,11 @@ def run_batches(
     """
     missing = Counter(text for text, _ in rows)
     parts: dict[int, dict[int, T]] = defaultdict(dict)
-    found = list(batches([len(row) for _, row in rows], most_rows))
+    row_batches = list(batches([len(row) for _, row in rows], most_rows))
     computed = map_in_threads(
-        lambda batch: run([rows[number][1] for number in batch]), found, workers
+        lambda batch: run([rows[number][1] for number in batch]), row_batches, workers
     )
-    for batch, results in zip(found, computed, strict=True):
+    for batch, results in zip(row_batches, computed, strict=True):
         for number, result in zip(batch, results, strict=True):
             parts[rows[number][0]][number] = result
         done = [
@@ -974,13 +976,13 @@ class Recipe:
             length".
         """
         weights, vectors = zip(*rows, strict=True)
-        whole = (
+        average = (
             vectors[0]
             if len(rows) == 1
             else np.average(vectors, axis=0, weights=weights).astype(np.float32)
         )
-        kept: Vector = whole[: self.dimension]
-        return normalised(kept) if self.normalise else kept
+        truncated: Vector = average[: self.dimension]
+        return normalised(truncated) if self.normalise else truncated
 
 
 def settle(
@@ -1015,7 +1017,7 @@ def settle(
         require(isinstance(prefix, (str, type(None))), name, prefix, "a string or None")
     steps = read_pooling_settings(folder)
     poolings = steps.poolings if pooling is None else checked_poolings("pooling", pooling)
-    output = _output(folder, ranks, asked=pooling is not None)
+    output = _output(folder, ranks, needs_tokens=pooling is not None)
     hidden = ranks[output] == 3
     if hidden:
         _check_pooled(folder, steps, poolings)
@@ -1038,12 +1040,12 @@ def settle(
     )
 
 
-def _output(folder: ModelFolder, ranks: Mapping[str, int], *, asked: bool) -> str:
+def _output(folder: ModelFolder, ranks: Mapping[str, int], *, needs_tokens: bool) -> str:
     """The output to use: what is pooled already, unless a pooling was asked for, else the
     tokens'.
     """
     hidden = [name for name in (*_HIDDEN, *ranks) if ranks.get(name) == 3]
-    if ranks.get(_READY) == 2 and not (asked and hidden):
+    if ranks.get(_READY) == 2 and not (needs_tokens and hidden):
         return _READY
     if hidden:
         return hidden[0]
@@ -1108,14 +1110,14 @@ class TextModel:
 
     def __init__(
         self,
-        what: str,
+        name: str,
         folder: ModelFolder,
         *,
         file: str | None = None,
         max_tokens: int | None = None,
         threads: int | None = None,
     ) -> None:
-        runtime, tokenizers = _packages(what)
+        runtime, tokenizers = _packages(name)
         threads = 0 if threads is None else validate_integer("threads", threads, 1)
         self.threads = threads or os.cpu_count() or 1
         self.path = folder.graph(file)
@@ -1152,12 +1154,14 @@ class TextModel:
             ConfigError: If a file has changed since the model was loaded.
         """
         if not self._identity:
-            own = {
+            settings_of_model = {
                 "lower_case": self._lower_case,
                 "max_tokens": self.max_tokens,
                 "types": self._tells_types,
             }
-            self._identity = f"onnx:{name}:{self.contents.digest({**settings, **own})}"
+            self._identity = (
+                f"onnx:{name}:{self.contents.digest({**settings, **settings_of_model})}"
+            )
         return self._identity
 
     def ids(self, texts: Sequence[str]) -> list[Ids]:
@@ -1206,8 +1210,8 @@ class TextModel:
         except Exception as exc:
             raise self._unfit(exc) from exc
         sway = any(
-            np.linalg.norm(beside - own) > _BATCH_TOLERANCE * np.linalg.norm(own)
-            for own, beside in zip(alone, together, strict=True)
+            np.linalg.norm(beside - single) > _BATCH_TOLERANCE * np.linalg.norm(single)
+            for single, beside in zip(alone, together, strict=True)
         )
         if batch_size is None:
             return (1 if sway else _ROWS), False
@@ -1288,7 +1292,7 @@ def _unknown_token(tokenizer: Any) -> int | None:
     return int(ids[-1]) if ids else None
 
 
-def _packages(what: str) -> tuple[ModuleType, ModuleType]:
+def _packages(name: str) -> tuple[ModuleType, ModuleType]:
     """Import the runtime and the tokenizers: packages of an extra."""
     if "onnxruntime" not in sys.modules:
         # From 1.29 on it reports to its maker unless this is set before it is imported; it also
@@ -1299,13 +1303,13 @@ def _packages(what: str) -> tuple[ModuleType, ModuleType]:
         import onnxruntime
         import tokenizers
     except ModuleNotFoundError as exc:
-        raise missing_package(what, exc, "onnx") from exc
+        raise missing_package(name, exc, "onnx") from exc
     return onnxruntime, tokenizers
 
 
-def _max_tokens(folder: ModelFolder, wanted: int | None) -> int:
-    if wanted is not None:
-        return validate_integer("max_tokens", wanted, 1, folder.positions)
+def _max_tokens(folder: ModelFolder, limit: int | None) -> int:
+    if limit is not None:
+        return validate_integer("max_tokens", limit, 1, folder.positions)
     if folder.max_tokens is None:
         msg = (
             f"{folder.path} does not say how many tokens the model reads at once. Pass"
@@ -1357,20 +1361,20 @@ def _load_graph(runtime: ModuleType, path: Path, threads: int) -> Any:
 
 def _checked_inputs(path: Path, inputs: Sequence[Any]) -> dict[str, type]:
     """What a graph wants to be fed, by name."""
-    for one in inputs:
-        if one.name not in _INPUTS or one.type not in _TYPES:
+    for node in inputs:
+        if node.name not in _INPUTS or node.type not in _TYPES:
             msg = (
-                f"{path} wants {one.name!r} as {one.type}; a model of text takes"
+                f"{path} wants {node.name!r} as {node.type}; a model of text takes"
                 f" {', '.join(_INPUTS)} as numbers."
             )
             raise ConfigError(msg)
-        if any(isinstance(size, int) for size in one.shape):
+        if any(isinstance(size, int) for size in node.shape):
             msg = (
-                f"{path} wants {one.name!r} of shape {one.shape}. Export it again with free batch"
+                f"{path} wants {node.name!r} of shape {node.shape}. Export it again with free batch"
                 " and sequence axes."
             )
             raise ConfigError(msg)
-    return {one.name: _TYPES[one.type] for one in inputs}
+    return {node.name: _TYPES[node.type] for node in inputs}
 
 
 def _encodable(text: str) -> str:
