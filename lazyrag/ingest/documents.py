@@ -164,8 +164,8 @@ def _text_rows(indexer: Indexer, names: Iterable[str]) -> dict[str, DocumentRow]
 def _check_names(documents: Any) -> list[str]:
     """Return the documents that an argument names, each once."""
     is_list = isinstance(documents, Iterable) and not isinstance(documents, (str, os.PathLike))
-    names: list[Any] = list(documents) if is_list else [None]
-    is_valid = all(isinstance(name, (str, os.PathLike)) for name in names)
+    names: list[Any] = list(documents) if is_list else []
+    is_valid = is_list and all(isinstance(name, (str, os.PathLike)) for name in names)
     require(is_valid, "documents", documents, "a list of paths relative to the dataset, or ids")
     return list(dict.fromkeys(normal_name(os.fspath(name)) for name in names))
 

@@ -575,7 +575,12 @@ class Loading:
             return suffix, named.user_reader
         return suffix, loaders[suffix] if suffix in loaders else None  # noqa: SIM401  not a dict
 
-    def has_source(self, identity: str, metadata: Mapping[str, Any], kind: bool | str) -> bool:  # noqa: FBT001
+    def has_source(
+        self,
+        identity: str,
+        metadata: Mapping[str, Any],
+        kind: bool | str,  # noqa: FBT001  of a transform
+    ) -> bool:
         """Whether a document's text is not that of its file, see `loader_of`; or whether its file
         may have pictures.
 

@@ -273,7 +273,7 @@ class BuildPlanner:
                 else:
                     indexes.append(target)
         return replace(
-            self._build_plan(current, indexes),
+            self._build_plan(tree, current, indexes),
             partial_groups=tuple(group.id for group in other),
             partial_indexes=tuple(partial_indexes),
         )
@@ -321,21 +321,21 @@ class BuildPlanner:
 
         Groups that are not built by these definitions have negative ids.
         """
-        live_groups = self.ledger.tree.groups
+        tree = self.ledger.tree
         definitions = self.definitions
         names: set[str] = set()
-        for name in filter(definitions.is_defined, live_groups):
+        for name in filter(definitions.is_defined, tree.groups):
             for group in definitions.needed(name):
                 line = definitions.needed(group.name)
                 if not any(above.may_call_model for above in line):
                     names.add(group.name)
-        groups = {LAZY_ROOT_NAME: live_groups[LAZY_ROOT_NAME]}
+        groups = {LAZY_ROOT_NAME: tree.groups[LAZY_ROOT_NAME]}
         for number, name in enumerate(self.parents_first(names), start=1):
-            live = live_groups.get(name)
+            live = tree.groups.get(name)
             if live is None or not definitions.is_current(live):
                 live = LiveGroup(-number, name, None, "", "", complete=False)
             groups[name] = live
-        return self._build_plan(groups)
+        return self._build_plan(tree, groups)
 
     def plan_root(self) -> Rebuild | None:
         """Plan for the root group with the present fields; None if it is live."""
@@ -359,14 +359,14 @@ class BuildPlanner:
             for end in ends:
                 line += [group.name for group in reversed(self.definitions.needed(end))]
             line = list(dict.fromkeys(line))
-            return self._plan(self._outdated_groups(line), step, line)
+            return self._plan(self._outdated_groups(self.ledger.tree, line), step, line)
 
-    def _outdated_groups(self, line: Sequence[str]) -> list[str]:
+    def _outdated_groups(self, tree: Tree, line: Sequence[str]) -> list[str]:
         """Groups to build for some groups: those that are not complete, and live ones below
         replaced ones.
         """
-        live = self.ledger.tree.groups
-        current = self.definitions.current(self.ledger.tree)
+        live = tree.groups
+        current = self.definitions.current(tree)
         outdated = [name for name in line if name not in current or not current[name].complete]
         replaced = {name for name in outdated if name in live and name not in current}
         for name in live:
@@ -433,19 +433,19 @@ class BuildPlanner:
             indexes += requested
             steps += [target.step for target in requested]
         return Rebuild(
-            replace(self._build_plan(groups, indexes), visible=False),
+            replace(self._build_plan(tree, groups, indexes), visible=False),
             tuple(groups[name].id for name in ordered if name in outdated),
-            self._dropped_groups(groups, replaced),
+            _dropped_groups(tree, groups, replaced),
             {name: self.definitions.revisions(name) for name in outdated},
             tuple(steps),
         )
 
     def _build_plan(
-        self, groups: Mapping[str, LiveGroup], indexes: Sequence[IndexTarget] = ()
+        self, tree: Tree, groups: Mapping[str, LiveGroup], indexes: Sequence[IndexTarget] = ()
     ) -> BuildPlan:
         """Plan to bring documents to some groups and indexes."""
         root = groups[LAZY_ROOT_NAME]
-        all_groups = (*self.ledger.tree.groups.values(), *groups.values())
+        all_groups = (*tree.groups.values(), *groups.values())
         return BuildPlan(
             root.id,
             root.collection,
@@ -453,17 +453,6 @@ class BuildPlanner:
             [self._group_target(group, groups) for group in groups.values() if group is not root],
             indexes,
         )
-
-    def _dropped_groups(
-        self, groups: Mapping[str, LiveGroup], replaced: Sequence[int]
-    ) -> tuple[int, ...]:
-        """Rows of the groups that are replaced, and of the live ones below them; without those of a
-        plan's groups.
-        """
-        tree = self.ledger.tree
-        in_use = {group.id for group in groups.values()}
-        below = [group.id for name, group in tree.groups.items() if _is_below(tree, name, replaced)]
-        return tuple(row for row in dict.fromkeys([*replaced, *below]) if row not in in_use)
 
     def parents_first(self, names: Iterable[str]) -> list[str]:
         """Names of groups, each after those above it."""
@@ -575,6 +564,17 @@ def _index_reason(group: LiveGroup, key: IndexKey) -> str:
     if old == new:
         return "parameter index_fields or index_text"
     return f"model {old} -> {new}" if key[0] == "vectors" else f"code of function {key[1]}"
+
+
+def _dropped_groups(
+    tree: Tree, groups: Mapping[str, LiveGroup], replaced: Sequence[int]
+) -> tuple[int, ...]:
+    """Rows of the groups that are replaced, and of the live ones below them; without those of a
+    plan's groups.
+    """
+    in_use = {group.id for group in groups.values()}
+    below = [group.id for name, group in tree.groups.items() if _is_below(tree, name, replaced)]
+    return tuple(row for row in dict.fromkeys([*replaced, *below]) if row not in in_use)
 
 
 def _is_below(tree: Tree, name: str, rows: Sequence[int]) -> bool:

@@ -314,8 +314,10 @@ def _planned_steps(
     moved_size = sum(map(file_size, moved))
     share = size / live_size if live_size else 0.0
     moved_share = moved_size / live_size if live_size else 0.0
-    estimate = _StepEstimate(indexer, documents, tokens, share, len(moved), moved_share, live_size)
     groups = indexer.ledger.tree.groups
+    estimate = _StepEstimate(
+        indexer, groups, documents, tokens, share, len(moved), moved_share, live_size
+    )
     is_defined = indexer.definitions.is_defined
     names = [name for name in groups if name != LAZY_ROOT_NAME and is_defined(name)]
     for name in indexer.planner.parents_first(names):
@@ -328,6 +330,7 @@ class _StepEstimate:
 
     Args:
         indexer: Of the Document.
+        groups: The live groups by name.
         documents: Number of documents that are loaded.
         tokens: Their tokens.
         share: Their bytes, as a share of those of the live files.
@@ -337,6 +340,7 @@ class _StepEstimate:
     """
 
     indexer: Indexer
+    groups: Mapping[str, LiveGroup]
     documents: int
     tokens: int
     share: float
@@ -372,7 +376,7 @@ class _StepEstimate:
         calls = 0
         if index is None:
             transform = self.indexer.definitions.line(group.name)[0].given
-            parent = self.indexer.ledger.tree.groups.get(str(group.parent))
+            parent = self.groups.get(str(group.parent))
             parents = 0 if parent is None else math.ceil((self.share + again) * _node_count(parent))
             calls = getattr(transform, "calls_per_node", 0) * max(self.documents, parents)
         elif index.kind == "vectors":

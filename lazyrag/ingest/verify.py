@@ -449,9 +449,6 @@ class _GroupInspection:
         self._tree = tree
         self._group = group
         self._findings = findings
-        self._names: Mapping[str, str] = {
-            uid: document.identity for uid, document in tree.documents.items()
-        }
         self._failed = {identity for identity, *_ in indexer.ledger.documents.failures()}
         self._numbers = set(self._builds.numbers_in(group.id))
 
@@ -568,7 +565,8 @@ class _GroupInspection:
         self._findings.add(kind, self._group.name, self._name_of(build), details)
 
     def _name_of(self, build: Build) -> str:
-        return self._names.get(build.document, build.document)
+        document = self._tree.documents.get(build.document)
+        return build.document if document is None else document.identity
 
     def _inspect_vectors(self, index: LiveIndex) -> None:
         findings = self._findings
@@ -657,8 +655,8 @@ class _GroupInspection:
                 has_nodes = bool(build.keys)
             except StoreError:  # reported with the nodes
                 continue
-            may_fail = self._tree.documents[build.document].identity in self._failed
-            if has_nodes and (build.number in covered or (index.complete and not may_fail)):
+            has_failed = self._name_of(build) in self._failed
+            if has_nodes and (build.number in covered or (index.complete and not has_failed)):
                 due.append(build)
         return due
 
