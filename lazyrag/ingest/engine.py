@@ -206,14 +206,16 @@ class PendingVersion:
         if self.make_root is None:
             self.row = now
         elif now.status == "live" and now.updates != base.updates:
-            own, before, others = map(json.loads, (self.row.updates, base.updates, now.updates))
+            planned, before, others = map(json.loads, (self.row.updates, base.updates, now.updates))
             changed = {
                 key: value
-                for key, value in own.items()
+                for key, value in planned.items()
                 if key not in before or before[key] != value
             }
-            kept = {key: value for key, value in others.items() if key in own or key not in before}
-            self.row = replace(self.row, updates=json.dumps({**kept, **changed}))
+            unchanged = {
+                key: value for key, value in others.items() if key in planned or key not in before
+            }
+            self.row = replace(self.row, updates=json.dumps({**unchanged, **changed}))
         return True
 
     def notes(self) -> tuple[str, ...]:
@@ -221,12 +223,16 @@ class PendingVersion:
         left out.
         """
         loaded = json.loads(self.row.loaded) if self.is_new_version else {}
-        found = loaded.get("notes")
-        return (*map(str, found if isinstance(found, list) else ()), *_unread(loaded), *self.noted)
+        notes = loaded.get("notes")
+        return (*map(str, notes if isinstance(notes, list) else ()), *_unread(loaded), *self.noted)
 
     def real_failures(self) -> list[tuple[Step, LazyRAGError]]:
         """Failures without files that have no text, or that nothing reads: those are skipped."""
-        return [one for one in self.failures.items() if not isinstance(one[1], NoReaderError)]
+        return [
+            failure
+            for failure in self.failures.items()
+            if not isinstance(failure[1], NoReaderError)
+        ]
 
     @property
     def has_new_root(self) -> bool:
@@ -273,7 +279,7 @@ class _Batch:
         meter: Reports the steps that documents have taken.
         numbers: The build numbers that may be used, by group row and document.
         written: Builds of the documents that stores acknowledged before, by group row.
-        made: Numbers of the builds that were made.
+        new_numbers: Numbers of the builds that were made.
         new: Those with their nodes that are not written yet, by group row.
         written_at: When some were last written, in seconds.
     """
@@ -284,7 +290,7 @@ class _Batch:
     meter: ProgressMeter
     numbers: dict[int, Iterator[int]] = field(default_factory=dict)
     written: dict[int, dict[tuple[int, int | None, str], BuildRow]] = field(default_factory=dict)
-    made: set[int] = field(default_factory=set)
+    new_numbers: set[int] = field(default_factory=set)
     new: dict[int, list[tuple[BuildRow, list[Segment]]]] = field(default_factory=dict)
     written_at: float = field(default_factory=time.monotonic)
 
@@ -292,7 +298,7 @@ class _Batch:
         """Add a build of a document, to be written."""
         version.current[row.node_group] = row
         version.segments[row.node_group] = segments
-        self.made.add(row.number)
+        self.new_numbers.add(row.number)
         self.new.setdefault(row.node_group, []).append((row, segments))
 
 
@@ -337,7 +343,7 @@ class IngestionEngine:
         self,
         versions: Iterable[PendingVersion],
         plan: BuildPlan,
-        what: str,
+        label: str,
         count: int,
         *,
         stop: bool = False,
@@ -350,7 +356,7 @@ class IngestionEngine:
             versions: The documents; each is made when its batch begins, and released when that is
                 done.
             plan: What they are brought to.
-            what: Label of the progress bar.
+            label: Label of the progress bar.
             count: How many documents there are.
             stop: Stop after the first batch with a failure.
             steps: How many steps each of them takes; 0 for all of the plan.
@@ -376,7 +382,7 @@ class IngestionEngine:
             self.loading.running(count),
             worker_pool(self.workers, count, self.owner) as executor,
             ProgressMeter(
-                what, nodes or count, steps, self.options.on_progress, unit=unit
+                label, nodes or count, steps, self.options.on_progress, unit=unit
             ) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
@@ -387,19 +393,26 @@ class IngestionEngine:
                         pass
                 self._save_failures(versions_done)
                 done += [
-                    Outcome(one.row.identity, one.flipped, one.is_new_version, one.notes())
-                    for one in versions_done
+                    Outcome(
+                        version.row.identity,
+                        version.flipped,
+                        version.is_new_version,
+                        version.notes(),
+                    )
+                    for version in versions_done
                 ]
                 # those of documents that failed are not counted one by one
                 if not nodes or len(done) == count:
                     meter.reach(nodes or len(done))
                 misfits += (
-                    (one.row.identity, note)
-                    for one in versions_done
-                    for note in one.notes()
+                    (version.row.identity, note)
+                    for version in versions_done
+                    for note in version.notes()
                     if note.startswith(MISFIT)
                 )
-                failed = [failure for one in versions_done for failure in one.real_failures()]
+                failed = [
+                    failure for version in versions_done for failure in version.real_failures()
+                ]
                 if stop and failed:
                     step, error = failed[0]
                     msg = f"A file failed to {step}: {sentence(error)} Earlier files are stored."
@@ -418,27 +431,29 @@ class IngestionEngine:
     def record_failures(self) -> None:
         """Replace the ledger's failures with those of this process: a sync has tried everything."""
         self.ledger.documents.set_failures(
-            None, [(one.path, one.stage, one.error) for one in self.failures]
+            None, [(failure.path, failure.stage, failure.error) for failure in self.failures]
         )
 
     def _save_failures(self, batch: Sequence[PendingVersion]) -> None:
         failed = [
-            (one.row.identity, str(step), error)
-            for one in batch
-            for step, error in one.real_failures()
+            (version.row.identity, str(step), error)
+            for version in batch
+            for step, error in version.real_failures()
         ]
-        self.ledger.documents.set_failures([one.row.identity for one in batch], failed)
+        self.ledger.documents.set_failures([version.row.identity for version in batch], failed)
         errors = [
-            (one, error)
-            for one in batch
-            for error in one.failures.values()
+            (version, error)
+            for version in batch
+            for error in version.failures.values()
             if isinstance(error, NoReaderError)
         ]
         if errors:  # what their documents said before is no longer in the files
             self.ledger.documents.tombstone(
-                [row.id for one, _ in errors for row in one.sources], "deleted"
+                [row.id for version, _ in errors for row in version.sources], "deleted"
             )
-            self.ledger.documents.note_skipped([(one.row, error.reason) for one, error in errors])
+            self.ledger.documents.note_skipped(
+                [(version.row, error.reason) for version, error in errors]
+            )
 
     def _begun(self, batch: _Batch) -> _Batch:
         """Enter the documents of a batch, and read what there is of each, and of the one it was
@@ -448,36 +463,42 @@ class IngestionEngine:
         """
         plan = batch.plan
         # a new one has nothing yet
-        documents = {row.id for one in batch.versions for row in one.sources if row.id}
+        documents = {row.id for version in batch.versions for row in version.sources if row.id}
         with self.ledger.writing():
-            for one in batch.versions:
-                one.base = one.base or (one.row if one.row.id else None)
-            loading = [one for one in batch.versions if one.make_root is not None]
-            registered = self.ledger.documents.register([one.row for one in loading])
-            for one, row in zip(loading, registered, strict=True):
-                one.row = row
-            present = self.ledger.documents.rows([one.row.id for one in batch.versions])
+            for version in batch.versions:
+                version.base = version.base or (version.row if version.row.id else None)
+            loading = [version for version in batch.versions if version.make_root is not None]
+            registered = self.ledger.documents.register([version.row for version in loading])
+            for version, row in zip(loading, registered, strict=True):
+                version.row = row
+            present = self.ledger.documents.rows([version.row.id for version in batch.versions])
             batch.versions = [
-                one for one, row in zip(batch.versions, present, strict=True) if one.rebase(row)
+                version
+                for version, row in zip(batch.versions, present, strict=True)
+                if version.rebase(row)
             ]
             versions = batch.versions
-            loading = [one for one in versions if one.make_root is not None]
+            loading = [version for version in versions if version.make_root is not None]
             count = len(loading) + len(plan.groups) * len(versions)
             numbers = self.ledger.builds.reserve(count)
             live = self.ledger.builds.live(documents)
             for build in self.ledger.builds.written(documents):
-                found = batch.written.setdefault(build.node_group, {})
-                found[build.document, build.parent, build.input] = build
-                found[build.document, None, build.input] = build  # the newest
+                builds = batch.written.setdefault(build.node_group, {})
+                builds[build.document, build.parent, build.input] = build
+                builds[build.document, None, build.input] = build  # the newest
         batch.numbers[plan.root] = iter(numbers[: len(loading)])
         for at, group in enumerate(plan.groups):
             batch.numbers[group.id] = iter(
                 numbers[len(loading) + at * len(versions) :][: len(versions)]
             )
-        for one in versions:
-            one.before = live.get(one.row.id, {})
-            one.moved_before = live.get(one.moved_from.id, {}) if one.moved_from is not None else {}
-            one.current = {} if one.make_root is not None and not one.beside else dict(one.before)
+        for version in versions:
+            version.before = live.get(version.row.id, {})
+            version.moved_before = (
+                live.get(version.moved_from.id, {}) if version.moved_from is not None else {}
+            )
+            version.current = (
+                {} if version.make_root is not None and not version.beside else dict(version.before)
+            )
         return batch
 
     def _ingest_batch(self, batch: _Batch) -> Sequence[PendingVersion]:
@@ -502,14 +523,14 @@ class IngestionEngine:
             # An interrupt, or a store that fails: what is complete need not be done again.
             with suppress(StoreError):
                 self._write(batch)
-                self._flip([one for one in versions if one.is_complete(plan)], plan)
+                self._flip([version for version in versions if version.is_complete(plan)], plan)
             raise
         changed = self._flip(versions, plan)
         if not changed:
             return versions
-        again = _Batch([one.again() for one in changed], plan, batch.executor, batch.meter)
+        again = _Batch([version.again() for version in changed], plan, batch.executor, batch.meter)
         return [
-            *(one for one in versions if one not in changed),
+            *(version for version in versions if version not in changed),
             *self._ingest_batch(self._begun(again)),
         ]
 
@@ -539,10 +560,14 @@ class IngestionEngine:
     # Load
 
     def _load_roots(self, batch: _Batch) -> None:
-        loading = [(one, one.make_root) for one in batch.versions if one.make_root is not None]
+        loading = [
+            (version, version.make_root)
+            for version in batch.versions
+            if version.make_root is not None
+        ]
         if self.options.launcher is not None:
             self.loading.loaded = self.options.launcher.load(
-                [one for _, one in loading], self.loading
+                [make_root for _, make_root in loading], self.loading
             )
         numbers = batch.numbers[batch.plan.root]
         items = (
@@ -570,16 +595,16 @@ class IngestionEngine:
         same = live if live is not None and live.input == input_hash else None
         if same is not None:
             # Another source that is rendered as the same text makes another version.
-            kinds = {one.reads_source for one in batch.plan.groups} - {False}
+            kinds = {group.reads_source for group in batch.plan.groups} - {False}
             hashes = {self._source_hash(version, root.segment, kind) for kind in kinds} - {""}
             same = same if hashes <= {self._live_hash(row)} else None
-        known = same or batch.written.get(group, {}).get((row.id, None, input_hash))
-        known = None if same is None and known == live else known
-        if known is not None:
+        build = same or batch.written.get(group, {}).get((row.id, None, input_hash))
+        build = None if same is None and build == live else build
+        if build is not None:
             version.current = (
-                dict(version.before) if known == live else {**version.current, group: known}
+                dict(version.before) if build == live else {**version.current, group: build}
             )
-            version.segments[group] = [root.segment._replace(build=known.number)]
+            version.segments[group] = [root.segment._replace(build=build.number)]
             return
         number = root.segment.build
         batch.add(
@@ -594,9 +619,9 @@ class IngestionEngine:
         plan = batch.plan
         made_of = {target.parent, target.ref or plan.root}
         ready = [
-            one
-            for one in batch.versions
-            if target.id not in one.current and made_of <= one.current.keys()
+            version
+            for version in batch.versions
+            if target.id not in version.current and made_of <= version.current.keys()
         ]
         if not ready:
             return
@@ -616,15 +641,15 @@ class IngestionEngine:
             input_hash = input_digest(
                 line, sees_nodes=target.sees_nodes, path_key=target.path_key, source=source
             )
-            known = written.get((version.row.id, above.number, input_hash))
-            if known is not None:
-                version.current[target.id] = known
+            build = written.get((version.row.id, above.number, input_hash))
+            if build is not None:
+                version.current[target.id] = build
                 continue
             row = BuildRow(
                 number, version.row.id, target.id, above.number, above.root, input_hash, "[]"
             )
             same = [written.get((source.id, None, input_hash)) for source in version.sources]
-            copied = next((one for one in same if one is not None), None)
+            copied = next((build for build in same if build is not None), None)
             if copied is not None:
                 copies.append((version, row._replace(counts=copied.counts), copied.number))
             else:
@@ -681,8 +706,8 @@ class IngestionEngine:
         if not copies:
             return
         with self._reading():
-            found = self.ledger.builds.with_parents({number for _, _, number in copies})
-            builds = [found[number] for _, _, number in copies]
+            builds_before = self.ledger.builds.with_parents({number for _, _, number in copies})
+            builds = [builds_before[number] for _, _, number in copies]
             before = self.nodes.of_builds(target.collection, builds)
             if target.parent == batch.plan.root:  # whose nodes have no span that could differ
                 parents_before = [version.segments[target.parent] for version, _, _ in copies]
@@ -724,7 +749,7 @@ class IngestionEngine:
         drafts_of_new = (
             run_transforms(target.transform, new) if made_drafts is None else made_drafts
         )
-        made: list[Segment] = []
+        segments: list[Segment] = []
         counts: list[int] = []
         for above, key in zip(parents, keys, strict=True):
             try:
@@ -733,14 +758,14 @@ class IngestionEngine:
                     rebound = rebound_segments(
                         nodes, [before], [above], [len(nodes)], number, schema
                     )
-                    own = [
-                        one._replace(number=at)
-                        for at, one in enumerate(rebound, start=len(made) + 1)
+                    children = [
+                        child._replace(number=at)
+                        for at, child in enumerate(rebound, start=len(segments) + 1)
                     ]
                 else:
                     drafts = next(drafts_of_new)
-                    own = child_segments(
-                        above, target.name, number, drafts, schema, before=len(made)
+                    children = child_segments(
+                        above, target.name, number, drafts, schema, before=len(segments)
                     )
             except (TransformError, ConfigError) as exc:
                 # of a batch of nodes it may be another's
@@ -748,9 +773,9 @@ class IngestionEngine:
                 raise TransformError(str(exc), group=target.name, uid=uid) from (
                     exc.__cause__ or exc
                 )
-            made += own
-            counts.append(len(own))
-        return counts, made
+            segments += children
+            counts.append(len(children))
+        return counts, segments
 
     def _reusable(
         self,
@@ -779,12 +804,12 @@ class IngestionEngine:
             return {}
         newest = max(rows, key=lambda row: row.number)
         nodes, parents = self._with_parents(newest, target, plan)
-        found: NodesByText = {}
+        nodes_by_text: NodesByText = {}
         start = 0
         for parent, count in zip(parents, json.loads(newest.counts), strict=False):
-            found.setdefault(content_key(parent), (parent, nodes[start : start + count]))
+            nodes_by_text.setdefault(content_key(parent), (parent, nodes[start : start + count]))
             start += count
-        return found
+        return nodes_by_text
 
     def _with_parents(
         self, row: BuildRow, target: GroupTarget, plan: BuildPlan
@@ -803,13 +828,13 @@ class IngestionEngine:
     def _embed(self, target: VectorsTarget, batch: _Batch) -> None:
         """Embed the nodes that a vector index lacks, and write their vectors."""
         ready = self._uncovered(target, batch)
-        known: dict[str, Embedded] = {}
+        vectors_by_text: dict[str, Embedded] = {}
         launcher = self.options.launcher
         at_once = _BATCH_SIZE * (1 if launcher is None else launcher.width)
 
         def texts() -> Iterator[tuple[PendingVersion, Sequence[str]]]:
             for version in ready:
-                known.update(self._stored_vectors(target, version, batch.plan))
+                vectors_by_text.update(self._stored_vectors(target, version, batch.plan))
                 if read := self._index_texts(target, version, batch.plan):
                     yield version, read
 
@@ -817,7 +842,12 @@ class IngestionEngine:
         done: list[PendingVersion] = []
         try:
             for version, results in embed_documents(
-                target.embedder, target.dimension, texts(), known, batch.meter.tick_nodes, at_once
+                target.embedder,
+                target.dimension,
+                texts(),
+                vectors_by_text,
+                batch.meter.tick_nodes,
+                at_once,
             ):
                 batch.meter.tick(target.step)
                 try:
@@ -835,8 +865,10 @@ class IngestionEngine:
                         )
                         self.ledger.groups.set_dimension(target.id, dimension)
                     target.dimension = dimension
-                own = zip(version.segments[target.group], vectors, strict=True)
-                rows += [VectorRow(one.key, vector, one.fields) for one, vector in own]
+                pairs = zip(version.segments[target.group], vectors, strict=True)
+                rows += [
+                    VectorRow(segment.key, vector, segment.fields) for segment, vector in pairs
+                ]
                 done.append(version)
         finally:
             for start in range(0, len(rows), _SLICE):
@@ -848,32 +880,32 @@ class IngestionEngine:
         self, target: VectorsTarget, version: PendingVersion, plan: BuildPlan
     ) -> Mapping[str, Embedded]:
         """Live vectors of a document by text: unchanged text is not embedded again."""
-        found: dict[str, Embedded] = {}
+        vectors_by_text: dict[str, Embedded] = {}
         groups = self.ledger.tree.groups
         text = target.text
         group = groups.get(plan.names[target.group])
         if group is None or (
             text.identity and not (text.is_fields and group.parent == LAZY_ROOT_NAME)
         ):
-            return found  # what was read of its nodes is not known
+            return vectors_by_text  # what was read of its nodes is not known
         index = group.indexes.get(("vectors", str(target.step.embed_key), target.identity))
         if index is None or not index.dimension:
-            return found
+            return vectors_by_text
         for row in version.sources:
             build = group.builds.get(row.uid)
             if build is None or build.number == version.current[target.group].number:
                 continue
             with self._reading(vectors=True):
                 nodes = self.nodes.of_build(group.collection, build)
-                read = [content_text(one.content) for one in nodes]
+                read = [content_text(node.content) for node in nodes]
                 if text.fields:
                     roots = groups[LAZY_ROOT_NAME]
                     [above] = self.nodes.of_build(roots.collection, roots.builds[row.uid])
                     read = field_texts(text.fields, above, nodes, is_file=row.origin != "text")
-                texts = dict(zip([one.key for one in nodes], read, strict=True))
+                texts = dict(zip([node.key for node in nodes], read, strict=True))
                 stored = self.nodes.vectors.get(index.collection, list(texts))
-            found.update((texts[one.key], one.vector) for one in stored)
-        return found
+            vectors_by_text.update((texts[row.key], row.vector) for row in stored)
+        return vectors_by_text
 
     def _analyse(self, target: TermsTarget, batch: _Batch) -> None:
         """Analyse the nodes that a keyword index lacks; their terms are written when the documents
@@ -892,8 +924,8 @@ class IngestionEngine:
                 self._fail(target.step, version, exc)
                 continue
             number = version.current[target.group].number
-            keys = [one.key for one in segments]
-            fields = [one.fields for one in segments]
+            keys = [segment.key for segment in segments]
+            fields = [segment.fields for segment in segments]
             version.terms[target.id] = BuildTerms(number, keys, codes, rows, target.terms, fields)
             version.covered.append((target.id, number))
 
@@ -902,29 +934,35 @@ class IngestionEngine:
     ) -> list[str]:
         """What an index reads of a document's nodes; [] if that failed."""
         segments = version.segments[target.group]
-        wanted = target.text
-        if not wanted.identity or not segments:
-            return [content_text(one.content) for one in segments]
+        index_text = target.text
+        if not index_text.identity or not segments:
+            return [content_text(segment.content) for segment in segments]
         source = PendingSource(self.owner, version, plan, self._fetch, self.source, self.image)
         try:
             root = source.root(segments[0]).segment
-            fields = FieldReader(wanted.fields, root, is_file=version.row.origin != "text")
+            fields = FieldReader(index_text.fields, root, is_file=version.row.origin != "text")
             written = (
-                {} if not wanted.group else source.texts_below(plan, target.group, wanted.group)
+                {}
+                if not index_text.group
+                else source.texts_below(plan, target.group, index_text.group)
             )
             texts = []
-            for one in segments:
-                own = (
-                    content_text(one.content)
-                    if wanted.write is None
-                    else wanted.write(source.show(one))
+            for segment in segments:
+                text = (
+                    content_text(segment.content)
+                    if index_text.write is None
+                    else index_text.write(source.show(segment))
                 )
-                if not isinstance(own, str) or not own:
+                if not isinstance(text, str) or not text:
                     expected = "a function that returns a non-empty string"
-                    require(False, "index_text", wanted.write, expected, f"Got {own!r:.60}.")  # noqa: FBT003
+                    require(False, "index_text", index_text.write, expected, f"Got {text!r:.60}.")  # noqa: FBT003
                 if written:
-                    own = "\n".join([*written.get(one.uid, ()), own])
-                texts.append(fields.read(one, source.source(one), own) if wanted.fields else own)
+                    text = "\n".join([*written.get(segment.uid, ()), text])
+                texts.append(
+                    fields.read(segment, source.source(segment), text)
+                    if index_text.fields
+                    else text
+                )
         except Exception as exc:
             if isinstance(exc, _BATCH_ERRORS):
                 raise
@@ -942,35 +980,38 @@ class IngestionEngine:
         """What the vector indexes of a plan read that is not the nodes' own text, by identity, in
         pages.
         """
-        targets = [one for one in plan.vectors if one.text.is_fields]
+        targets = [target for target in plan.vectors if target.text.is_fields]
         rows = list(self.ledger.documents.all().values()) if targets else []
         for some in batches_reaching(
             map(PendingVersion, rows), _file_size, _BATCH_BYTES, most_items=_BATCH
         ):
             with self._reading():
-                live = self.ledger.builds.live({one.row.id for one in some})
+                live = self.ledger.builds.live({version.row.id for version in some})
                 for version in some:
                     version.current = dict(live.get(version.row.id, {}))
                 pairs = [
-                    (target, one)
+                    (target, version)
                     for target in targets
-                    for one in some
-                    if target.group in one.current
+                    for version in some
+                    if target.group in version.current
                 ]
                 for target, version in pairs:
                     self._fetch([version], target.group, plan)
-                found = [(target, self._index_texts(target, one, plan)) for target, one in pairs]
-            yield from ((target.identity, texts) for target, texts in found)
+                texts_of_targets = [
+                    (target, self._index_texts(target, version, plan)) for target, version in pairs
+                ]
+            yield from ((target.identity, texts) for target, texts in texts_of_targets)
 
     def _uncovered(self, target: IndexTarget, batch: _Batch) -> list[PendingVersion]:
         """The documents with nodes that an index lacks; their nodes are read."""
         having = {
-            one.current[target.group].number: one
-            for one in batch.versions
-            if target.group in one.current and any(json.loads(one.current[target.group].counts))
+            version.current[target.group].number: version
+            for version in batch.versions
+            if target.group in version.current
+            and any(json.loads(version.current[target.group].counts))
         }
-        covered = self.ledger.builds.covered(target.id, having.keys() - batch.made)
-        ready = [one for number, one in having.items() if number not in covered]
+        covered = self.ledger.builds.covered(target.id, having.keys() - batch.new_numbers)
+        ready = [version for number, version in having.items() if number not in covered]
         self._fetch(ready, target.group, batch.plan)
         return ready
 
@@ -1006,7 +1047,7 @@ class IngestionEngine:
         ]
         steps = [
             partial(self.ledger.builds.begin, rows),
-            *(partial(self.nodes.segments.upsert, *one) for one in slices),
+            *(partial(self.nodes.segments.upsert, *arguments) for arguments in slices),
             partial(self.ledger.builds.acknowledge, [row.number for row in rows]),
         ]
         if self.nodes.are_in(self.ledger.file) and len(slices) <= len(nodes):
@@ -1023,15 +1064,19 @@ class IngestionEngine:
         meanwhile.
         """
         going = [
-            one
-            for one in versions
-            if one.current and not (one.has_new_root and one.would_lose(plan))
+            version
+            for version in versions
+            if version.current and not (version.has_new_root and version.would_lose(plan))
         ]
         parts: list[NewPart] = []
         try:
             with self._aside(versions):
                 for target in plan.terms:
-                    terms = [one.terms.pop(target.id) for one in going if target.id in one.terms]
+                    terms = [
+                        version.terms.pop(target.id)
+                        for version in going
+                        if target.id in version.terms
+                    ]
                     parts += self.terms.extended(target.group, target.id, terms)
             ready, changed = self._ready(going)
             self._flip_ready(ready, plan, parts)
@@ -1047,16 +1092,18 @@ class IngestionEngine:
         """
         ready: list[PendingVersion] = []
         changed: list[PendingVersion] = []
-        for one, now in zip(
-            versions, self.ledger.documents.rows([one.row.id for one in versions]), strict=True
+        for version, now in zip(
+            versions,
+            self.ledger.documents.rows([version.row.id for version in versions]),
+            strict=True,
         ):
-            base = one.base or now
+            base = version.base or now
             if now.status in HIDDEN and now.status != base.status:
                 self.ledger.documents.tombstone([now.id], now.status)  # also what was written since
             elif (now.version, now.updates) != (base.version, base.updates):
-                changed.append(one)
+                changed.append(version)
             else:
-                ready.append(one)
+                ready.append(version)
         return ready, changed
 
     def _flip_ready(
@@ -1064,19 +1111,26 @@ class IngestionEngine:
     ) -> None:
         flips: list[Flip] = []
         unchanged: list[DocumentRow] = []  # whose files were read, and gave what is live already
-        for one in versions:
-            one.is_new_version = one.has_new_root
-            if one.is_new_version or one.covered or one.current != dict(one.before):
-                builds = {group: row.number for group, row in one.current.items()}
-                root = one.current[plan.root].number if one.is_new_version else None
-                gone = (one.moved_from.id,) if one.moved_from is not None else ()
+        for version in versions:
+            version.is_new_version = version.has_new_root
+            if version.is_new_version or version.covered or version.current != dict(version.before):
+                builds = {group: row.number for group, row in version.current.items()}
+                root = version.current[plan.root].number if version.is_new_version else None
+                deleted = (version.moved_from.id,) if version.moved_from is not None else ()
                 flips.append(
-                    Flip(one.row, builds, tuple(one.covered), root, gone, one.version_hash)
+                    Flip(
+                        version.row,
+                        builds,
+                        tuple(version.covered),
+                        root,
+                        deleted,
+                        version.version_hash,
+                    )
                 )
-            elif one.make_root is not None:
-                unchanged.append(one.row)
+            elif version.make_root is not None:
+                unchanged.append(version.row)
         if flips:
-            partial = any(one.root is not None for one in flips)
+            partial = any(flip.root is not None for flip in flips)
             self.ledger.flip(
                 flips,
                 parts,
@@ -1090,8 +1144,8 @@ class IngestionEngine:
             )
         if unchanged:
             self.ledger.documents.note_files(unchanged)
-        for one in versions:
-            one.flipped = True
+        for version in versions:
+            version.flipped = True
 
     # Read
 
@@ -1120,7 +1174,8 @@ class IngestionEngine:
         """Digest of the file that a document's live version is made of."""
         versions = self.ledger.documents.versions(row.id)
         return next(
-            (one.content_hash for one in versions if one.number == row.version), row.content_hash
+            (version.content_hash for version in versions if version.number == row.version),
+            row.content_hash,
         )
 
     def source(
@@ -1172,14 +1227,14 @@ class IngestionEngine:
 
     def _fetch(self, versions: Sequence[PendingVersion], group: int, plan: BuildPlan) -> None:
         """Read the nodes of a group, for the documents that do not have them yet."""
-        missing = [one for one in versions if group not in one.segments]
+        missing = [version for version in versions if group not in version.segments]
         if not missing:
             return
-        numbers = [one.current[group].number for one in missing]
+        numbers = [version.current[group].number for version in missing]
         builds = self.ledger.builds.with_parents(numbers)
         nodes = self.nodes.of_builds(plan.collection(group), [builds[number] for number in numbers])
-        for one, segments in zip(missing, nodes, strict=True):
-            one.segments[group] = segments
+        for version, segments in zip(missing, nodes, strict=True):
+            version.segments[group] = segments
 
 
 _NO_SOURCE = (
@@ -1234,8 +1289,8 @@ class FieldReader:
     def __init__(self, names: Sequence[str], root: Segment, *, is_file: bool = True) -> None:
         self._names = names
         self._root = root
-        self._headings = [one for one in root.locations if one.kind == "heading"]
-        self._starts = [one.start for one in self._headings]
+        self._headings = [location for location in root.locations if location.kind == "heading"]
+        self._starts = [location.start for location in self._headings]
         self._prefixes: dict[str | None, str] = {}  # of nodes without metadata, by their heading
         words = _WORD.findall(root.path.rpartition(".")[0] or root.path) if is_file else ()
         self._path = " ".join(word for word in words if not word.isdecimal())
@@ -1255,7 +1310,7 @@ class FieldReader:
         prefix = None if node.metadata else self._prefixes.get(heading)
         if prefix is None:
             fields = (self._read(name, node, heading) for name in self._names)
-            prefix = "".join(f"{one}\n" for one in dict.fromkeys(filter(None, fields)))
+            prefix = "".join(f"{line}\n" for line in dict.fromkeys(filter(None, fields)))
             if not node.metadata:
                 self._prefixes[heading] = prefix
         return prefix + text
@@ -1284,7 +1339,7 @@ def field_texts(
 ) -> list[str]:
     """The texts of nodes right below a root node, each after its fields."""
     fields = FieldReader(names, root, is_file=is_file)
-    return [fields.read(one, root, content_text(one.content)) for one in nodes]
+    return [fields.read(node, root, content_text(node.content)) for node in nodes]
 
 
 class PendingSource:
@@ -1321,39 +1376,41 @@ class PendingSource:
         self._read = fetch
         self._load_source = load_source
         self._load_image = load_image
-        self._parents = {one.name: one.parent for one in plan.groups}
-        self._rows = {one.name: one.id for one in plan.groups} | {LAZY_ROOT_NAME: plan.root}
+        self._parents = {group.name: group.parent for group in plan.groups}
+        self._rows = {group.name: group.id for group in plan.groups} | {LAZY_ROOT_NAME: plan.root}
 
     is_closed = False
 
     def parent(self, segment: Segment) -> DocNode | None:
         """See `NodeSource.parent`."""
-        found = self._parent(segment)
-        return None if found is None else self.show(found)
+        above = self._parent(segment)
+        return None if above is None else self.show(above)
 
     def children(self, segment: Segment) -> dict[str, list[DocNode]]:
         """See `NodeSource.children`; only groups that are built already."""
-        own = self._rows.get(segment.group)
-        found: dict[str, list[DocNode]] = {}
-        for target in sorted(self._plan.groups, key=lambda one: one.name):
-            if target.parent == own and target.id in self._version.current:
+        row = self._rows.get(segment.group)
+        nodes_by_group: dict[str, list[DocNode]] = {}
+        for target in sorted(self._plan.groups, key=lambda group: group.name):
+            if target.parent == row and target.id in self._version.current:
                 below = self._segments(target.id)
-                found[target.name] = [self.show(one) for one in below if one.parent == segment.uid]
-        return found
+                nodes_by_group[target.name] = [
+                    self.show(child) for child in below if child.parent == segment.uid
+                ]
+        return nodes_by_group
 
     def ref_nodes(self, segment: Segment) -> list[DocNode]:
         """The nodes of the target's ref group that belong to a node: those below the lowest group
         above both.
         """
-        own = self._plan.line(self._target.parent)
+        own_line = self._plan.line(self._target.parent)
         other = self._plan.line(self._target.ref)
-        shared = next(row for row in own if row in other)
+        shared = next(row for row in own_line if row in other)
         if self._refs is None:
             refs: dict[str, list[DocNode]] = {}
             for node in self._segments(self._target.ref):
                 refs.setdefault(self._ancestor(node, other, shared), []).append(self.show(node))
             self._refs = refs
-        return list(self._refs.get(self._ancestor(segment, own, shared), ()))
+        return list(self._refs.get(self._ancestor(segment, own_line, shared), ()))
 
     def texts_below(self, plan: BuildPlan, group: int, name: str) -> dict[str, list[str]]:
         """The texts of a group's nodes by the uid of the node above them in another group.
@@ -1361,18 +1418,18 @@ class PendingSource:
         Raises:
             TransformError: If the group was not made.
         """
-        child = next((one.id for one in plan.groups if one.name == name), 0)
+        child = next((group.id for group in plan.groups if group.name == name), 0)
         if child not in self._version.current:
             raise TransformError(
                 f"The group {name!r}, which index_text reads, was not made.", group=name
             )
         line = plan.line(child)
-        found = dict[str, list[str]]()
+        texts_by_uid = dict[str, list[str]]()
         for node in self._segments(child):
-            found.setdefault(self._ancestor(node, line, group), []).append(
+            texts_by_uid.setdefault(self._ancestor(node, line, group), []).append(
                 content_text(node.content)
             )
-        return found
+        return texts_by_uid
 
     def _ancestor(self, segment: Segment, line: Sequence[int], shared: int) -> str:
         """Uid of a node's ancestor in a group of its line."""
@@ -1421,7 +1478,7 @@ class PendingSource:
 
     def _by_uid(self, group: int) -> Mapping[str, Segment]:
         if group not in self._found:
-            self._found[group] = {one.uid: one for one in self._segments(group)}
+            self._found[group] = {node.uid: node for node in self._segments(group)}
         return self._found[group]
 
     def _root(self, segment: Segment) -> Segment:
@@ -1431,14 +1488,14 @@ class PendingSource:
         if segment.parent is None:
             return None
         above = self._parents.get(segment.group)
-        found = None if above is None else self._by_uid(above).get(segment.parent)
-        if found is None:
+        parent = None if above is None else self._by_uid(above).get(segment.parent)
+        if parent is None:
             msg = (
                 f"Node {segment.uid} of group {segment.group!r} has lost its parent. Retrieve it"
                 " again."
             )
             raise StaleNodeError(msg)
-        return found
+        return parent
 
 
 # Root nodes
@@ -1545,8 +1602,8 @@ def renewed_root(
         LoadError: If the file cannot be accessed.
         ConfigError: If a field's value does not fit.
     """
-    known = {name: before.metadata[name] for name in BUILT_IN_FIELDS if name in before.metadata}
-    built_in = known if file is None else _file_system_metadata(file)
+    metadata = {name: before.metadata[name] for name in BUILT_IN_FIELDS if name in before.metadata}
+    built_in = metadata if file is None else _file_system_metadata(file)
     loaded = LoadedFile(str(before.content), before.locations, json.loads(row.loaded))
     # the fields may have changed
     row = replace(row, loaded=json.dumps(_typed_metadata(loaded, schema)))
@@ -1724,12 +1781,12 @@ def _own_fields(above: Fields, metadata: Mapping[str, Any], schema: Schema) -> F
     """A node's fields: those of the node above it, overlaid with the declared ones in its own
     metadata.
     """
-    own = {
+    declared = {
         name: check_value(name, schema[name], value)
         for name, value in metadata.items()
         if name in schema and name not in BUILT_IN_FIELDS and value is not None
     }
-    return {**above, **own} if own else above
+    return {**above, **declared} if declared else above
 
 
 # Digests, by which work that was done is found again
@@ -1741,8 +1798,8 @@ _SORTED = json.JSONEncoder(sort_keys=True, default=str)  # json.dumps would make
 def root_digest(root: Segment) -> str:
     """Digest of a root node, without the time of last access, which reading may change."""
     stable = [
-        {name: value for name, value in one.items() if name != _VOLATILE}
-        for one in (root.metadata, root.fields)
+        {name: value for name, value in mapping.items() if name != _VOLATILE}
+        for mapping in (root.metadata, root.fields)
     ]
     return digest(
         [content_text(root.content), _SORTED.encode([*stable, _location_rows(root.locations)])]
@@ -1755,22 +1812,22 @@ def output_digest(nodes: Sequence[Segment]) -> str:
     # the same by the fields' object, as which they mostly come
     seen: dict[tuple[str, int], int] = {}
     parts: list[str] = []
-    for one in nodes:
-        common = seen.get((one.path, id(one.fields)))
+    for node in nodes:
+        common = seen.get((node.path, id(node.fields)))
         if common is None:
-            text = _SORTED.encode([one.path, dict(one.fields)])
-            common = seen[one.path, id(one.fields)] = shared.setdefault(text, len(shared))
-        kind, text = _typed_content(one)
-        start, end = one.span or ("", "")
+            text = _SORTED.encode([node.path, dict(node.fields)])
+            common = seen[node.path, id(node.fields)] = shared.setdefault(text, len(shared))
+        kind, text = _typed_content(node)
+        start, end = node.span or ("", "")
         rest = (
-            _SORTED.encode([dict(one.metadata), _location_rows(one.locations)])
-            if one.metadata or one.locations
+            _SORTED.encode([dict(node.metadata), _location_rows(node.locations)])
+            if node.metadata or node.locations
             else ""
         )
         # The parts of a node, and nodes, cannot run into each other: free text is preceded by its
         # length.
         parts.append(
-            f"{common} {one.uid}-{one.build} {one.parent} {one.number} {start} {end} {kind}"
+            f"{common} {node.uid}-{node.build} {node.parent} {node.number} {start} {end} {kind}"
             f" {len(text)} {text}{rest}"
         )
     return digest([*shared, "".join(parts)])
@@ -1799,15 +1856,15 @@ def input_digest(
     parts = [str(len(line[0])), *itertools.chain.from_iterable(map(_typed_content, line[0]))]
     if sees_nodes:
         for nodes in line:
-            for one in nodes:
-                own = {
+            for node in nodes:
+                metadata = {
                     name: value
-                    for name, value in one.metadata.items()
+                    for name, value in node.metadata.items()
                     if name not in BUILT_IN_FIELDS
                 }
-                parts.append(_SORTED.encode(own))
-            parts += [_SORTED.encode([one.span, one.number]) for one in nodes]
-        parts += [text for nodes in line[1:] for one in nodes for text in _typed_content(one)]
+                parts.append(_SORTED.encode(metadata))
+            parts += [_SORTED.encode([node.span, node.number]) for node in nodes]
+        parts += [text for nodes in line[1:] for node in nodes for text in _typed_content(node)]
         parts += map(_SORTED.encode, _location_rows(line[-1][0].locations))
     # After a slash, so that the rest can be compared without the transform.
     by_path = "" if path_key is None else path_key(line[-1][0].path)
@@ -1815,9 +1872,9 @@ def input_digest(
     return digest(parts) + ("" if path_key is None and not source else f"/{rest}")
 
 
-def _typed_content(one: Segment) -> tuple[str, str]:
+def _typed_content(node: Segment) -> tuple[str, str]:
     """The type of a node's content ("" for text), and the content as text."""
-    content = one.content
+    content = node.content
     return (
         ("", content)
         if isinstance(content, str)
@@ -1836,7 +1893,7 @@ def embed_documents(
     embedder: CheckedEmbedder,
     dimension: int,
     texts: Iterable[tuple[D, Sequence[str]]],
-    known: Mapping[str, Embedded],
+    vectors_by_text: Mapping[str, Embedded],
     on_nodes: Callable[[int], None],
     at_once: int = _BATCH_SIZE,
 ) -> Iterator[tuple[D, Sequence[Embedded]]]:
@@ -1850,41 +1907,41 @@ def embed_documents(
         embedder: The embed callable.
         dimension: The length that vectors must have, or `SPARSE`; 0 if it is not known yet.
         texts: Documents with their texts, at least one each.
-        known: Vectors of texts that need not be embedded again; looked up again for every few
+        vectors_by_text: Vectors of texts that need not be embedded again; looked up again for every few
             documents.
         on_nodes: Called with the number of further texts that have a result.
         at_once: How many texts are embedded together.
     """
     for some in batches_reaching(texts, lambda pair: len(pair[1]), at_once):
-        yield from _embed_together(embedder, dimension, dict(some), known, on_nodes)
+        yield from _embed_together(embedder, dimension, dict(some), vectors_by_text, on_nodes)
 
 
 def _embed_together(
     embedder: CheckedEmbedder,
     dimension: int,
     texts: Mapping[D, Sequence[str]],
-    known: Mapping[str, Embedded],
+    vectors_by_text: Mapping[str, Embedded],
     on_nodes: Callable[[int], None],
 ) -> Iterator[tuple[D, Sequence[Embedded]]]:
     users: dict[str, list[D]] = {}  # the documents that have a text, once for each time
-    for document, own in texts.items():
-        for text in own:
+    for document, document_texts in texts.items():
+        for text in document_texts:
             users.setdefault(text, []).append(document)
-    missing = {document: len(own) for document, own in texts.items()}
-    found: dict[str, Embedded] = {}
+    missing = {document: len(document_texts) for document, document_texts in texts.items()}
+    results: dict[str, Embedded] = {}
 
     def enter(text: str, result: Embedded) -> Iterator[tuple[D, Sequence[Embedded]]]:
-        found[text] = result
+        results[text] = result
         on_nodes(len(users[text]))
         for document in users[text]:
             missing[document] -= 1
             if not missing[document]:
-                yield document, [found[one] for one in texts[document]]
+                yield document, [results[document_text] for document_text in texts[document]]
 
     for text in users:
-        if text in known:
-            yield from enter(text, known[text])
-    distinct = [text for text in users if text not in found]
+        if text in vectors_by_text:
+            yield from enter(text, vectors_by_text[text])
+    distinct = [text for text in users if text not in results]
     for batch in embedder.batches(distinct, dimension):
         for position, result in zip(batch.positions, batch.results, strict=True):
             yield from enter(distinct[position], result)
@@ -2065,7 +2122,7 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
         ledger.groups.delete_group_row(group)
     # A build's keys follow from those above it, so all are removed from the stores before any from
     # the ledger.
-    for (group, collection), of_group in itertools.groupby(builds, key=lambda one: one[1:]):
+    for (group, collection), of_group in itertools.groupby(builds, key=lambda build: build[1:]):
         numbers = [number for number, _, _ in of_group]
         for start in range(0, len(numbers), _BUILDS_AT_ONCE):
             raise_if_canceled()
@@ -2087,10 +2144,10 @@ def _delete_builds(
     """
     vectors = ledger.groups.vector_collections(group)
     by_build = isinstance(nodes.segments, MapFileSegmentStore)
-    found = {} if by_build and not vectors else ledger.builds.with_parents(builds)
-    keys = [key for build in found.values() for key in build.keys]
-    for one in vectors:
-        nodes.vectors_to_write.delete(one, keys=keys)
+    builds_by_number = {} if by_build and not vectors else ledger.builds.with_parents(builds)
+    keys = [key for build in builds_by_number.values() for key in build.keys]
+    for collection_of_vectors in vectors:
+        nodes.vectors_to_write.delete(collection_of_vectors, keys=keys)
     if isinstance(nodes.segments, MapFileSegmentStore):
         nodes.segments.delete_builds(collection, builds)
     else:

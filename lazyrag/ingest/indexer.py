@@ -162,15 +162,15 @@ class Indexer:
     def now(self) -> View:
         """The present live state."""
         tree, removals = self.ledger.state()
-        state = removals, analysers.revision, *[one.revision for one in self._graphs]
-        known = self.last_view
-        if known.tree is tree and known.state == state:
-            return known
+        state = removals, analysers.revision, *[graph.revision for graph in self._graphs]
+        view = self.last_view
+        if view.tree is tree and view.state == state:
+            return view
         groups = {
             name: group for name, group in self.definitions.current(tree).items() if group.complete
         }
-        self.last_view = view = View(tree, removals, groups, state)
-        return view
+        self.last_view = View(tree, removals, groups, state)
+        return self.last_view
 
     def view(self, needs: frozenset[Step]) -> View:
         """The present live state with everything that is needed, built if missing.
@@ -196,10 +196,10 @@ class Indexer:
 
     def has(self, view: View, needs: frozenset[Step]) -> bool:
         """Whether a state has everything that is needed; the state remembers it."""
-        found = needs in view.met or all(self._has(view, step) for step in needs)
-        if found and view.tree.documents:  # without any, every query tries again
+        is_met = needs in view.met or all(self._has(view, step) for step in needs)
+        if is_met and view.tree.documents:  # without any, every query tries again
             view.met.add(needs)
-        return found
+        return is_met
 
     def _has(self, view: View, step: Step) -> bool:
         group = view.groups.get(step.group)
@@ -292,7 +292,7 @@ class Indexer:
     def _may_call_model(self, step: Step) -> bool:
         # a group below it, that its index reads
         read = self.definitions.index_text(step).group or step.group
-        return any(one.may_call_model for one in self.definitions.needed(read))
+        return any(group.may_call_model for group in self.definitions.needed(read))
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
@@ -391,9 +391,11 @@ class Indexer:
         rebuild = self.planner.plan_step(step)
         self._has_noted = False
         plan = rebuild.plan
-        for one in rebuild.steps:
-            if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
-                self.rebuilt[str(one)] = why
+        for rebuilt_step in rebuild.steps:
+            if why := self._dropped.pop(rebuilt_step.group, "") or self.planner.reason(
+                rebuilt_step
+            ):
+                self.rebuilt[str(rebuilt_step)] = why
         self.discard_old_failures(rebuild.groups, plan)
         documents = self.ledger.documents
         done: list[Outcome] = []
@@ -423,17 +425,19 @@ class Indexer:
         if self.report is not None:
             before = self.report.notes
             noted = {
-                one.identity: (*before.get(one.identity, ()), *one.notes)
-                for one in done
-                if one.notes
+                outcome.identity: (*before.get(outcome.identity, ()), *outcome.notes)
+                for outcome in done
+                if outcome.notes
             }
             self.report = replace(self.report, notes={**before, **noted})
-        for one in rebuild.steps:
-            self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
+        for rebuilt_step in rebuild.steps:
+            self.failures.warn_or_raise(
+                rebuilt_step, functools.partial(self.count_done, rebuilt_step, plan)
+            )
         self._switch(rebuild)
         tree = self.ledger.tree
-        made = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
-        groups = {**self.now().groups, **made}
+        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
+        groups = {**self.now().groups, **built}
         if rebuild.dropped:
             self.purge()
         return View(tree, self.ledger.removals, groups)  # nobody else removes rows
@@ -443,9 +447,11 @@ class Indexer:
         of identity.
         """
         todo = self.missing(rebuild.groups, rebuild.plan)
-        known = self.ledger.documents.identities() if todo else []
+        identities = self.ledger.documents.identities() if todo else []
         return [
-            row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)
+            row
+            for name, row in identities
+            if row in todo and not self.failures.has(rebuild.steps, name)
         ]
 
     def ensure_root(self) -> None:
@@ -475,7 +481,7 @@ class Indexer:
 
     def _switch(self, rebuild: Rebuild) -> None:
         self.ledger.switch(
-            rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped
+            rebuild.groups, [index.id for index in rebuild.plan.indexes], rebuild.dropped
         )
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
@@ -486,7 +492,7 @@ class Indexer:
         may succeed.
         """
         now = {Step(plan.names[group]): group for group in groups}
-        now |= {one.step: one.id for one in plan.indexes}
+        now |= {index.step: index.id for index in plan.indexes}
         others = {step for step, row in now.items() if self._rows.get(step, row) != row}
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
@@ -534,13 +540,13 @@ class Indexer:
         written.
         """
         try:
-            found = self.nodes.segments.get(
+            roots = self.nodes.segments.get(
                 collection, [key for build in builds for key in build.keys]
             )
         except StoreError:
             return {}
         inputs = self.ledger.builds.inputs([build.number for build in builds])
-        return {one.uid: one for one in found if root_digest(one) == inputs[one.build]}
+        return {root.uid: root for root in roots if root_digest(root) == inputs[root.build]}
 
     def renewed(
         self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
@@ -630,12 +636,14 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
     # an old path may be out of scope
     added = sorted([*report.added, *(new for _, new in report.moved)])
     return IngestReport(
-        added=tuple(one for one in added if one in seen),
-        updated=tuple(one for one in report.updated if one in seen),
-        touched=tuple(one for one in report.touched if one in seen),
-        unchanged=tuple(one for one in report.unchanged if one in seen),
+        added=tuple(identity for identity in added if identity in seen),
+        updated=tuple(identity for identity in report.updated if identity in seen),
+        touched=tuple(identity for identity in report.touched if identity in seen),
+        unchanged=tuple(identity for identity in report.unchanged if identity in seen),
         failed=tuple(
-            one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed
+            failure
+            for failure in failed
+            if failure.path in seen and failure.path not in indexer.failures.misnamed
         ),
         reasons={name: why for name, why in report.reasons.items() if name in seen},
         notes={name: noted for name, noted in report.notes.items() if name in seen},

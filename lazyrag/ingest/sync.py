@@ -1365,7 +1365,7 @@ def _planned_steps(
         total = sum(build.size for build in group.builds.values())
         above = tree.groups.get(str(group.parent))
         parents = sum(build.size for build in above.builds.values()) if above is not None else 0
-        per_node = getattr(definitions.line(name)[0].given, "calls_per_node", 0)
+        per_node = getattr(definitions.line(name)[0].user_transform, "calls_per_node", 0)
         for step, index in [
             (Step(name), None),
             *((index_step(name, one), one) for one in group.indexes.values()),

@@ -72,19 +72,19 @@ class TermIndexes:
         """The index in one state of the tree."""
         numbers = tree.live_numbers(group)
         ids = tuple(part.id for part in index.parts)
-        known = self._states.get(index.id)
+        previous = self._states.get(index.id)
         if (
-            known is not None
-            and known[0] == ids
-            and (known[1] is numbers or np.array_equal(known[1], numbers))
+            previous is not None
+            and previous[0] == ids
+            and (previous[1] is numbers or np.array_equal(previous[1], numbers))
         ):
-            return known[2]
+            return previous[2]
         parts = self.parts(tree, group, index)
         with self._lock:
             state = LexicalState(
                 [part for part, _ in parts],
                 [mask for _, mask in parts],
-                previous=known[2] if known is not None else None,
+                previous=previous[2] if previous is not None else None,
             )
             self._states[index.id] = ids, numbers, state
             self._forget(tree)
@@ -233,8 +233,8 @@ class TermIndexes:
         listed = {
             part.id
             for group in tree.groups.values()
-            for one in group.indexes.values()
-            for part in one.parts
+            for index in group.indexes.values()
+            for part in index.parts
         }
         indexes = {index.id for group in tree.groups.values() for index in group.indexes.values()}
         self._parts = {number: part for number, part in self._parts.items() if number in listed}
@@ -247,5 +247,5 @@ def _are_in(builds: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np
     """Mask of the builds whose numbers are among ascending ones; `numpy.isin` would sort both."""
     if not len(numbers):
         return np.zeros(len(builds), np.bool_)
-    found: NDArray[np.bool_] = numbers.take(np.searchsorted(numbers, builds), mode="clip") == builds
-    return found
+    mask: NDArray[np.bool_] = numbers.take(np.searchsorted(numbers, builds), mode="clip") == builds
+    return mask

@@ -112,7 +112,7 @@ class Flip:
         covered: Pairs (index, build) that are added to indexes.
         root: Number of its root build, if this is a new version; None if groups are added to the
             present one.
-        gone: Rows of documents that are deleted in the same transaction: the one that it was moved
+        deleted: Rows of documents that are deleted in the same transaction: the one that it was moved
             from.
         version_hash: Digest of the file that the version was made of; "" for the present file.
     """
@@ -121,7 +121,7 @@ class Flip:
     builds: Mapping[int, int]
     covered: Sequence[tuple[int, int]] = ()
     root: int | None = None
-    gone: tuple[int, ...] = ()
+    deleted: tuple[int, ...] = ()
     version_hash: str = ""
 
 
@@ -140,20 +140,20 @@ class Version(NamedTuple):
 def build_objects(connection: sqlite3.Connection, numbers: Collection[int]) -> dict[int, Build]:
     """Builds with those above them, by number, from which the keys of their nodes follow."""
     rows: dict[int, tuple[str, str, int | None, str]] = {}
-    wanted = set(numbers)
-    while wanted:
-        found: set[int] = set()
+    to_read = set(numbers)
+    while to_read:
+        parents: set[int] = set()
         for number, uid, name, parent, counts in select_in(
             connection,
             "SELECT build.number, document.uid, node_group.name, build.parent, build.counts FROM"
             " build JOIN document ON document.id = build.document JOIN node_group ON node_group.id"
             " = build.node_group WHERE build.number IN (?*)",
-            wanted,
+            to_read,
         ):
             rows[number] = uid, name, parent, counts
             if parent is not None:
-                found.add(parent)
-        wanted = found - rows.keys()
+                parents.add(parent)
+        to_read = parents - rows.keys()
     built: dict[int, Build] = {}
 
     def build(number: int) -> Build:
@@ -270,7 +270,7 @@ def tombstone_document(
 
 def write_part(connection: sqlite3.Connection, part: NewPart) -> None:
     """Enter a part of a keyword index; it replaces those that were merged into it."""
-    connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in part.replaces])
+    connection.executemany("DELETE FROM term_part WHERE id = ?", [(row,) for row in part.replaces])
     if part.rows:
         connection.execute(
             "INSERT INTO term_part (space, file, arrays, rows, builds) VALUES (?, ?, ?, ?, ?)",
@@ -319,18 +319,19 @@ class BuildTable(_Table):
         """Mark builds as written: the store has acknowledged their nodes."""
         with self._db.writing() as connection:
             connection.executemany(
-                "UPDATE build SET status = 'written' WHERE number = ?", [(one,) for one in numbers]
+                "UPDATE build SET status = 'written' WHERE number = ?",
+                [(number,) for number in numbers],
             )
 
     def live(self, documents: Collection[int]) -> dict[int, dict[int, BuildRow]]:
         """The live builds of some documents in all groups, complete or not: by document, then by
         group.
         """
-        found: dict[int, dict[int, BuildRow]] = {}
+        builds_of: dict[int, dict[int, BuildRow]] = {}
         query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.document IN (?*)"  # noqa: S608
         for build in map(BuildRow._make, self._db.select_in(query, documents)):
-            found.setdefault(build.document, {})[build.node_group] = build
-        return found
+            builds_of.setdefault(build.document, {})[build.node_group] = build
+        return builds_of
 
     def inputs(self, numbers: Collection[int]) -> dict[int, str]:
         """The input digests of some builds."""
@@ -372,14 +373,14 @@ class BuildTable(_Table):
         with self._db.writing(durable=True) as connection:
             changes = self._db.next_change(connection)
             waiting = set(numbers)
-            gone: set[int] = set()
+            discarded: set[int] = set()
             while waiting:
-                gone |= waiting
+                discarded |= waiting
                 below = select_in(
                     connection, "SELECT number FROM build WHERE parent IN (?*)", waiting
                 )
-                waiting = {number for (number,) in below} - gone
-            rows = [(number,) for number in sorted(gone)]
+                waiting = {number for (number,) in below} - discarded
+            rows = [(number,) for number in sorted(discarded)]
             connection.executemany(
                 "UPDATE document SET changed = ? WHERE id IN (SELECT document FROM build WHERE"
                 " number = ?)",
@@ -476,8 +477,8 @@ class BuildTable(_Table):
         where = "node_group = ? AND status IN ('written', ?)"
         status = "dead" if dead else "written"
         query = f"SELECT counts, count(*) FROM build {cover}WHERE {where} GROUP BY counts"  # noqa: S608
-        found = self._db.select(query, (group, status) if index is None else (index, group, status))
-        return sum(sum(json.loads(counts)) * builds for counts, builds in found)
+        rows = self._db.select(query, (group, status) if index is None else (index, group, status))
+        return sum(sum(json.loads(counts)) * builds for counts, builds in rows)
 
     def count_live(self, group: int) -> int:
         """How many documents have a live build in a group."""
@@ -525,14 +526,14 @@ def _delete_documents(
     to reload all.
     """
     where = f"{_GONE} AND {condition}"
-    found = connection.execute(
+    last_change = connection.execute(
         f"SELECT max(changed) FROM {where}",  # noqa: S608
         (ledger, *parameters),
     ).fetchone()[0]
-    if found is not None:
+    if last_change is not None:
         connection.execute(f"DELETE FROM {where}", (ledger, *parameters))  # noqa: S608
         connection.execute(
-            "UPDATE ledger SET forgotten = max(forgotten, ?) WHERE id = ?", (found, ledger)
+            "UPDATE ledger SET forgotten = max(forgotten, ?) WHERE id = ?", (last_change, ledger)
         )
 
 
@@ -672,7 +673,7 @@ def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -
         StoreError: If that file has other documents, or copies of other ledgers.
     """
     file = ledgers[0][1].file
-    wanted = {there.name: here.token for here, there in ledgers}
+    tokens = {there.name: here.token for here, there in ledgers}
     if all(_is_copy(here, there) for here, there in ledgers):
         return True
     with file.writing(durable=True) as connection:
@@ -680,26 +681,26 @@ def begin_copies(ledgers: Sequence[tuple[LedgerConnection, LedgerConnection]]) -
             "SELECT name, incoming, copied_from, "
             "id IN (SELECT ledger FROM document UNION SELECT ledger FROM node_group) FROM ledger"
         ):
-            if holds and copied_from and copied_from == wanted.get(name):
-                what = (
+            if holds and copied_from and copied_from == tokens.get(name):
+                problem = (
                     f"{file.address} holds a complete copy of Document {name!r} already, and one of"
                     " them has changed since. Name another file for the target's ledger."
                 )
             elif holds:
-                what = (
+                problem = (
                     f"{file.address} holds the Document {name!r} already, and migrate() needs a"
                     " target without it. Name another file for the target's ledger."
                 )
-            elif incoming and incoming != wanted.get(name):
-                what = (
+            elif incoming and incoming != tokens.get(name):
+                problem = (
                     f"{file.address} holds the beginning of another copy, of Document {name!r}."
                     " Call that migrate() again first; or delete the file, to give it up; or name"
                     " another one for the target's ledger."
                 )
             else:
                 continue
-            raise StoreError(what, store=file.address)
-        for name, token in wanted.items():
+            raise StoreError(problem, store=file.address)
+        for name, token in tokens.items():
             connection.execute("UPDATE ledger SET incoming = ? WHERE name = ?", (token, name))
     return False
 
@@ -804,8 +805,10 @@ class DocumentTable(_Table):
     def named(self, identities: Iterable[str]) -> dict[str, DocumentRow]:
         """Those of some documents that are known, by identity, including deleted ones."""
         query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? AND uid IN (?*)"  # noqa: S608
-        found = self._db.select_in(query, {root_uid(one) for one in identities}, self._db.id)
-        return {row.identity: row for row in map(document_row, found)}
+        rows = self._db.select_in(
+            query, {root_uid(identity) for identity in identities}, self._db.id
+        )
+        return {row.identity: row for row in map(document_row, rows)}
 
     def find(self, identity: str) -> DocumentRow | None:
         """One of them; None if it is unknown."""
@@ -843,11 +846,11 @@ class DocumentTable(_Table):
     def rows(self, numbers: Iterable[int]) -> Iterator[DocumentRow]:
         """The rows of some documents, in their order; read lazily."""
         for some in chunks(list(numbers)):
-            found = self._db.select_in(
+            rows = self._db.select_in(
                 f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE id IN (?*)",  # noqa: S608
                 some,
             )
-            by_number = {row.id: row for row in map(document_row, found)}
+            by_number = {row.id: row for row in map(document_row, rows)}
             yield from (by_number[number] for number in some)
 
     def register(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
@@ -863,12 +866,12 @@ class DocumentTable(_Table):
                 [(self._db.id, row.uid, stored_text(row.identity), row.origin) for row in rows],
             )
             query = "SELECT id, version FROM document WHERE ledger = ? AND uid = ?"
-            found = self._db.file.fetch_each(
+            known_rows = self._db.file.fetch_each(
                 connection, query, [(self._db.id, row.uid) for row in rows]
             )
         return [
             replace(row, id=number, version=version)
-            for row, (number, version) in zip(rows, found, strict=True)
+            for row, (number, version) in zip(rows, known_rows, strict=True)
         ]
 
     def note_files(self, rows: Iterable[DocumentRow]) -> None:
@@ -993,7 +996,7 @@ class DocumentTable(_Table):
             if identities is None:
                 connection.execute("DELETE FROM failure WHERE ledger = ?", (self._db.id,))
             else:
-                tried = [(self._db.id, stored_text(one)) for one in identities]
+                tried = [(self._db.id, stored_text(identity)) for identity in identities]
                 connection.executemany(
                     "DELETE FROM failure WHERE ledger = ? AND identity = ?", tried
                 )
@@ -1013,10 +1016,10 @@ class DocumentTable(_Table):
 
     def quarantined(self) -> dict[str, tuple[str, str]]:
         """For each file that ended its loader: `LoaderEndedError.quarantine`, and the message."""
-        found = (
+        quarantines = (
             (identity, kind.partition(" ")[2], text) for identity, _, kind, text in self._failures()
         )
-        return {identity: (key, text) for identity, key, text in found if key}
+        return {identity: (key, text) for identity, key, text in quarantines if key}
 
     def _failures(self) -> Iterator[tuple[str, str, str, str]]:
         rows = self._db.select(
@@ -1075,12 +1078,12 @@ class GroupTable(_Table):
                 "SELECT 1 FROM node_group WHERE collection = ?", (collection_name,)
             ).fetchone():
                 collection_name = collection(f".{next_builds(connection, 1)[0]}")
-            made = connection.execute(
+            inserted = connection.execute(
                 "INSERT INTO node_group (ledger, name, parent, fingerprint, fields, collection,"
                 " status) VALUES (?, ?, ?, ?, ?, ?, 'building')",
                 (self._db.id, name, parent, fingerprint, fields, collection_name),
             )
-            return int(made.lastrowid or 0), collection_name
+            return int(inserted.lastrowid or 0), collection_name
 
     def describe(self, definitions: Mapping[str, tuple[str, str]]) -> None:
         """Store what the definitions of groups consist of, for messages; by name with their
@@ -1234,23 +1237,25 @@ class GroupTable(_Table):
             ).fetchall()
             # earlier ones were begun by definitions before it
             newest = {name: number for number, name, _ in rows}
-            gone = [
+            dropped = [
                 (time.time(), number)
                 for number, name, fingerprint in rows
                 if fingerprints.get(name) != fingerprint or number != newest[name]
             ]
             connection.executemany(
-                "UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", gone
+                "UPDATE node_group SET status = 'dropped', dropped_at = ? WHERE id = ?", dropped
             )
             connection.executemany(
-                "DELETE FROM live WHERE node_group = ?", [(number,) for _, number in gone]
+                "DELETE FROM live WHERE node_group = ?", [(number,) for _, number in dropped]
             )
 
     def discard_parts(self, parts: Iterable[int]) -> None:
         """Remove damaged parts of keyword indexes."""
         with self._db.writing() as connection:
             self._db.next_change(connection)
-            connection.executemany("DELETE FROM term_part WHERE id = ?", [(one,) for one in parts])
+            connection.executemany(
+                "DELETE FROM term_part WHERE id = ?", [(part,) for part in parts]
+            )
 
     def empty_index(self, index: int) -> None:
         """Mark an index as empty."""
@@ -1279,11 +1284,11 @@ class GroupTable(_Table):
             connection.execute("DELETE FROM space WHERE id = ?", (index,))
 
     def term_parts(
-        self, index: int, known: tuple[TermPartRow, ...] = ()
+        self, index: int, known_parts: tuple[TermPartRow, ...] = ()
     ) -> tuple[TermPartRow, ...]:
         """The parts of a keyword index, complete or not; known ones are not read again."""
         with self._db.reading() as connection:
-            return part_rows(connection, index, known)
+            return part_rows(connection, index, known_parts)
 
     def part_arrays(self, part: int) -> bytes | None:
         """The arrays of a part in its row; None if it has a file.
@@ -1415,35 +1420,36 @@ class Ledger(LedgerConnection):
             changes = self.next_change(connection) if visible else None
             write_rows(connection, flips, changes)
             connection.executemany(
-                "DELETE FROM live WHERE document = ?", [(one.row.id,) for one in flips]
+                "DELETE FROM live WHERE document = ?", [(flip.row.id,) for flip in flips]
             )
             connection.executemany(
                 "INSERT INTO live VALUES (?, ?, ?)",
                 [
-                    (one.row.id, group, build)
-                    for one in flips
-                    for group, build in one.builds.items()
+                    (flip.row.id, group, build)
+                    for flip in flips
+                    for group, build in flip.builds.items()
                 ],
             )
             connection.executemany(
                 "INSERT INTO covered VALUES (?, ?) ON CONFLICT (space, build) DO NOTHING",
-                [pair for one in flips for pair in one.covered],
+                [pair for flip in flips for pair in flip.covered],
             )
             enter_versions(
-                connection, [one for one in flips if one.root is not None], keep_versions
+                connection, [flip for flip in flips if flip.root is not None], keep_versions
             )
-            for one in flips:
-                for document in one.gone:
+            for flip in flips:
+                for document in flip.deleted:
                     tombstone_document(connection, document, "deleted", changes or 0)
             for part in parts:
                 if part.arrays is None:
                     self.file.check_there(part.file)
                 write_part(connection, part)
             connection.executemany(
-                "UPDATE node_group SET whole = 0 WHERE id = ?", [(one,) for one in partial_groups]
+                "UPDATE node_group SET whole = 0 WHERE id = ?",
+                [(group,) for group in partial_groups],
             )
             connection.executemany(
-                "UPDATE space SET whole = 0 WHERE id = ?", [(one,) for one in partial_indexes]
+                "UPDATE space SET whole = 0 WHERE id = ?", [(index,) for index in partial_indexes]
             )
 
     def switch(self, groups: Iterable[int], indexes: Iterable[int], dropped: Iterable[int]) -> None:
@@ -1499,11 +1505,15 @@ class Ledger(LedgerConnection):
 
     def writer(self) -> str:
         """The program that holds the lease; "" for none."""
-        found = self.select(
+        holders = self.select(
             "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?",
             (self.id, time.time()),
         )
-        return str(Program.from_json(found[0][1], found[0][0])) if found and found[0][0] else ""
+        return (
+            str(Program.from_json(holders[0][1], holders[0][0]))
+            if holders and holders[0][0]
+            else ""
+        )
 
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""
