@@ -21,24 +21,19 @@ from lazyrag.errors import (
 )
 from lazyrag.groups.node_group import LOADING, Definitions, GroupGraph, Step
 from lazyrag.ingest.dataset import Dataset, SettledFiles
-from lazyrag.ingest.engine import (
-    IngestionEngine,
-    Outcome,
-    PendingVersion,
-    Root,
-    find_waste,
-    is_worker_of,
-    purge,
-    renewed_root,
-    root_digest,
-)
+from lazyrag.ingest.engine import IngestionEngine
 from lazyrag.ingest.load_files import Loading
 from lazyrag.ingest.model_identity import note_models
+from lazyrag.ingest.new_nodes import renewed_root, root_digest
+from lazyrag.ingest.pending import Outcome, PendingVersion, Root, VersionReader
 from lazyrag.ingest.plan import BuildPlan, BuildPlanner, Rebuild
+from lazyrag.ingest.purge import find_waste, purge
 from lazyrag.ingest.report import Failures, IngestReport, Options
 from lazyrag.ingest.term_index import TermIndexes
+from lazyrag.ingest.workers import is_worker_of
 from lazyrag.ledger.lease import WAIT_S, Turns
-from lazyrag.ledger.ledger import DocumentRow, Ledger
+from lazyrag.ledger.ledger import Ledger
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.ledger.tree import Build, LiveGroup, Tree, View
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
@@ -112,9 +107,8 @@ class Indexer:
             self.failures,
             self.loading,
             options,
-            self.dataset,
-            turns=self.turns,
-            owner=self,
+            self.turns,
+            VersionReader(self.ledger, self.nodes, self.loading, self.dataset, owner=self),
         )
         self.hits: ShownHits = set()
         self.is_closed = False

@@ -51,22 +51,15 @@ from lazyrag.ingest.dataset import (
     validate_user_metadata,
 )
 from lazyrag.ingest.dry_run import CALLED, PlannedFormat, merge_formats, plan_formats, with_error
-from lazyrag.ingest.engine import (
-    MakeRoot,
-    Outcome,
-    PendingVersion,
-    Root,
-    field_texts,
-    file_root,
-    renewed_root,
-    text_root,
-)
+from lazyrag.ingest.index_texts import field_texts
 from lazyrag.ingest.indexer import Indexer, report_of
 from lazyrag.ingest.load_files import NamedReader, loader_identities
+from lazyrag.ingest.new_nodes import file_root, renewed_root, text_root
+from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root
 from lazyrag.ingest.plan import BuildPlan, GroupTarget, index_step
 from lazyrag.ingest.report import Failure, IngestReport, pages
 from lazyrag.ledger.lease import WAIT_S
-from lazyrag.ledger.ledger import DocumentRow, Status, Version
+from lazyrag.ledger.tables import DocumentRow, Status, Version
 from lazyrag.ledger.tree import Build, LiveGroup
 from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of

@@ -22,16 +22,10 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import Segment, check_metadata, digest
 from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError, TransformError
 from lazyrag.groups.node_group import embed_identity
-from lazyrag.ingest.engine import (
-    IngestionEngine,
-    PendingSource,
-    PendingVersion,
-    ToDo,
-    content_key,
-    file_root,
-)
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import Loading, as_reader, importable_loaders, matches
+from lazyrag.ingest.new_nodes import ToDo, content_key, file_root, make_nodes
+from lazyrag.ingest.pending import PendingSource, PendingVersion, VersionReader
 from lazyrag.ingest.plan import BuildPlan, GroupTarget
 from lazyrag.launchers.engines import make_engine
 from lazyrag.launchers.executors import (
@@ -45,7 +39,7 @@ from lazyrag.launchers.executors import (
     is_error,
     not_sent,
 )
-from lazyrag.ledger.ledger import BuildRow, DocumentRow
+from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.loaders.base import (
     FileReader,
     LoadedFile,
@@ -206,7 +200,7 @@ class Launcher:
         return loaded_files
 
     def transform(
-        self, engine: IngestionEngine, target: GroupTarget, plan: BuildPlan, to_do: Sequence[ToDo]
+        self, reader: VersionReader, target: GroupTarget, plan: BuildPlan, to_do: Sequence[ToDo]
     ) -> Iterator[tuple[ToDo, tuple[list[int], list[Segment]] | Exception]]:
         """Transform documents; yields each with its nodes or its error, in order."""
         line = plan.made_of(target)
@@ -231,7 +225,7 @@ class Launcher:
                 try:
                     root = version.segments[plan.root][0]
                     kind = target.reads_source
-                    source = engine.source(version, root, kind) if kind else ()
+                    source = reader.source(version, root, kind) if kind else ()
                 except LazyRAGError as exc:
                     done[at] = exc
                     continue
@@ -252,15 +246,14 @@ class Launcher:
             done.update((task.item, result) for task, result in some)
             while position in done:
                 item = to_do[position]
+                version, row, reusable = item
                 result = done.pop(position)
                 position += 1
                 try:
                     drafts = iter(_decode_drafts(result))
                     yield (
                         item,
-                        engine.run_transform(
-                            target, item[0], item[1].number, plan, item[2], drafts
-                        ),
+                        make_nodes(reader, target, version, row.number, plan, reusable, drafts),
                     )
                 except Exception as exc:  # noqa: BLE001  it is the item's result
                     yield item, exc
