@@ -34,6 +34,11 @@ PARTS: dict[str, tuple[str, str, str]] = {
         "",
         "ledger two_ledgers converging sync versions migrate verify status export reads",
     ),
+    "tables": (
+        "lazyrag/ledger/tables.py",
+        "",
+        "ledger two_ledgers converging sync versions migrate verify status export reads",
+    ),
     "lease": ("lazyrag/ledger/lease.py", "", "lease processes two_ledgers"),
     "snapshot": (
         "lazyrag/read/snapshot.py",

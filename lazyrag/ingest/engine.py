@@ -761,8 +761,8 @@ class IngestionEngine:
                 partial_indexes=plan.partial_indexes if are_partial else (),
                 visible=plan.visible,
             )
-            retired = [name for part in parts for name in part.retired]
-            self.ledger.file.arrays.postpone_deletion(retired)
+            for part in parts:
+                self.ledger.file.arrays.postpone_deletion(part.retired)
         if unchanged:
             self.ledger.documents.note_files(unchanged)
         for version in versions:

@@ -69,6 +69,9 @@ class Indexer:
         planner: Plans builds.
         options: How it ingests.
         close_stores: Closes files and connections.
+        cache: The embedding cache of the store file.
+        sync: Ingests the changes of the files; called at first use.
+        repair_lost: Rebuilds what the stores have lost; returns the names of what that was.
     """
 
     name: str
@@ -80,6 +83,9 @@ class Indexer:
     planner: BuildPlanner
     options: Options
     close_stores: Callable[[], None]
+    cache: EmbeddingCache | None
+    sync: Callable[[Indexer], object]
+    repair_lost: Callable[[Indexer], tuple[str, ...]]
 
     def __post_init__(self) -> None:
         options = self.options
@@ -95,10 +101,6 @@ class Indexer:
         # why steps were done for all documents since the last sync
         self.rebuilt: dict[str, str] = {}
         self.settled: SettledFiles | None = None  # since the last sync
-        # of the store file; set by the Document, as the next two
-        self.cache: EmbeddingCache | None = None
-        self.on_sync: Callable[[], object] = lambda: None
-        self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
             self.ledger,
@@ -272,7 +274,7 @@ class Indexer:
             ]
             self._requested.update(self.first_steps)
         try:
-            self.on_sync()
+            self.sync(self)
         except (
             IngestionError,
             Warning,
@@ -383,16 +385,30 @@ class Indexer:
         self._requested.add(step)
         self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
-        self._has_noted = False
         plan = rebuild.plan
+        self._has_noted = False
         for rebuilt_step in rebuild.steps:
-            if why := self._dropped.pop(rebuilt_step.group, "") or self.planner.reason(
-                rebuilt_step
-            ):
-                self.rebuilt[str(rebuilt_step)] = why
+            dropped = self._dropped.pop(rebuilt_step.group, "")
+            reason = dropped or self.planner.reason(rebuilt_step)
+            if reason:
+                self.rebuilt[str(rebuilt_step)] = reason
         self.discard_old_failures(rebuild.groups, plan)
+        self._add_notes(self._build_documents(step, rebuild))
+        for rebuilt_step in rebuild.steps:
+            count_done = functools.partial(self.count_done, rebuilt_step, plan)
+            self.failures.warn_or_raise(rebuilt_step, count_done)
+        self._switch(rebuild)
+        tree = self.ledger.tree
+        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
+        groups = {**self.now().groups, **built}
+        if rebuild.dropped:
+            self.purge()
+        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+
+    def _build_documents(self, step: Step, rebuild: Rebuild) -> list[Outcome]:
+        """Bring documents to the plan until none is left that others have not changed meanwhile."""
         documents = self.ledger.documents
-        done: list[Outcome] = []
+        outcomes: list[Outcome] = []
         tried: list[tuple[int, int]] = []
         while rows := self._rows_to_do(rebuild):
             versions = [(row.id, row.version) for row in documents.rows(rows)]
@@ -409,32 +425,25 @@ class Indexer:
             pending = (
                 PendingVersion(row, waits_for_nobody=was_overtaken) for row in documents.rows(rows)
             )
-            done += self.engine.ingest(
-                pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes
+            outcomes += self.engine.ingest(
+                pending, rebuild.plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes
             )
             if not was_overtaken:
                 # those that have become live meanwhile come next
                 with self.turns.aside(until_sole=True):
                     pass
-        if self.report is not None:
-            before = self.report.notes
-            noted = {
-                outcome.identity: (*before.get(outcome.identity, ()), *outcome.notes)
-                for outcome in done
-                if outcome.notes
-            }
-            self.report = replace(self.report, notes={**before, **noted})
-        for rebuilt_step in rebuild.steps:
-            self.failures.warn_or_raise(
-                rebuilt_step, functools.partial(self.count_done, rebuilt_step, plan)
-            )
-        self._switch(rebuild)
-        tree = self.ledger.tree
-        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
-        groups = {**self.now().groups, **built}
-        if rebuild.dropped:
-            self.purge()
-        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+        return outcomes
+
+    def _add_notes(self, outcomes: Iterable[Outcome]) -> None:
+        """Add the notes of a build to the report of the last sync."""
+        if self.report is None:
+            return
+        before = self.report.notes
+        notes = dict(before)
+        for outcome in outcomes:
+            if outcome.notes:
+                notes[outcome.identity] = (*before.get(outcome.identity, ()), *outcome.notes)
+        self.report = replace(self.report, notes=notes)
 
     def _rows_to_do(self, rebuild: Rebuild) -> list[int]:
         """Rows of the documents that lack what is rebuilt, without those that have failed, in order
@@ -533,10 +542,11 @@ class Indexer:
         """Read the root nodes of some builds, by uid, without those that are not what was
         written.
         """
+        keys: list[str] = []
+        for build in builds:
+            keys += build.keys
         try:
-            roots = self.nodes.segments.get(
-                collection, [key for build in builds for key in build.keys]
-            )
+            roots = self.nodes.segments.get(collection, keys)
         except StoreError:
             return {}
         inputs = self.ledger.builds.inputs([build.number for build in builds])
@@ -590,10 +600,10 @@ class Indexer:
             self.ledger.groups.describe(self.definitions.described(current))
         with self.ledger.reading():
             self.ledger.state()
-            waste = any(find_waste(self.ledger, before))
+            waste = find_waste(self.ledger, before)
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
-        if waste:
-            purge(self.ledger, self.nodes, before)
+        if any(waste):
+            purge(self.ledger, self.nodes, waste)
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if stray:
             self.ledger.announce_removal()
@@ -629,16 +639,19 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         )
     # an old path may be out of scope
     added = sorted([*report.added, *(new for _, new in report.moved)])
+
+    def visible(identities: Iterable[str]) -> tuple[str, ...]:
+        return tuple(identity for identity in identities if identity in seen)
+
+    misnamed = indexer.failures.misnamed
     return IngestReport(
-        added=tuple(identity for identity in added if identity in seen),
-        updated=tuple(identity for identity in report.updated if identity in seen),
-        touched=tuple(identity for identity in report.touched if identity in seen),
-        unchanged=tuple(identity for identity in report.unchanged if identity in seen),
+        added=visible(added),
+        updated=visible(report.updated),
+        touched=visible(report.touched),
+        unchanged=visible(report.unchanged),
         failed=tuple(
-            failure
-            for failure in failed
-            if failure.path in seen and failure.path not in indexer.failures.misnamed
+            failure for failure in failed if failure.path in seen and failure.path not in misnamed
         ),
-        reasons={name: why for name, why in report.reasons.items() if name in seen},
-        notes={name: noted for name, noted in report.notes.items() if name in seen},
+        reasons={name: report.reasons[name] for name in visible(report.reasons)},
+        notes={name: report.notes[name] for name in visible(report.notes)},
     )

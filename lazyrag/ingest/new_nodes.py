@@ -422,29 +422,27 @@ def rebound_segments(
     """
     rest = iter(before)
     group = before[0].group if before else ""
-    return [
-        node._replace(
-            uid=uid,
-            build=build,
-            document_id=parent.document_id,
-            path=parent.path,
-            parent=parent.uid,
-            fields=(
-                _own_fields(parent.fields, node.metadata, schema)
-                if node.metadata
-                else parent.fields
-            ),
-            span=_shifted(
-                node.span, (parent.span or (0, 0))[0] - (parent_before.span or (0, 0))[0]
-            ),
-        )
-        for parent_before, parent, count in zip(parents_before, parents, counts, strict=True)
-        for uid, node in zip(
-            child_uids(parent.uid, group, range(1, count + 1)),
-            itertools.islice(rest, count),
-            strict=True,
-        )
-    ]
+    segments: list[Segment] = []
+    for parent_before, parent, count in zip(parents_before, parents, counts, strict=True):
+        uids = child_uids(parent.uid, group, range(1, count + 1))
+        shift = (parent.span or (0, 0))[0] - (parent_before.span or (0, 0))[0]
+        segments += [
+            node._replace(
+                uid=uid,
+                build=build,
+                document_id=parent.document_id,
+                path=parent.path,
+                parent=parent.uid,
+                fields=(
+                    _own_fields(parent.fields, node.metadata, schema)
+                    if node.metadata
+                    else parent.fields
+                ),
+                span=_shifted(node.span, shift),
+            )
+            for uid, node in zip(uids, itertools.islice(rest, count), strict=True)
+        ]
+    return segments
 
 
 def _shifted(span: Span | None, by: int) -> Span | None:
@@ -469,13 +467,10 @@ _SORTED = json.JSONEncoder(sort_keys=True, default=str)  # json.dumps would make
 
 def root_digest(root: Segment) -> str:
     """Digest of a root node, without the time of last access, which reading may change."""
-    stable = [
-        {name: value for name, value in mapping.items() if name != _VOLATILE}
-        for mapping in (root.metadata, root.fields)
-    ]
-    return digest(
-        [content_text(root.content), _SORTED.encode([*stable, _location_rows(root.locations)])]
-    )
+    metadata = {name: value for name, value in root.metadata.items() if name != _VOLATILE}
+    fields = {name: value for name, value in root.fields.items() if name != _VOLATILE}
+    rest = _SORTED.encode([metadata, fields, _location_rows(root.locations)])
+    return digest([content_text(root.content), rest])
 
 
 def output_digest(nodes: Sequence[Segment]) -> str:
@@ -525,7 +520,9 @@ def input_digest(
         path_key: The part of the document's path that it reads; None for nothing.
         source: Digest of the file whose source text it reads; "" for none.
     """
-    parts = [str(len(line[0])), *itertools.chain.from_iterable(map(_typed_content, line[0]))]
+    parts = [str(len(line[0]))]
+    for node in line[0]:
+        parts += _typed_content(node)
     if sees_nodes:
         for nodes in line:
             for node in nodes:
@@ -536,7 +533,9 @@ def input_digest(
                 }
                 parts.append(_SORTED.encode(metadata))
             parts += [_SORTED.encode([node.span, node.number]) for node in nodes]
-        parts += [text for nodes in line[1:] for node in nodes for text in _typed_content(node)]
+        for nodes in line[1:]:
+            for node in nodes:
+                parts += _typed_content(node)
         parts += map(_SORTED.encode, _location_rows(line[-1][0].locations))
     # After a slash, so that the rest can be compared without the transform.
     by_path = "" if path_key is None else path_key(line[-1][0].path)
@@ -547,11 +546,9 @@ def input_digest(
 def _typed_content(node: Segment) -> tuple[str, str]:
     """The type of a node's content ("" for text), and the content as text."""
     content = node.content
-    return (
-        ("", content)
-        if isinstance(content, str)
-        else (type(content).__name__, _SORTED.encode(content))
-    )
+    if isinstance(content, str):
+        return "", content
+    return type(content).__name__, _SORTED.encode(content)
 
 
 def _location_rows(locations: Iterable[Location]) -> list[tuple[int, int, str, str]]:

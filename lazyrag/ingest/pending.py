@@ -350,11 +350,11 @@ class PendingSource:
             else ()
         )
 
-    def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002  the Protocol's signature
+    def image(self, segment: Segment, file: Any = None) -> bytes:  # noqa: ARG002
         """See `NodeSource.image`."""
         return self._load_image(self._version, self._root(segment), segment)
 
-    def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:  # noqa: ARG002  the Protocol's signature
+    def embeddings(self, segment: Segment) -> Mapping[str, Embedding]:  # noqa: ARG002
         """See `NodeSource.embeddings`; nodes are made before they are embedded."""
         return {}
 
@@ -437,7 +437,7 @@ class VersionReader:
         """The source of the nodes of a document that a transform or ``index_text`` sees."""
         return PendingSource(self.owner, version, plan, self.fetch, self.source, self.image, target)
 
-    def source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:  # noqa: FBT001  see `source`
+    def source_hash(self, version: PendingVersion, root: Segment, kind: bool | str) -> str:  # noqa: FBT001
         """Digest of the file with a document's source; "" if that is the text of its root node, or
         has no pictures.
         """

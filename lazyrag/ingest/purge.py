@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from lazyrag.ledger.ledger import Ledger
 from lazyrag.progress.calls import raise_if_canceled
@@ -13,19 +14,27 @@ from lazyrag.stores.sqlite import MapFileSegmentStore
 _BUILDS_AT_ONCE = 2_000  # bounds the memory of their keys
 
 
-def find_waste(
-    ledger: Ledger, before: float
-) -> tuple[list[tuple[int, int, str]], list[tuple[int, str]], list[tuple[int, str]]]:
-    """Builds, groups and indexes to `purge`."""
+class Waste(NamedTuple):
+    """Builds, groups and indexes to `purge`, with their collections; the group's row is behind a
+    build's number.
+    """
+
+    builds: list[tuple[int, int, str]]
+    groups: list[tuple[int, str]]
+    indexes: list[tuple[int, str]]
+
+
+def find_waste(ledger: Ledger, before: float) -> Waste:
+    """What has been dead or dropped since before a time, in seconds since 1970."""
     with ledger.reading():
-        return (
+        return Waste(
             ledger.builds.dead(before),
             ledger.groups.dropped_groups(before),
             ledger.groups.dropped_indexes(before),
         )
 
 
-def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
+def purge(ledger: Ledger, nodes: NodeStore, waste: Waste) -> None:
     """Remove dead builds, and dropped groups and indexes, from the stores.
 
     It may be killed at any instant: the rest is removed next time. Readers are notified first, so
@@ -34,14 +43,9 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     Args:
         ledger: The ledger, whose lease is held.
         nodes: The stores.
-        before: They have been dead since before this time; in seconds since 1970.
-
-    Returns:
-        How many builds were removed one by one.
+        waste: What to remove, as found since the lease is held.
     """
-    builds, groups, indexes = waste = find_waste(ledger, before)
-    if not any(waste):
-        return 0
+    builds, groups, indexes = waste
     ledger.announce_removal()
     for index, collection in indexes:
         if collection:
@@ -65,7 +69,6 @@ def purge(ledger: Ledger, nodes: NodeStore, before: float) -> int:
     ledger.builds.delete_build_rows(number for number, _, _ in builds)
     if groups:
         ledger.documents.delete_document_rows()
-    return len(builds)
 
 
 def _delete_builds(
@@ -76,8 +79,10 @@ def _delete_builds(
     """
     vectors = ledger.groups.vector_collections(group)
     by_build = isinstance(nodes.segments, MapFileSegmentStore)
-    builds_by_number = {} if by_build and not vectors else ledger.builds.with_parents(builds)
-    keys = [key for build in builds_by_number.values() for key in build.keys]
+    keys: list[str] = []
+    if vectors or not by_build:
+        for build in ledger.builds.with_parents(builds).values():
+            keys += build.keys
     for collection_of_vectors in vectors:
         nodes.vectors_to_write.delete(collection_of_vectors, keys=keys)
     if isinstance(nodes.segments, MapFileSegmentStore):

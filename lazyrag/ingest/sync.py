@@ -179,7 +179,7 @@ def ingest_changes(
     """
     if indexer.dataset.is_chosen:
         indexer.dataset.store_selection(indexer.dataset.selection)
-    repaired = indexer.on_check() if repairs else ()
+    repaired = indexer.repair_lost(indexer) if repairs else ()
     begun = indexer.turns.begun
     indexer.rebuilt.clear()
     indexer.ensure_root()
@@ -1025,7 +1025,9 @@ def _ingest_documents(
     indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
 ) -> IngestReport:
     """Ingest single documents and report on them."""
-    repaired = () if indexer.is_checked or not indexer.turns.is_sole else indexer.on_check()
+    repaired = (
+        () if indexer.is_checked or not indexer.turns.is_sole else indexer.repair_lost(indexer)
+    )
     versions.sort(key=lambda version: version.row.identity)
     names = {version.row.identity for version in versions}
     indexer.failures.forget(lambda _, identity: identity in names)
