@@ -32,11 +32,11 @@ def forget_jobs(connection: sqlite3.Connection, ledger: int, documents: Iterable
     ).fetchall()
     names = {*documents}
     quoted = [json.dumps(name) for name in names]
-    finished = [
-        (number,)
-        for number, named, result in rows
-        if names & {*json.loads(named)} or any(name in (result or "") for name in quoted)
-    ]
+    finished = []
+    for number, documents_of_job, result in rows:
+        is_named = not names.isdisjoint(json.loads(documents_of_job))
+        if is_named or any(name in (result or "") for name in quoted):
+            finished.append((number,))
     connection.executemany("DELETE FROM job WHERE id = ?", finished)
 
 

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lazyrag.ledger.lease import LedgerConnection, Program
 from lazyrag.ledger.tables import (
@@ -52,8 +52,8 @@ class Flip:
         covered: Pairs (index, build) that are added to indexes.
         root: Number of its root build, if this is a new version; None if groups are added to the
             present one.
-        deleted: Rows of documents that are deleted in the same transaction: the one that it was moved
-            from.
+        deleted: Rows of documents that are deleted in the same transaction: the one that it was
+            moved from.
         version_hash: Digest of the file that the version was made of; "" for the present file.
     """
 
@@ -73,27 +73,38 @@ def write_rows(connection: sqlite3.Connection, flips: Sequence[Flip], changes: i
         "UPDATE document SET origin = ?, status = 'live', size = ?, mtime_ns = ?, inode = ?,"
         " seen_ns = ?, content_hash = ?, mark = ?, loaded = ?, said = ?, updates = ?, version ="
         " version + ?, changed = ? WHERE id = ?",
-        [
-            (
-                *(
-                    row.origin,
-                    *signature_columns(row),
-                    row.seen_ns,
-                    row.content_hash,
-                    row.config_hash,
-                ),
-                *(
-                    row.loaded,
-                    row.user_metadata,
-                    row.updates,
-                    flip.root is not None,
-                    changes,
-                    row.id,
-                ),
-            )
-            for flip in flips
-            for row in [flip.row]
-        ],
+        [(*_live_columns(flip), changes, flip.row.id) for flip in flips],
+    )
+
+
+def _live_columns(flip: Flip) -> tuple[Any, ...]:
+    row = flip.row
+    return (
+        row.origin,
+        *signature_columns(row),
+        row.seen_ns,
+        row.content_hash,
+        row.config_hash,
+        row.loaded,
+        row.user_metadata,
+        row.updates,
+        flip.root is not None,
+    )
+
+
+def write_builds(connection: sqlite3.Connection, flips: Sequence[Flip]) -> None:
+    """Replace the live builds of documents, and enter those that indexes cover."""
+    connection.executemany(
+        "DELETE FROM live WHERE document = ?", [(flip.row.id,) for flip in flips]
+    )
+    live: list[tuple[int, int, int]] = []
+    covered: list[tuple[int, int]] = []
+    for flip in flips:
+        live += [(flip.row.id, group, build) for group, build in flip.builds.items()]
+        covered += flip.covered
+    connection.executemany("INSERT INTO live VALUES (?, ?, ?)", live)
+    connection.executemany(
+        "INSERT INTO covered VALUES (?, ?) ON CONFLICT (space, build) DO NOTHING", covered
     )
 
 
@@ -249,24 +260,9 @@ class Ledger(LedgerConnection):
         with self.writing(durable=True) as connection:
             changes = self.next_change(connection) if visible else None
             write_rows(connection, flips, changes)
-            connection.executemany(
-                "DELETE FROM live WHERE document = ?", [(flip.row.id,) for flip in flips]
-            )
-            connection.executemany(
-                "INSERT INTO live VALUES (?, ?, ?)",
-                [
-                    (flip.row.id, group, build)
-                    for flip in flips
-                    for group, build in flip.builds.items()
-                ],
-            )
-            connection.executemany(
-                "INSERT INTO covered VALUES (?, ?) ON CONFLICT (space, build) DO NOTHING",
-                [pair for flip in flips for pair in flip.covered],
-            )
-            enter_versions(
-                connection, [flip for flip in flips if flip.root is not None], keep_versions
-            )
+            write_builds(connection, flips)
+            new_versions = [flip for flip in flips if flip.root is not None]
+            enter_versions(connection, new_versions, keep_versions)
             for flip in flips:
                 for document in flip.deleted:
                     tombstone_document(connection, document, "deleted", changes or 0)
@@ -339,11 +335,10 @@ class Ledger(LedgerConnection):
             "SELECT holder, holder_told FROM ledger WHERE id = ? AND expires_at > ?",
             (self.id, time.time()),
         )
-        return (
-            str(Program.from_json(holders[0][1], holders[0][0]))
-            if holders and holders[0][0]
-            else ""
-        )
+        for holder, description in holders:
+            if holder:
+                return str(Program.from_json(description, holder))
+        return ""
 
     def announce_removal(self) -> None:
         """Notify readers that rows are about to be removed from stores."""

@@ -17,14 +17,8 @@ from lazyrag.loaders.directory import Signature
 from lazyrag.stores.sqlite import read_text, stored_text
 
 Origin: TypeAlias = Literal["dataset", "file", "text"]
-
-
 Status: TypeAlias = Literal["new", "live", "skipped", "deleted", "excluded"]
-
-
 HIDDEN: tuple[Status, ...] = ("deleted", "excluded")
-
-
 DOCUMENT_COLUMNS = (
     "id, uid, identity, origin, status, size, mtime_ns, inode, seen_ns, content_hash, mark, "
     "loaded, said, updates, version"
@@ -171,7 +165,7 @@ def tombstone_document(
     )
 
 
-class _Table:
+class _LedgerTable:
     """Some tables of a ledger.
 
     Args:
@@ -186,7 +180,7 @@ class _Table:
         return [value for (value,) in self._db.select(query, parameters)]
 
 
-class BuildTable(_Table):
+class BuildTable(_LedgerTable):
     """The builds of a ledger."""
 
     def reserve(self, count: int) -> range:
@@ -221,7 +215,10 @@ class BuildTable(_Table):
         group.
         """
         builds_of: dict[int, dict[int, BuildRow]] = {}
-        query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.document IN (?*)"  # noqa: S608
+        query = (
+            f"SELECT {_BUILD} FROM live"  # noqa: S608
+            " JOIN build ON build.number = live.build WHERE live.document IN (?*)"
+        )
         for build in map(BuildRow._make, self._db.select_in(query, documents)):
             builds_of.setdefault(build.document, {})[build.node_group] = build
         return builds_of
@@ -238,7 +235,10 @@ class BuildTable(_Table):
 
     def live_in(self, group: int) -> list[BuildRow]:
         """The live builds of a group."""
-        query = f"SELECT {_BUILD} FROM live JOIN build ON build.number = live.build WHERE live.node_group = ?"  # noqa: S608
+        query = (
+            f"SELECT {_BUILD} FROM live"  # noqa: S608
+            " JOIN build ON build.number = live.build WHERE live.node_group = ?"
+        )
         return list(map(BuildRow._make, self._db.select(query, (group,))))
 
     def mark_orphans_dead(self) -> None:
@@ -296,7 +296,10 @@ class BuildTable(_Table):
         """Builds of some documents that a store has acknowledged, live or not; each document's by
         number.
         """
-        query = f"SELECT {_BUILD} FROM build WHERE status = 'written' AND document IN (?*) ORDER BY number"  # noqa: S608
+        query = (
+            f"SELECT {_BUILD} FROM build"  # noqa: S608
+            " WHERE status = 'written' AND document IN (?*) ORDER BY number"
+        )
         return list(map(BuildRow._make, self._db.select_in(query, documents)))
 
     def not_dead(self, numbers: Collection[int]) -> list[int]:
@@ -369,7 +372,10 @@ class BuildTable(_Table):
         )
         where = "node_group = ? AND status IN ('written', ?)"
         status = "dead" if dead else "written"
-        query = f"SELECT counts, count(*) FROM build {cover}WHERE {where} GROUP BY counts"  # noqa: S608
+        query = (
+            f"SELECT counts, count(*) FROM build {cover}WHERE {where}"  # noqa: S608
+            " GROUP BY counts"
+        )
         rows = self._db.select(query, (group, status) if index is None else (index, group, status))
         return sum(sum(json.loads(counts)) * builds for counts, builds in rows)
 
@@ -393,13 +399,10 @@ class BuildTable(_Table):
         """
         rows = [(number,) for number in numbers]
         with self._db.writing(checked=False) as connection:  # dead builds are not live
-            documents = {
-                document
-                for row in rows
-                for (document,) in connection.execute(
-                    "SELECT document FROM build WHERE number = ?", row
-                )
-            }
+            documents: set[int] = set()
+            for row in rows:
+                query = "SELECT document FROM build WHERE number = ?"
+                documents.update(document for (document,) in connection.execute(query, row))
             connection.executemany("DELETE FROM covered WHERE build = ?", rows)
             connection.executemany("DELETE FROM build WHERE number = ?", rows)
             for document in documents:
@@ -442,14 +445,17 @@ def column_names(rows: sqlite3.Cursor) -> list[str]:
     return [name for name, *_ in rows.description]
 
 
-class DocumentTable(_Table):
+class DocumentTable(_LedgerTable):
     """The documents of a ledger."""
 
     _may_have_failures = True  # as of the last `register`
 
     def named(self, identities: Iterable[str]) -> dict[str, DocumentRow]:
         """Those of some documents that are known, by identity, including deleted ones."""
-        query = f"SELECT {DOCUMENT_COLUMNS} FROM document WHERE ledger = ? AND uid IN (?*)"  # noqa: S608
+        query = (
+            f"SELECT {DOCUMENT_COLUMNS} FROM document"  # noqa: S608
+            " WHERE ledger = ? AND uid IN (?*)"
+        )
         rows = self._db.select_in(
             query, {root_uid(identity) for identity in identities}, self._db.id
         )
@@ -678,7 +684,7 @@ class DocumentTable(_Table):
         )
 
 
-class GroupTable(_Table):
+class GroupTable(_LedgerTable):
     """The groups of a ledger, and their indexes."""
 
     def open(

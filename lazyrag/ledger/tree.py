@@ -134,11 +134,10 @@ class Build:
             if self.parent is None and self.group == LAZY_ROOT_NAME and counts == [1]:
                 self._uids = (self.document,)
             elif self.parent is not None and len(counts) == len(parents):
-                self._uids = tuple(
-                    uid
-                    for above, count in zip(parents, counts, strict=True)
-                    for uid in child_uids(above, self.group, range(1, count + 1))
-                )
+                uids: list[str] = []
+                for above, count in zip(parents, counts, strict=True):
+                    uids += child_uids(above, self.group, range(1, count + 1))
+                self._uids = tuple(uids)
             else:
                 msg = (
                     f"The ledger contradicts itself: group {self.group!r} of document"
@@ -367,17 +366,7 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
             builds = {uid: None for _, uid, _, _ in changed if uid in before.builds}
             rows = connection.execute(_LIVE_CHANGED, (row.id, ledger, previous.changes))
         above = groups[row.parent].builds if row.parent is not None else {}
-        for uid, number, parent, counts in rows:
-            link = above.get(uid)
-            document_uid = documents[uid].uid if uid in documents else uid
-            counted = shared.setdefault(counts, counts)
-            builds[document_uid] = Build(
-                number,
-                document_uid,
-                row.name,
-                link if link is not None and link.number == parent else None,
-                counted,
-            )
+        builds.update(_read_builds(rows, row.name, above, documents, shared))
         indexes = _load_indexes(connection, row.id, before.indexes)
         groups[row.name] = replace(row, builds=before.builds.changed(builds), indexes=indexes)
         if before is not row and row.name in previous.numbers:
@@ -385,6 +374,33 @@ def load_tree(connection: sqlite3.Connection, ledger: int, previous: Tree) -> Tr
     return Tree(
         changes, documents, groups, json.loads(state.get("switched", "{}")), numbers, order=order
     )
+
+
+def _read_builds(
+    rows: sqlite3.Cursor,
+    group: str,
+    above: Mapping[str, Build],
+    documents: Mapping[str, LiveDocument],
+    shared: dict[str, str],
+) -> dict[str, Build]:
+    """The builds of a group in rows of `_LIVE`, by the uid of their document.
+
+    Args:
+        rows: The rows.
+        group: Name of the group.
+        above: The builds of the group above it.
+        documents: The live documents, whose uids are used for all of their builds.
+        shared: Texts of counts, for the same purpose.
+    """
+    builds: dict[str, Build] = {}
+    for uid, number, parent, counts in rows:
+        document = documents[uid].uid if uid in documents else uid
+        build_above = above.get(uid)
+        if build_above is not None and build_above.number != parent:
+            build_above = None
+        counts_text = shared.setdefault(counts, counts)
+        builds[document] = Build(number, document, group, build_above, counts_text)
+    return builds
 
 
 def _numbers(
