@@ -319,7 +319,8 @@ def fingerprint(transform: Any, *parts: str, is_model: bool = False) -> Fingerpr
 
 _MAX_REASONS = 3
 _CREDENTIAL = re.compile(
-    r"(?:^|[._])(?:api_?)?(?:key|token|secret|passw(?:or)?d|credentials?|auth(?:orization)?|headers?)$",
+    r"(?:^|[._])(?:api_?)?"
+    r"(?:key|token|secret|passw(?:or)?d|credentials?|auth(?:orization)?|headers?)$",
     re.IGNORECASE,
 )
 _NO_SETTINGS = ("num_workers", "retries", "reads_text_only")  # attributes that affect no result
@@ -346,16 +347,17 @@ def changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     ] or changed
     # the caller of a new helper first
     changed.sort(key=lambda name: (name not in before or name not in now, name))
-    texts = []
-    for name in changed:
-        values = [parts.get(name, "none") for parts in (before, now)]
-        is_shown = not name.startswith("code ") and not any(
-            value.startswith("#") for value in values
-        )
-        label = "model" if name.startswith("model ") else f"{name}:"
-        texts.append(f"{label} {' -> '.join(values)}" if is_shown else name)
+    texts = [_difference(name, before, now) for name in changed]
     more = [f"{len(texts) - _MAX_REASONS} more"] if len(texts) > _MAX_REASONS else []
     return ", ".join([*texts[:_MAX_REASONS], *more])
+
+
+def _difference(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    values = [before.get(name, "none"), now.get(name, "none")]
+    if name.startswith("code ") or any(value.startswith("#") for value in values):
+        return name
+    label = "model" if name.startswith("model ") else f"{name}:"
+    return f"{label} {' -> '.join(values)}"
 
 
 def _short_name(function: Any) -> str:
@@ -521,7 +523,9 @@ class _Describer:
             parts = [
                 self.describe(f"{name}[{index}]", element) for index, element in enumerate(value)
             ]
-            text = f"{type(value).__name__}:{digest(sorted(parts) if isinstance(value, frozenset) else parts)}"
+            if isinstance(value, frozenset):
+                parts.sort()
+            text = f"{type(value).__name__}:{digest(parts)}"
             self._collections[id(value)] = (text, value)
         return self._collections[id(value)][0]
 
@@ -626,13 +630,7 @@ class _Describer:
         attributes = _settings(attributes) if self._is_model else attributes
         parts.append(self._parameters(name, attributes))
         assigned = {*_assigned_names(code)} if self._is_model else set()
-        for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-            if variable in assigned:
-                continue
-            try:
-                parts.append(self.describe(variable, cell.cell_contents))
-            except ValueError:  # an empty cell
-                parts.append("empty")
+        parts += self._closure(function, assigned)
         read = dict(
             self._resolved(path, function.__globals__)
             for path in names_read(code)
@@ -646,6 +644,17 @@ class _Describer:
             if module.startswith(".") or not self._is_library(module):
                 parts.append(self._list(f"import {module}", sys.intern(module)))
         return digest(parts)
+
+    def _closure(self, function: types.FunctionType, assigned: set[str]) -> Iterator[str]:
+        """Describe the variables of enclosing functions, without those that it assigns."""
+        variables = function.__code__.co_freevars
+        for variable, cell in zip(variables, function.__closure__ or (), strict=True):
+            if variable in assigned:
+                continue
+            try:
+                yield self.describe(variable, cell.cell_contents)
+            except ValueError:  # an empty cell
+                yield "empty"
 
     def _resolved(self, path: tuple[str, ...], names: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the object that a function reads by a global's name: for the user's own modules,
@@ -676,20 +685,8 @@ class _Describer:
         if vars(cls).get("forward") is vars(cls).get("transform"):
             skipped.add("forward")  # set by NodeTransform
         if dataclasses.is_dataclass(cls):
-            defaults = {
-                field.name: (field.default, field.default_factory)
-                for field in dataclasses.fields(cls)
-            }
-            defaults_given = {
-                name: [default for default in both if default is not dataclasses.MISSING]
-                for name, both in defaults.items()
-            }
-            parts += [f"fields={list(defaults)}"]
-            parts += [
-                self._parameters(f"{cls.__name__}.{name}", dict(enumerate(some)))
-                for name, some in defaults_given.items()
-            ]
-            skipped |= {*defaults}
+            parts += self._fields(cls)
+            skipped.update(field.name for field in dataclasses.fields(cls))
         if issubclass(cls, enum.Enum):
             parts.append(
                 self._parameters(
@@ -705,6 +702,20 @@ class _Describer:
                     f"{name}={text}" for text in self._member(f"{cls.__name__}.{name}", member)
                 ]
         return digest(parts)
+
+    def _fields(self, cls: Any) -> list[str]:
+        """Describe the fields of a dataclass, and their defaults."""
+        fields = dataclasses.fields(cls)
+        parts = [f"fields={[field.name for field in fields]}"]
+        for declared in fields:
+            defaults = [
+                default
+                for default in (declared.default, declared.default_factory)
+                if default is not dataclasses.MISSING
+            ]
+            name = f"{cls.__name__}.{declared.name}"
+            parts.append(self._parameters(name, dict(enumerate(defaults))))
+        return parts
 
     def _member(self, name: str, member: Any) -> list[str]:
         """Describe a class's attribute; nothing if Python itself set it."""
@@ -847,13 +858,11 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     more = cls.__itemsize__ or cls.__basicsize__ > _Bare.__basicsize__ + pointer * len(slots)
     if more or not (slots or hasattr(value, "__dict__")):
         return None
-    cached = {
-        name
-        for base in cls.__mro__
-        for name, attribute in vars(base).items()
-        if isinstance(attribute, functools.cached_property)
-    }
-    cached.add("_num_workers")  # of a NodeTransform: threads do not affect its nodes
+    cached = {"_num_workers"}  # of a NodeTransform: threads do not affect its nodes
+    for base in cls.__mro__:
+        for name, attribute in vars(base).items():
+            if isinstance(attribute, functools.cached_property):
+                cached.add(name)
     attributes = {
         name: attribute
         for name, attribute in getattr(value, "__dict__", {}).items()
@@ -890,7 +899,9 @@ def _plain(value: Any) -> str | None:
         parts = [_plain(element) for element in value]
         if None in parts:
             return None
-        return f"{type(value).__name__}{sorted(map(str, parts)) if isinstance(value, (set, frozenset)) else parts}"
+        if isinstance(value, (set, frozenset)):
+            parts.sort(key=str)
+        return f"{type(value).__name__}{parts}"
     if isinstance(value, dict):
         pairs = [(_plain(key), _plain(entry)) for key, entry in value.items()]
         return None if any(None in pair for pair in pairs) else f"dict{sorted(map(str, pairs))}"

@@ -57,7 +57,9 @@ _revisions = itertools.count(1)
 _INDEX_TEXT = "1"  # incremented when the text of equal fields changes
 _ROOT_NAMES = frozenset([LAZY_ROOT_NAME, "lazyllm-root"])
 # Arguments of create_node_group.
-_KEYWORDS = "name transform parent trans_node ref num_workers memo replace version index_fields index_text".split()
+_KEYWORDS = (
+    "name transform parent trans_node ref num_workers memo replace version index_fields index_text"
+).split()
 
 
 def group_name(name: str) -> str:
@@ -268,13 +270,9 @@ def make_group(
 
 
 def _fields_by_key(index_fields: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    by_key = (
-        index_fields
-        if isinstance(index_fields, Mapping)
-        else {"*": index_fields}
-        if index_fields
-        else {}
-    )
+    by_key = index_fields
+    if not isinstance(index_fields, Mapping):
+        by_key = {"*": index_fields} if index_fields else {}
     expected = (
         "a list of names such as ['path', 'title', 'headings'], or a mapping from embed keys and"
         " 'bm25' to lists"
@@ -290,19 +288,8 @@ def _prepare(
     trans_node, version, workers, memo, ref, *_ = options
     prepared = _instantiate(name, transform, kwargs, workers)
     receives_nodes = isinstance(prepared, NodeTransform) or trans_node
-    reads = (
-        "source"
-        if getattr(prepared, "reads_source", False)
-        else "path"
-        if hasattr(type(prepared), "path_key")
-        else ""
-    )
-    if memo and reads:
-        msg = (
-            f"memo must be False for {type(prepared).__name__}: it reads the file's {reads}, and memo"
-            " caches by text."
-        )
-        raise ConfigError(msg)
+    if memo:
+        _require_text_only(prepared)
     digits = fingerprint(prepared, "node" if trans_node else "content", version or "")
     sees_nodes = ref is not None or (receives_nodes and not memo and not reads_text_only(prepared))
     on_node = prepared if receives_nodes else functools.partial(_on_content, prepared)
@@ -324,6 +311,21 @@ def _prepare(
         ref=ref,
         memo=memo,
     )
+
+
+def _require_text_only(transform: object) -> None:
+    """Refuse memo for a transform that reads more than the text by which memo caches."""
+    if getattr(transform, "reads_source", False):
+        reads = "source"
+    elif hasattr(type(transform), "path_key"):
+        reads = "path"
+    else:
+        return
+    msg = (
+        f"memo must be False for {type(transform).__name__}: it reads the file's {reads}, and memo"
+        " caches by text."
+    )
+    raise ConfigError(msg)
 
 
 def _with_ref(name: str, transform: Any, *, receives_nodes: bool) -> Callable[[DocNode], Any]:
@@ -367,9 +369,11 @@ def _prepare_entries(
             f"{msg} give TransformArgs(f, kwargs={kwargs!r:.80}). {known_names(keyword, _KEYWORDS)}"
         )
     ready = []
-    fingerprints = []
+    values = []
+    unseen: list[tuple[str, Any]] = []
+    parts: dict[str, str] = {}
     sees_nodes = False
-    for args in entries:
+    for number, args in enumerate(entries):
         as_node = options.trans_node if args.trans_node is None else args.trans_node
         entry_options = options._replace(
             trans_node=as_node, num_workers=args.num_workers or options.num_workers
@@ -382,22 +386,16 @@ def _prepare_entries(
         pattern = (
             fingerprint(args.pattern) if callable(args.pattern) else Fingerprint(repr(args.pattern))
         )
-        fingerprints += [group.fingerprint, pattern]
-    unseen = tuple(
-        (f"transform[{at // 2}].{part}", value)
-        for at, fingerprint_of_entry in enumerate(fingerprints)
-        for part, value in fingerprint_of_entry.unseen
-    )
+        label = f"transform[{number}]"
+        for digits in (group.fingerprint, pattern):
+            values.append(digits.value)
+            unseen += [(f"{label}.{part}", value) for part, value in digits.unseen]
+        for part, text in group.fingerprint.parts.items():
+            if part != "transform":
+                parts[f"{part} of {label}"] = text
+        parts[f"parameter pattern of {label}"] = pattern.value
     adaptive = AdaptiveTransform(ready)
-    parts = {
-        f"{name} of transform[{at // 2}]": value
-        for at, digits in enumerate(fingerprints)
-        for name, value in ({"parameter pattern": digits.value} if at % 2 else digits.parts).items()
-        if name != "transform"
-    }
-    combined = Fingerprint(
-        digest(["list", *(digits.value for digits in fingerprints)]), unseen, parts
-    )
+    combined = Fingerprint(digest(["list", *values]), tuple(unseen), parts)
     return dataclasses.replace(
         group,
         transform=adaptive,
@@ -761,15 +759,12 @@ class Definitions:
         """
         current = {name: group for name, group in tree.groups.items() if self.is_current(group)}
         # other threads may have cleared it
-        needed = [(name, self._needed.get(name, ())) for name in current]
-        if not {group.ref for _, groups in needed for group in groups} - {None}:
+        needed = {name: self._needed.get(name, ()) for name in current}
+        refs = {name: _refs(groups) for name, groups in needed.items()}
+        if not any(refs.values()):
             return current
-        needed.sort(key=lambda pair: len(pair[1]))
-        return {
-            name: current[name]
-            for name, groups in needed
-            if current.keys() >= {group.ref for group in groups} - {None}
-        }
+        in_order = sorted(current, key=lambda name: len(needed[name]))
+        return {name: current[name] for name in in_order if current.keys() >= refs[name]}
 
     def all_fingerprints(self) -> dict[str, str]:
         """Return the fingerprints of all groups, by name."""
@@ -822,6 +817,10 @@ class Definitions:
         """
         definition = self._token() + fingerprint
         return lambda suffix: collection_name(self._document, name, definition + suffix, embed_key)
+
+
+def _refs(groups: Iterable[NodeGroup]) -> set[str]:
+    return {group.ref for group in groups if group.ref is not None}
 
 
 def schema_digest(schema: Schema) -> str:
