@@ -135,8 +135,8 @@ def embed_documents(
         embedder: The embed callable.
         dimension: The length that vectors must have, or `SPARSE`; 0 if it is not known yet.
         texts: Documents with their texts, at least one each.
-        vectors_by_text: Vectors of texts that need not be embedded again; looked up again for every few
-            documents.
+        vectors_by_text: Vectors of texts that need not be embedded again; looked up again for
+            every few documents.
         on_nodes: Called with the number of further texts that have a result.
         at_once: How many texts are embedded together.
     """

@@ -58,7 +58,7 @@ class Task(NamedTuple):
     payload: Any
 
 
-class Work(NamedTuple):
+class RemoteWork(NamedTuple):
     """What is done with tasks.
 
     Args:
@@ -88,7 +88,8 @@ def perform(
     keys: list[str],
     payloads: list[Any],
 ) -> bytes:
-    """Do a batch of `Work`, and return the results with their keys as the bytes of an .npz file.
+    """Do a batch of `RemoteWork`, and return the results with their keys as the bytes of an .npz
+    file.
 
     A file of a shared folder has them, too, before this worker begins another batch: if it ends
     before they were fetched, the worker that does the batch again finds them there.
@@ -149,12 +150,12 @@ def _first(token: str, call: Any) -> Any:
     if token not in _calls:
         while len(_calls) >= _HELD:
             _calls.pop(next(iter(_calls)), None)
-        _calls.setdefault(token, call.open() if isinstance(call, Recipe) else call)
+        _calls.setdefault(token, call.open() if isinstance(call, ModelRecipe) else call)
     return _calls[token]
 
 
 @dataclass(frozen=True, slots=True, repr=False)  # a key may be among the arguments
-class Recipe:
+class ModelRecipe:
     """A model that each worker opens itself.
 
     Args:
@@ -320,7 +321,7 @@ class Engine:
     holds: bool = False
 
     def run(
-        self, work: Work, tasks: Iterable[Task], results: Results
+        self, work: RemoteWork, tasks: Iterable[Task], results: Results
     ) -> Iterator[list[tuple[Task, bytes]]]:
         """Yield tasks with their results as they finish, in groups; a bounded number of batches is
         in flight.
@@ -343,10 +344,10 @@ class Engine:
                     batch, tries = again.pop() if again else (next(batches, []), 1)
                     if not batch:
                         break
-                    finished = results.find([task.key for task in batch])
-                    yield [(task, finished[task.key]) for task in batch if task.key in finished]
-                    if new := [task for task in batch if task.key not in finished]:
-                        waiting[self._submit(work, new, shared)] = new, tries
+                    finished, missing = _split_finished(results, batch)
+                    yield finished
+                    if missing:
+                        waiting[self._submit(work, missing, shared)] = missing, tries
                 if not waiting:
                     return
                 done, _ = wait(waiting, _POLL_S, FIRST_COMPLETED)
@@ -374,7 +375,9 @@ class Engine:
         except (Exception, CancelledError) as exc:
             raise _broken(exc) from exc
 
-    def _submit(self, work: Work, tasks: Sequence[Task], shared: Path | None) -> Future[bytes]:
+    def _submit(
+        self, work: RemoteWork, tasks: Sequence[Task], shared: Path | None
+    ) -> Future[bytes]:
         keys = [task.key for task in tasks]
         payloads = [task.payload for task in tasks]
         try:
@@ -382,6 +385,15 @@ class Engine:
         except (RuntimeError, BrokenExecutor) as exc:  # shut down
             raise _broken(exc) from exc
         return future
+
+
+def _split_finished(
+    results: Results, batch: Sequence[Task]
+) -> tuple[list[tuple[Task, bytes]], list[Task]]:
+    """The tasks of a batch that have results already, with these, and the other ones."""
+    stored = results.find([task.key for task in batch])
+    finished = [(task, stored[task.key]) for task in batch if task.key in stored]
+    return finished, [task for task in batch if task.key not in stored]
 
 
 def _to_send_again(batch: list[Task], tries: int) -> list[tuple[list[Task], int]]:

@@ -29,11 +29,11 @@ from lazyrag.ingest.pending import PendingSource, PendingVersion, VersionReader
 from lazyrag.ingest.plan import BuildPlan, GroupTarget
 from lazyrag.launchers.engines import make_engine
 from lazyrag.launchers.executors import (
+    ModelRecipe,
     Processes,
-    Recipe,
+    RemoteWork,
     Results,
     Task,
-    Work,
     decode_error,
     encode_error,
     is_error,
@@ -190,7 +190,7 @@ class Launcher:
         )
         token = uuid.uuid4().hex
         loaded_files: dict[FoundFile, LoadedFile | LazyRAGError] = {}
-        work = Work(load_files, token, call, _LOAD_BYTES, LoadError)
+        work = RemoteWork(load_files, token, call, _LOAD_BYTES, LoadError)
         for some in self.engine.run(work, tasks, self.results):
             for task, result in some:
                 loaded = _decode_file(result)
@@ -240,7 +240,7 @@ class Launcher:
         position = 0
         token = digest([self._token, str(target.id), target.fingerprint])
         batches = self.engine.run(
-            Work(transform_nodes, token, call, size, TransformError), tasks(), self.results
+            RemoteWork(transform_nodes, token, call, size, TransformError), tasks(), self.results
         )
         for some in itertools.chain(batches, [[]]):
             done.update((task.item, result) for task, result in some)
@@ -273,7 +273,7 @@ class Launcher:
         )
         function = functools.partial(embed_texts, embedder.workers)
         token = digest([self._token, embedder.key])
-        work = Work(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
+        work = RemoteWork(function, token, embedder.sent, _EMBED_BYTES, EmbeddingError)
         for some in self.engine.run(work, tasks, results):
             yield EmbeddedBatch(
                 [task.item for task, _ in some], [_decode_vector(result) for _, result in some]
@@ -311,7 +311,7 @@ class LaunchedEmbedder:
         self.workers = checked.workers
         self.key = embed_identity(checked.user_object, embedder.identity)
         arguments = getattr(embedder, "made_with", None)  # of a model that each worker opens itself
-        self.sent = embedder if arguments is None else Recipe(type(embedder), *arguments)
+        self.sent = embedder if arguments is None else ModelRecipe(type(embedder), *arguments)
         self._launcher = launcher
         self._here = CheckedEmbedder(embedder, checked.name, checked.key, checked.workers)
 
@@ -378,9 +378,8 @@ def transform_nodes(
     for text in payloads:
         rows, new, source = json.loads(text)
         version = PendingVersion(DocumentRow(0, "", ""))
-        version.segments = {
-            int(row): [decode_node(segment, 0) for segment in nodes] for row, nodes in rows.items()
-        }
+        for row, nodes in rows.items():
+            version.segments[int(row)] = [decode_node(node, 0) for node in nodes]
         version.current = dict.fromkeys(version.segments, cast("BuildRow", None))
         source_texts = list(map(tuple, source))
         reader = PendingSource(
@@ -396,12 +395,8 @@ def transform_nodes(
         drafts_of_parents: list[Any] = []
         try:
             for drafts in run_transforms(target.transform, parents):
-                drafts_of_parents += [
-                    [
-                        [draft.content, check_metadata(draft.metadata), draft.span]
-                        for draft in drafts
-                    ]
-                ]
+                encoded = [_encode_draft(draft) for draft in drafts]
+                drafts_of_parents.append(encoded)
         except (TransformError, ConfigError) as exc:
             uid = getattr(exc, "uid", "") or parents[len(drafts_of_parents)].uid
             yield encode_error(TransformError(str(exc), group=target.name, uid=uid))
@@ -414,11 +409,15 @@ def _decode_drafts(result: bytes | Exception) -> list[list[Draft]]:
         raise result
     if is_error(result):
         raise decode_error(result)
-    drafts_of_parents = json.loads(result)
-    return [
-        [Draft(content, metadata, span and tuple(span)) for content, metadata, span in drafts]
-        for drafts in drafts_of_parents
-    ]
+    return [list(itertools.starmap(_decode_draft, drafts)) for drafts in json.loads(result)]
+
+
+def _encode_draft(draft: Draft) -> tuple[Any, ...]:
+    return draft.content, check_metadata(draft.metadata), draft.span
+
+
+def _decode_draft(content: Any, metadata: dict[str, Any], span: list[int] | None) -> Draft:
+    return Draft(content, metadata, None if span is None else (span[0], span[1]))
 
 
 def embed_texts(workers: int, embedder: Any, texts: Sequence[str]) -> Iterator[bytes]:
