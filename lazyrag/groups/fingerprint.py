@@ -577,7 +577,7 @@ class _Describer:
                     text += self.describe(function.__name__, function)
         return text
 
-    def _callable(self, name: str, value: Any) -> str | None:  # noqa: PLR0911  one return for each kind
+    def _callable(self, name: str, value: Any) -> str | None:  # noqa: PLR0911
         """Describe objects by the code behind them; None for others."""
         if isinstance(value, type):
             return self._class(value)

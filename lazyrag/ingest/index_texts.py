@@ -99,16 +99,13 @@ def read_index_texts(
     texts_below: dict[str, list[str]] = {}
     if index_text.group:
         texts_below = source.texts_below(plan, target.group, index_text.group)
+    write = index_text.write
     texts = []
     for segment in segments:
-        text = (
-            content_text(segment.content)
-            if index_text.write is None
-            else index_text.write(source.show(segment))
-        )
+        text = content_text(segment.content) if write is None else write(source.show(segment))
         if not isinstance(text, str) or not text:
             expected = "a function that returns a non-empty string"
-            require(False, "index_text", index_text.write, expected, f"Got {text!r:.60}.")  # noqa: FBT003
+            require(False, "index_text", write, expected, f"Got {text!r:.60}.")  # noqa: FBT003
         if texts_below:
             text = "\n".join([*texts_below.get(segment.uid, ()), text])
         if index_text.fields:

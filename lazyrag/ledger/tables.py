@@ -922,7 +922,7 @@ class GroupTable(_LedgerTable):
         with self._db.writing() as connection:
             indexes = "(SELECT id FROM space WHERE node_group = ?)"
             for table in ("covered", "term_part"):
-                connection.execute(f"DELETE FROM {table} WHERE space IN {indexes}", (group,))  # noqa: S608  one of two
+                connection.execute(f"DELETE FROM {table} WHERE space IN {indexes}", (group,))  # noqa: S608
             connection.execute("DELETE FROM space WHERE node_group = ?", (group,))
             connection.execute("DELETE FROM live WHERE node_group = ?", (group,))
             connection.execute("DELETE FROM build WHERE node_group = ?", (group,))
@@ -933,7 +933,7 @@ class GroupTable(_LedgerTable):
         """Remove a purged index."""
         with self._db.writing() as connection:
             for table in ("covered", "term_part"):
-                connection.execute(f"DELETE FROM {table} WHERE space = ?", (index,))  # noqa: S608  one of two
+                connection.execute(f"DELETE FROM {table} WHERE space = ?", (index,))  # noqa: S608
             connection.execute("DELETE FROM space WHERE id = ?", (index,))
 
     def term_parts(
