@@ -1704,13 +1704,20 @@ def _open_indexer(
             undo.callback(lambda: ledger.unclaim() if file.is_in_place else None)
         check_probes(f"Document {name!r}", ledger, embedders, identities)
         close = undo.pop_all().close
-        indexer = Indexer(
-            name, dataset, definitions, nodes, ledger, embedders, planner, options, close
+        return Indexer(
+            name,
+            dataset,
+            definitions,
+            nodes,
+            ledger,
+            embedders,
+            planner,
+            options,
+            close,
+            cache,
+            sync=ingest_changes,
+            repair_lost=_repair_lost,
         )
-        indexer.cache = cache
-        indexer.on_sync = lambda: ingest_changes(indexer)
-        indexer.on_check = lambda: _repair_lost(indexer)
-        return indexer
 
 
 def _warn_of_namesake(indexer: Indexer) -> None:

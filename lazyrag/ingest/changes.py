@@ -39,12 +39,13 @@ from lazyrag.ingest.dataset import (
     compare,
     is_of_store,
 )
-from lazyrag.ingest.engine import MakeRoot, Outcome, PendingVersion, file_root, renewed_root
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import loader_identities
+from lazyrag.ingest.new_nodes import file_root, renewed_root
+from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion
 from lazyrag.ingest.plan import BuildPlan
 from lazyrag.ingest.report import Failure, IngestReport, is_skip, pages, skip_reasons
-from lazyrag.ledger.ledger import DocumentRow
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.ledger.tree import LiveGroup
 from lazyrag.loaders.base import loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file
@@ -87,7 +88,7 @@ def ingest_changes(
     """
     if indexer.dataset.is_chosen:
         indexer.dataset.store_selection(indexer.dataset.selection)
-    repaired = indexer.on_check() if repairs else ()
+    repaired = indexer.repair_lost(indexer) if repairs else ()
     begun = indexer.turns.begun
     indexer.rebuilt.clear()
     indexer.ensure_root()

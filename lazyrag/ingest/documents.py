@@ -34,10 +34,11 @@ from lazyrag.ingest.changes import (
     warn_of_failures,
 )
 from lazyrag.ingest.dataset import find_named_files, validate_user_metadata
-from lazyrag.ingest.engine import MakeRoot, Outcome, PendingVersion, Root, text_root
 from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.new_nodes import text_root
+from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root
 from lazyrag.ingest.report import IngestReport
-from lazyrag.ledger.ledger import DocumentRow, Status, Version
+from lazyrag.ledger.tables import DocumentRow, Status, Version
 from lazyrag.loaders.directory import signature_of
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter
@@ -258,7 +259,8 @@ def _ingest_documents(
     indexer: Indexer, versions: list[PendingVersion], rows: Mapping[str, DocumentRow]
 ) -> IngestReport:
     """Ingest single documents and report on them."""
-    repaired = () if indexer.is_checked or not indexer.turns.is_sole else indexer.on_check()
+    is_due = indexer.turns.is_sole and not indexer.is_checked
+    repaired = indexer.repair_lost(indexer) if is_due else ()
     versions.sort(key=lambda version: version.row.identity)
     hashes = {version.row.identity: version.row.content_hash for version in versions}
     indexer.failures.forget(lambda _, identity: identity in hashes)

@@ -21,24 +21,19 @@ from lazyrag.errors import (
 )
 from lazyrag.groups.node_group import LOADING, Definitions, GroupGraph, Step
 from lazyrag.ingest.dataset import Dataset, SettledFiles
-from lazyrag.ingest.engine import (
-    IngestionEngine,
-    Outcome,
-    PendingVersion,
-    Root,
-    find_waste,
-    is_worker_of,
-    purge,
-    renewed_root,
-    root_digest,
-)
+from lazyrag.ingest.engine import IngestionEngine
 from lazyrag.ingest.load_files import Loading
 from lazyrag.ingest.model_identity import note_models
+from lazyrag.ingest.new_nodes import renewed_root, root_digest
+from lazyrag.ingest.pending import Outcome, PendingVersion, Root, VersionReader
 from lazyrag.ingest.plan import BuildPlan, BuildPlanner, Rebuild
+from lazyrag.ingest.purge import find_waste, purge
 from lazyrag.ingest.report import Failures, IngestReport, Options
 from lazyrag.ingest.term_index import TermIndexes
+from lazyrag.ingest.workers import is_worker_of
 from lazyrag.ledger.lease import WAIT_S, Turns
-from lazyrag.ledger.ledger import DocumentRow, Ledger
+from lazyrag.ledger.ledger import Ledger
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.ledger.tree import Build, LiveGroup, Tree, View
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
@@ -74,6 +69,9 @@ class Indexer:
         planner: Plans builds.
         options: How it ingests.
         close_stores: Closes files and connections.
+        cache: The embedding cache of the store file.
+        sync: Ingests the changes of the files; called at first use.
+        repair_lost: Rebuilds what the stores have lost; returns the names of what that was.
     """
 
     name: str
@@ -85,6 +83,9 @@ class Indexer:
     planner: BuildPlanner
     options: Options
     close_stores: Callable[[], None]
+    cache: EmbeddingCache | None
+    sync: Callable[[Indexer], object]
+    repair_lost: Callable[[Indexer], tuple[str, ...]]
 
     def __post_init__(self) -> None:
         options = self.options
@@ -100,10 +101,6 @@ class Indexer:
         # why steps were done for all documents since the last sync
         self.rebuilt: dict[str, str] = {}
         self.settled: SettledFiles | None = None  # since the last sync
-        # of the store file; set by the Document, as the next two
-        self.cache: EmbeddingCache | None = None
-        self.on_sync: Callable[[], object] = lambda: None
-        self.on_check: Callable[[], tuple[str, ...]] = tuple  # rebuilds what the stores have lost
         self.loading = Loading(options.processes, options.limits, options.readers)
         self.engine = IngestionEngine(
             self.ledger,
@@ -112,9 +109,8 @@ class Indexer:
             self.failures,
             self.loading,
             options,
-            self.dataset,
-            turns=self.turns,
-            owner=self,
+            self.turns,
+            VersionReader(self.ledger, self.nodes, self.loading, self.dataset, owner=self),
         )
         self.hits: ShownHits = set()
         self.is_closed = False
@@ -162,15 +158,15 @@ class Indexer:
     def now(self) -> View:
         """The present live state."""
         tree, removals = self.ledger.state()
-        state = removals, analysers.revision, *[one.revision for one in self._graphs]
-        known = self.last_view
-        if known.tree is tree and known.state == state:
-            return known
+        state = removals, analysers.revision, *[graph.revision for graph in self._graphs]
+        view = self.last_view
+        if view.tree is tree and view.state == state:
+            return view
         groups = {
             name: group for name, group in self.definitions.current(tree).items() if group.complete
         }
-        self.last_view = view = View(tree, removals, groups, state)
-        return view
+        self.last_view = View(tree, removals, groups, state)
+        return self.last_view
 
     def view(self, needs: frozenset[Step]) -> View:
         """The present live state with everything that is needed, built if missing.
@@ -196,10 +192,10 @@ class Indexer:
 
     def has(self, view: View, needs: frozenset[Step]) -> bool:
         """Whether a state has everything that is needed; the state remembers it."""
-        found = needs in view.met or all(self._has(view, step) for step in needs)
-        if found and view.tree.documents:  # without any, every query tries again
+        is_met = needs in view.met or all(self._has(view, step) for step in needs)
+        if is_met and view.tree.documents:  # without any, every query tries again
             view.met.add(needs)
-        return found
+        return is_met
 
     def _has(self, view: View, step: Step) -> bool:
         group = view.groups.get(step.group)
@@ -278,7 +274,7 @@ class Indexer:
             ]
             self._requested.update(self.first_steps)
         try:
-            self.on_sync()
+            self.sync(self)
         except (
             IngestionError,
             Warning,
@@ -292,7 +288,7 @@ class Indexer:
     def _may_call_model(self, step: Step) -> bool:
         # a group below it, that its index reads
         read = self.definitions.index_text(step).group or step.group
-        return any(one.may_call_model for one in self.definitions.needed(read))
+        return any(group.may_call_model for group in self.definitions.needed(read))
 
     def _not_built(self, step: Step) -> StoreError:
         group = self.ledger.tree.groups.get(step.group)
@@ -389,14 +385,30 @@ class Indexer:
         self._requested.add(step)
         self.failures.warn_or_raise(LOADING, lambda: len(self.ledger.tree.documents))
         rebuild = self.planner.plan_step(step)
-        self._has_noted = False
         plan = rebuild.plan
-        for one in rebuild.steps:
-            if why := self._dropped.pop(one.group, "") or self.planner.reason(one):
-                self.rebuilt[str(one)] = why
+        self._has_noted = False
+        for rebuilt_step in rebuild.steps:
+            dropped = self._dropped.pop(rebuilt_step.group, "")
+            reason = dropped or self.planner.reason(rebuilt_step)
+            if reason:
+                self.rebuilt[str(rebuilt_step)] = reason
         self.discard_old_failures(rebuild.groups, plan)
+        self._add_notes(self._build_documents(step, rebuild))
+        for rebuilt_step in rebuild.steps:
+            count_done = functools.partial(self.count_done, rebuilt_step, plan)
+            self.failures.warn_or_raise(rebuilt_step, count_done)
+        self._switch(rebuild)
+        tree = self.ledger.tree
+        built = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
+        groups = {**self.now().groups, **built}
+        if rebuild.dropped:
+            self.purge()
+        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+
+    def _build_documents(self, step: Step, rebuild: Rebuild) -> list[Outcome]:
+        """Bring documents to the plan until none is left that others have not changed meanwhile."""
         documents = self.ledger.documents
-        done: list[Outcome] = []
+        outcomes: list[Outcome] = []
         tried: list[tuple[int, int]] = []
         while rows := self._rows_to_do(rebuild):
             versions = [(row.id, row.version) for row in documents.rows(rows)]
@@ -413,39 +425,36 @@ class Indexer:
             pending = (
                 PendingVersion(row, waits_for_nobody=was_overtaken) for row in documents.rows(rows)
             )
-            done += self.engine.ingest(
-                pending, plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes
+            outcomes += self.engine.ingest(
+                pending, rebuild.plan, str(step), len(rows), steps=len(rebuild.steps), nodes=nodes
             )
             if not was_overtaken:
                 # those that have become live meanwhile come next
                 with self.turns.aside(until_sole=True):
                     pass
-        if self.report is not None:
-            before = self.report.notes
-            noted = {
-                one.identity: (*before.get(one.identity, ()), *one.notes)
-                for one in done
-                if one.notes
-            }
-            self.report = replace(self.report, notes={**before, **noted})
-        for one in rebuild.steps:
-            self.failures.warn_or_raise(one, functools.partial(self.count_done, one, plan))
-        self._switch(rebuild)
-        tree = self.ledger.tree
-        made = {name: group for name, group in tree.groups.items() if group.id in plan.rows}
-        groups = {**self.now().groups, **made}
-        if rebuild.dropped:
-            self.purge()
-        return View(tree, self.ledger.removals, groups)  # nobody else removes rows
+        return outcomes
+
+    def _add_notes(self, outcomes: Iterable[Outcome]) -> None:
+        """Add the notes of a build to the report of the last sync."""
+        if self.report is None:
+            return
+        before = self.report.notes
+        notes = dict(before)
+        for outcome in outcomes:
+            if outcome.notes:
+                notes[outcome.identity] = (*before.get(outcome.identity, ()), *outcome.notes)
+        self.report = replace(self.report, notes=notes)
 
     def _rows_to_do(self, rebuild: Rebuild) -> list[int]:
         """Rows of the documents that lack what is rebuilt, without those that have failed, in order
         of identity.
         """
         todo = self.missing(rebuild.groups, rebuild.plan)
-        known = self.ledger.documents.identities() if todo else []
+        identities = self.ledger.documents.identities() if todo else []
         return [
-            row for name, row in known if row in todo and not self.failures.has(rebuild.steps, name)
+            row
+            for name, row in identities
+            if row in todo and not self.failures.has(rebuild.steps, name)
         ]
 
     def ensure_root(self) -> None:
@@ -475,7 +484,7 @@ class Indexer:
 
     def _switch(self, rebuild: Rebuild) -> None:
         self.ledger.switch(
-            rebuild.groups, [one.id for one in rebuild.plan.indexes], rebuild.dropped
+            rebuild.groups, [index.id for index in rebuild.plan.indexes], rebuild.dropped
         )
         for name, revisions in rebuild.names.items():
             self.definitions.accept(name, revisions)
@@ -486,7 +495,7 @@ class Indexer:
         may succeed.
         """
         now = {Step(plan.names[group]): group for group in groups}
-        now |= {one.step: one.id for one in plan.indexes}
+        now |= {index.step: index.id for index in plan.indexes}
         others = {step for step, row in now.items() if self._rows.get(step, row) != row}
         self.failures.forget(lambda step, _: step in others)
         self._rows |= now
@@ -533,14 +542,15 @@ class Indexer:
         """Read the root nodes of some builds, by uid, without those that are not what was
         written.
         """
+        keys: list[str] = []
+        for build in builds:
+            keys += build.keys
         try:
-            found = self.nodes.segments.get(
-                collection, [key for build in builds for key in build.keys]
-            )
+            roots = self.nodes.segments.get(collection, keys)
         except StoreError:
             return {}
         inputs = self.ledger.builds.inputs([build.number for build in builds])
-        return {one.uid: one for one in found if root_digest(one) == inputs[one.build]}
+        return {root.uid: root for root in roots if root_digest(root) == inputs[root.build]}
 
     def renewed(
         self, roots: LiveGroup, document: str, row: DocumentRow, file: FoundFile | None = None
@@ -590,10 +600,10 @@ class Indexer:
             self.ledger.groups.describe(self.definitions.described(current))
         with self.ledger.reading():
             self.ledger.state()
-            waste = any(find_waste(self.ledger, before))
+            waste = find_waste(self.ledger, before)
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
-        if waste:
-            purge(self.ledger, self.nodes, before)
+        if any(waste):
+            purge(self.ledger, self.nodes, waste)
             stray = self.ledger.file.stray_array_files(older_than_s=grace_s)
         if stray:
             self.ledger.announce_removal()
@@ -629,14 +639,19 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         )
     # an old path may be out of scope
     added = sorted([*report.added, *(new for _, new in report.moved)])
+
+    def visible(identities: Iterable[str]) -> tuple[str, ...]:
+        return tuple(identity for identity in identities if identity in seen)
+
+    misnamed = indexer.failures.misnamed
     return IngestReport(
-        added=tuple(one for one in added if one in seen),
-        updated=tuple(one for one in report.updated if one in seen),
-        touched=tuple(one for one in report.touched if one in seen),
-        unchanged=tuple(one for one in report.unchanged if one in seen),
+        added=visible(added),
+        updated=visible(report.updated),
+        touched=visible(report.touched),
+        unchanged=visible(report.unchanged),
         failed=tuple(
-            one for one in failed if one.path in seen and one.path not in indexer.failures.misnamed
+            failure for failure in failed if failure.path in seen and failure.path not in misnamed
         ),
-        reasons={name: why for name, why in report.reasons.items() if name in seen},
-        notes={name: noted for name, noted in report.notes.items() if name in seen},
+        reasons={name: report.reasons[name] for name in visible(report.reasons)},
+        notes={name: report.notes[name] for name in visible(report.notes)},
     )

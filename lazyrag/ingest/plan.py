@@ -385,7 +385,7 @@ class BuildPlanner:
             return
         embedder = getattr(checked.embedder, "embedder", checked.embedder)  # behind a cache
         window = embedder.max_tokens
-        size = getattr(self.definitions.line(step.group)[0].given, "chunk_size", None)
+        size = getattr(self.definitions.line(step.group)[0].user_transform, "chunk_size", None)
         if (
             window is None
             or size is None
@@ -536,11 +536,12 @@ class BuildPlanner:
             group.collection,
             definition.transform,
             definition.sees_nodes,
-            path_key=getattr(definition.given, "path_key", None),
-            reuses_texts=definition.memo or bool(getattr(definition.given, "calls_per_node", 0)),
+            path_key=getattr(definition.user_transform, "path_key", None),
+            reuses_texts=definition.memo
+            or bool(getattr(definition.user_transform, "calls_per_node", 0)),
             ref=0 if definition.ref is None else groups[definition.ref].id,
             reads_source=definition.parent == LAZY_ROOT_NAME
-            and getattr(definition.given, "reads_source", False),
+            and getattr(definition.user_transform, "reads_source", False),
             fingerprint=group.fingerprint,
         )
 

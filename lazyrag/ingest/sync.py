@@ -24,13 +24,14 @@ from lazyrag.ingest.changes import (
 )
 from lazyrag.ingest.dataset import Changes, ComparedFile, find_named_files
 from lazyrag.ingest.dry_run import CALLED, PlannedFormat, merge_formats, plan_formats, with_error
-from lazyrag.ingest.engine import PendingVersion, field_texts
+from lazyrag.ingest.index_texts import field_texts
 from lazyrag.ingest.indexer import Indexer, report_of
 from lazyrag.ingest.load_files import NamedReader
+from lazyrag.ingest.pending import PendingVersion
 from lazyrag.ingest.plan import BuildPlan, GroupTarget, index_step
 from lazyrag.ingest.report import IngestReport
 from lazyrag.ledger.lease import WAIT_S
-from lazyrag.ledger.ledger import DocumentRow
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex
 from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import Listing
@@ -375,7 +376,7 @@ class _StepEstimate:
         tokens = self.tokens + round((part - self.share) * self.live_size / _BYTES_PER_TOKEN)
         calls = 0
         if index is None:
-            transform = self.indexer.definitions.line(group.name)[0].given
+            transform = self.indexer.definitions.line(group.name)[0].user_transform
             parent = self.groups.get(str(group.parent))
             parents = 0 if parent is None else math.ceil((self.share + again) * _node_count(parent))
             calls = getattr(transform, "calls_per_node", 0) * max(self.documents, parents)

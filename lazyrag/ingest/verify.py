@@ -27,11 +27,11 @@ from lazyrag.errors import (
 )
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.changes import evict_superseded, ingest_changes, ingest_missing
-from lazyrag.ingest.engine import input_digest, output_digest, root_digest
 from lazyrag.ingest.indexer import Indexer
+from lazyrag.ingest.new_nodes import input_digest, output_digest, root_digest
 from lazyrag.ingest.plan import index_step
 from lazyrag.ingest.report import Findings, Problem, ProblemKind, pages
-from lazyrag.ledger.ledger import BuildRow
+from lazyrag.ledger.tables import BuildRow
 from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex, Tree
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter, raise_if_canceled

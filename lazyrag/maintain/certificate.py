@@ -29,7 +29,8 @@ from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.report import pages
 from lazyrag.ingest.verify import STORE_FILES, compact
 from lazyrag.ledger.jobs import forget_jobs
-from lazyrag.ledger.ledger import DocumentRow, Ledger, NewPart, write_part
+from lazyrag.ledger.ledger import Ledger, NewPart, write_part
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.progress.blocks import contextmanager

@@ -32,9 +32,10 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, key_build, key_uid, ro
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.groups.node_group import schema_digest
 from lazyrag.indexes.bm25 import TermPart
-from lazyrag.ingest.engine import output_digest
 from lazyrag.ingest.indexer import Indexer
-from lazyrag.ledger.ledger import BuildRow, DocumentRow, Flip
+from lazyrag.ingest.new_nodes import output_digest
+from lazyrag.ledger.ledger import Flip
+from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, Tree
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.stores.protocol import VectorRow

@@ -33,7 +33,8 @@ from lazyrag.errors import ConfigError, DatasetPathError, StaleNodeError
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25
 from lazyrag.ledger.jobs import documents_in_work
-from lazyrag.ledger.ledger import DOCUMENT_COLUMNS, BuildRow, DocumentRow, Ledger, document_row
+from lazyrag.ledger.ledger import Ledger
+from lazyrag.ledger.tables import DOCUMENT_COLUMNS, BuildRow, DocumentRow, document_row
 from lazyrag.read.scope import Reader
 from lazyrag.read.snapshot import Hits, LocalSnapshot, Snapshot
 from lazyrag.read.source import LiveState
@@ -283,7 +284,7 @@ def _texts_with(row: DocumentRow | _LiveRow, names: Iterable[str]) -> tuple[str,
 
 
 def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[str, FieldValue]:
-    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.engine.root_segment`
+    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.new_nodes.root_segment`
     computes them.
     """
     metadata: dict[str, Any] = {}

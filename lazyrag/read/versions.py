@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lazyrag.errors import ConfigError, known_names
-from lazyrag.ledger.ledger import DocumentRow
+from lazyrag.ledger.tables import DocumentRow
 from lazyrag.read.source import LiveState
 from lazyrag.validation import normal_name
 

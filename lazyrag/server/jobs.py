@@ -45,7 +45,7 @@ from lazyrag.ledger.jobs import (
     read_rows,
 )
 from lazyrag.ledger.lease import Program
-from lazyrag.ledger.ledger import HIDDEN
+from lazyrag.ledger.tables import HIDDEN
 from lazyrag.progress.calls import Progress, during_call
 from lazyrag.types import State
 from lazyrag.validation import (

@@ -397,7 +397,7 @@ def test_a_transform_that_says_no_chunk_size_may_stand_in_a_list():
             return node.get_text()
 
     group = make_group("g", [SentenceSplitter(64), Whole()], "lazyllm_root", {})
-    assert group.given.chunk_size == 64
+    assert group.user_transform.chunk_size == 64
 
 
 @pytest.mark.parametrize("pattern", [".md", ".MD", "*.md"])

@@ -16,7 +16,8 @@ from lazyrag import Document, Retriever
 from lazyrag.data.segment import LAZY_ROOT_NAME, child_uids, root_uid
 from lazyrag.document import document as opening
 from lazyrag.errors import ConfigError, IngestionError, LoadError, StoreError, TransformError
-from lazyrag.ledger.ledger import BuildRow, DocumentRow, Flip, Ledger, NewPart
+from lazyrag.ledger.ledger import Flip, Ledger, NewPart
+from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.ledger.tree import Build, Tree, load_tree
 from lazyrag.stores.sqlite import StoreFile
 
