@@ -58,7 +58,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 T_co = TypeVar("T_co", covariant=True)
 
 _SECRET = re.compile(
-    r"(?:^|[_-])(?:key|apikey|token|secret|passw(?:or)?d|passphrase|authorization|credentials?|cookie)$|^(?:pwd|auth)$"
+    r"(?:^|[_-])(?:key|apikey|token|secret|passw(?:or)?d|passphrase|authorization|credentials?"
+    r"|cookie)$|^(?:pwd|auth)$"
     r"|(?:api|access|private)[_-]?keys?$|secret|password",
     re.IGNORECASE,
 )
@@ -107,9 +108,9 @@ class RerankFunction:
         if not self.batch:
             returned = [node for node in returned if node is not None]
         if not is_list_of(returned, DocNode):
-            wanted = "a list of nodes" if self.batch else "the node or None"
+            expected = "a list of nodes" if self.batch else "the node or None"
             raise RetrievalError(
-                f"The reranker {self.name!r} must return {wanted}; it returned {returned!r:.80}."
+                f"The reranker {self.name!r} must return {expected}; it returned {returned!r:.80}."
             )
         return list(returned)
 
@@ -159,7 +160,8 @@ def register_reranker(
         >>> @register_reranker(batch=True, replace=True)
         ... def shortest_first(nodes, **kwargs):
         ...     return sorted(nodes, key=lambda node: len(node.text))
-        >>> [node.text for node in Reranker("shortest_first")([DocNode(text="bbb"), DocNode(text="a")], query="")]
+        >>> nodes = [DocNode(text="bbb"), DocNode(text="a")]
+        >>> [node.text for node in Reranker("shortest_first")(nodes, query="")]
         ['a', 'bbb']
     """
 
@@ -191,7 +193,8 @@ class Reranker(Generic[T_co]):
 
     Example:
         >>> keep = Reranker("KeywordFilter", required_keys=["tea"], exclude_keys=["iced"])
-        >>> [node.text for node in keep([DocNode(text="Green tea"), DocNode(text="Iced tea")], query="tea")]
+        >>> nodes = [DocNode(text="Green tea"), DocNode(text="Iced tea")]
+        >>> [node.text for node in keep(nodes, query="tea")]
         ['Green tea']
     """
 
@@ -306,8 +309,8 @@ class Reranker(Generic[T_co]):
             RetrievalError: If the function fails.
         """
         listed = validate_nodes(nodes, "Retrieve with output_format=None.")
-        found = self.trace(Stage("step", "nodes", tuple(listed)), query, topk).nodes
-        return cast("T_co", render(found, self.output_format, self._join))
+        ranked = self.trace(Stage("step", "nodes", tuple(listed)), query, topk).nodes
+        return cast("T_co", render(ranked, self.output_format, self._join))
 
     def trace(self, stage: Stage, query: str = "", topk: int | None = None) -> Stage:
         """Rerank the nodes of a stage and record how.
@@ -363,7 +366,8 @@ def shown_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Mask the values of keywords that look like keys, tokens, secrets or passwords.
 
     Example:
-        >>> shown_keywords({"api_key": "k-1", "max_tokens": 9, "headers": {"Authorization": "Bearer k-1"}})
+        >>> headers = {"Authorization": "Bearer k-1"}
+        >>> shown_keywords({"api_key": "k-1", "max_tokens": 9, "headers": headers})
         {'api_key': '***', 'max_tokens': 9, 'headers': {'Authorization': '***'}}
     """
     return {
@@ -498,42 +502,42 @@ class ModelStep:
         if nodes:
             checked_query(query)
         limit = len(nodes) if self.topk == -1 else min(self.topk, len(nodes))
-        wanted = limit if self.weight == 1 else len(nodes)
+        count = limit if self.weight == 1 else len(nodes)
         started = time.perf_counter()
-        scores = self._scored(nodes, query, wanted) if nodes else {}
+        scores = self._scored(nodes, query, count) if nodes else {}
         ranked = Stage(
             "reranker",
             self.name,
             tuple(nodes[at].with_score(score) for at, score in scores.items()),
             (stage,),
-            settings={"topk": self.topk} if wanted < len(nodes) else {},
+            settings={"topk": self.topk} if count < len(nodes) else {},
             seconds=time.perf_counter() - started,
         )
         if self.weight == 1:
             return ranked
         return _cut(self._mixed(stage, nodes, ranked, scores), self.topk)
 
-    def _scored(self, nodes: Sequence[DocNode], query: str, wanted: int) -> _Scores:
+    def _scored(self, nodes: Sequence[DocNode], query: str, count: int) -> _Scores:
         """The model's scores, best first, ties in the order of the nodes."""
         model = self.model_for(nodes)
         returned = model(
-            query, documents=[node.get_content() for node in nodes], top_n=wanted, **self.keywords
+            query, documents=[node.get_content() for node in nodes], top_n=count, **self.keywords
         )
-        scores = dict(checked_ranking(returned, len(nodes))[:wanted])
-        if len(scores) < wanted:
+        scores = dict(checked_ranking(returned, len(nodes))[:count])
+        if len(scores) < count:
             others = (
                 "rank last" if self.weight == 1 else "keep only their share of the earlier score"
             )
             message = (
                 f"{shown(model)} returned {len(scores)} scores for {len(nodes)} passages with"
-                f" top_n={wanted}; the others {others}. Limit the number of nodes with topk=."
+                f" top_n={count}; the others {others}. Limit the number of nodes with topk=."
             )
             warn_user(message, AnswerWarning)
         if self.weight < 1:
             return scores
         lowest = min(scores.values(), default=0.0)
         others_at = [at for at in range(len(nodes)) if at not in scores]
-        return {**scores, **dict.fromkeys(others_at[: wanted - len(scores)], lowest)}
+        return {**scores, **dict.fromkeys(others_at[: count - len(scores)], lowest)}
 
     def _mixed(
         self, stage: Stage, nodes: Sequence[DocNode], ranked: Stage, scores: _Scores
@@ -685,23 +689,19 @@ class _DocumentModels:
 
     def __call__(self, nodes: Sequence[DocNode]) -> MaxSimModel:
         readers = {id(node.reader): node.reader for node in nodes}
-        found = list(
-            {id(embedder): embedder for embedder in map(self._embedder, readers.values())}.values()
-        )
-        if (
-            len(found) > 1
-            and len(identities := {embedder.identity or str(id(embedder)) for embedder in found})
-            > 1
-        ):
+        by_id = {id(embedder): embedder for embedder in map(self._embedder, readers.values())}
+        embedders = list(by_id.values())
+        identities = {embedder.identity or str(id(embedder)) for embedder in embedders}
+        if len(identities) > 1:
             raise ConfigError(
                 f"The nodes' Documents have different models: {sorted(identities)}. Pass one"
                 " embedder=."
             )
         last = self._last
-        if last is not None and last.embedder is found[0]:
+        if last is not None and last.embedder is embedders[0]:
             return last
-        model = MaxSimModel(found[0])
-        self._last = None if can_share(found[0]) else model
+        model = MaxSimModel(embedders[0])
+        self._last = None if can_share(embedders[0]) else model
         return model
 
     def _embedder(self, reader: object) -> Any:
@@ -766,24 +766,24 @@ def module_reranker(
         ConfigError: If a value is out of its range, or there is no such model.
         MissingDependencyError: If a package is needed that is not installed.
     """
-    found: Any = local_rerank_model(model) if isinstance(model, (str, os.PathLike)) else model
+    loaded: Any = local_rerank_model(model) if isinstance(model, (str, os.PathLike)) else model
     expected = (
         "a folder, a name, a RerankModel, or a callable model(query, documents=[...], top_n=n)"
     )
-    require(callable(found) and not isinstance(found, type), "model", model, expected)
-    what = f"The model {shown(model)} of ModuleReranker"
+    require(callable(loaded) and not isinstance(loaded, type), "model", model, expected)
+    description = f"The model {shown(model)} of ModuleReranker"
     check_keywords(
-        what, found, kwargs, skip=3, also_known=("topk", "weight", "normalise", *_KEYWORDS)
+        description, loaded, kwargs, skip=3, also_known=("topk", "weight", "normalise", *_KEYWORDS)
     )
     check_call(
-        f"{what} cannot be called with (query, documents=[...], top_n=n)",
-        found,
+        f"{description} cannot be called with (query, documents=[...], top_n=n)",
+        loaded,
         "",
         documents=[],
         top_n=1,
         **kwargs,
     )
-    return ModelStep("ModuleReranker", lambda _: found, topk, weight, normalise, kwargs)
+    return ModelStep("ModuleReranker", lambda _: loaded, topk, weight, normalise, kwargs)
 
 
 def bm25_reranker(
@@ -854,11 +854,13 @@ def fusion_reranker(
     """
     fits = bool(rerankers) and is_list_of(rerankers, (Reranker, str))
     require(fits, "rerankers", rerankers, "a list of Rerankers, or of their names")
-    made = [Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers]
+    steps = [
+        Reranker(reranker) if isinstance(reranker, str) else reranker for reranker in rerankers
+    ]
     fusing = BoundFusion.checked(fusion, kwargs, ("rerankers", "fusion", "incoming", "topk"))
     _checked_topk(topk)
-    fusing.try_out(len(made) + validate_boolean("incoming", incoming))
-    return FusionStep(tuple(made), fusing, incoming, topk)
+    fusing.try_out(len(steps) + validate_boolean("incoming", incoming))
+    return FusionStep(tuple(steps), fusing, incoming, topk)
 
 
 for _function in (

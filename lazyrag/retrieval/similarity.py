@@ -165,23 +165,23 @@ class VectorSearch:
             group, embed_key, request.vectors, request.topk, request.filters, mode=self.mode
         )
 
-    def _check_metric(self, found: Sequence[Metric], embed_key: str) -> None:
-        if len(found) > 1:
+    def _check_metric(self, metrics: Sequence[Metric], embed_key: str) -> None:
+        if len(metrics) > 1:
             problem = (
                 f"The embed key {embed_key!r} has dense vectors in one Document and sparse ones in"
                 " another"
             )
             raise ConfigError(f"{problem}. Their scores do not compare. Use a Retriever for each.")
-        if self.mode == "approximate" and "ip" in found:
+        if self.mode == "approximate" and "ip" in metrics:
             raise ConfigError(
                 f"index='ann' needs dense vectors; the embed key {embed_key!r} has sparse ones. Use"
                 " index='default'."
             )
-        if self.metric is not None and found not in ([], [self.metric]):
-            kind, metric = ("sparse", "inner product") if found == ["ip"] else ("dense", "cosine")
+        if self.metric is not None and metrics not in ([], [self.metric]):
+            kind, metric = ("sparse", "inner product") if metrics == ["ip"] else ("dense", "cosine")
             raise ConfigError(
                 f"similarity={self.metric!r} does not fit the embed key {embed_key!r}, whose"
-                f" vectors are {kind} and ranked by {metric}. Omit similarity, pass {found[0]!r},"
+                f" vectors are {kind} and ranked by {metric}. Omit similarity, pass {metrics[0]!r},"
                 " or choose others with embed_keys=[...]."
             )
 
@@ -255,20 +255,29 @@ class Similarity:
             else:
                 values = [func(query, node, **kwargs) for node in nodes]
         except Exception as exc:
-            msg = f"The similarity {self.name!r} raised {type(exc).__name__}: {exc}"
-            if isinstance(exc, (TypeError, AttributeError)):
-                other = "embedding" if self.mode == "text" else "text"
-                msg = (
-                    f"{msg}. It was called with {self._arguments}. Pass batch={not self.batch} or"
-                    f" mode={other!r} where "
-                )
-                msg += "it is registered, if it expects that"
-            raise RetrievalError(f"{msg}.") from exc
+            raise RetrievalError(self._failure(exc)) from exc
         if not self.batch:
             return nodes, self._scores(values)
         pairs = returned if isinstance(returned, (list, tuple)) else [returned]
         if len(pairs) == len(nodes) and all(map(_is_pair_of, pairs, nodes)):
             return nodes, self._scores([score for _, score in pairs])
+        return self._scored_subset(pairs, nodes)
+
+    def _failure(self, exc: Exception) -> str:
+        """The message for an exception of the function."""
+        message = f"The similarity {self.name!r} raised {type(exc).__name__}: {exc}."
+        if not isinstance(exc, (TypeError, AttributeError)):
+            return message
+        other = "embedding" if self.mode == "text" else "text"
+        return (
+            f"{message} It was called with {self._arguments}. Pass batch={not self.batch} or"
+            f" mode={other!r} where it is registered, if it expects that."
+        )
+
+    def _scored_subset(
+        self, pairs: Sequence[Any], nodes: Sequence[DocNode]
+    ) -> tuple[list[DocNode], NDArray[np.float64]]:
+        """The nodes for which a batch function returned a score, in its order."""
         nodes_by_uid = {node.uid: node for node in nodes}
         by_uid: dict[str, Any] = {}
         for pair in pairs:
@@ -365,8 +374,8 @@ class _FunctionSearch:
             nodes: list[DocNode] = []
             scores = [np.zeros(0)]
             for page in part.scan(request.group, request.filters, request.embed_key):
-                found, page_scores = self._similarity.scored(query, page, **kwargs)
-                nodes += found
+                page_nodes, page_scores = self._similarity.scored(query, page, **kwargs)
+                nodes += page_nodes
                 scores.append(page_scores)
             best = _best(nodes, np.concatenate(scores), request.topk, descend=descend)
             rankings.append(keyed(best, part.document_index))
@@ -482,8 +491,8 @@ def register_similarity(
 
     def register(function: F) -> F:
         label = function_name("register_similarity", function, name)
-        found = make_similarity(label, function, mode, batch, descend=descend is not False)
-        similarities.register(label, found, replace=replace)
+        similarity = make_similarity(label, function, mode, batch, descend=descend is not False)
+        similarities.register(label, similarity, replace=replace)
         return function
 
     return register if func is None else register(func)
@@ -568,10 +577,11 @@ def server_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
         raise ConfigError(
             f"{problem}. Use similarity='bm25' or 'bm25_chinese', or index='default'."
         )
-    own = sorted(kwargs.keys() - {"analyser"})
-    if own:
+    keywords = sorted(kwargs.keys() - {"analyser"})
+    if keywords:
         raise ConfigError(
-            f"index='native' takes no {own[0]!r}: a server has its own. Omit it, or use 'default'."
+            f"index='native' takes no {keywords[0]!r}: a server has its own. Omit it, or use"
+            " 'default'."
         )
     return TextSearch(search.analyser)
 
@@ -609,7 +619,8 @@ def bm25(
         See `lazyrag.indexes.bm25.BM25`.
 
     Example:
-        >>> [node.text for node, _ in bm25("teas", [DocNode(text="green tea"), DocNode(text="coffee")])]
+        >>> nodes = [DocNode(text="green tea"), DocNode(text="coffee")]
+        >>> [node.text for node, _ in bm25("teas", nodes)]
         ['green tea']
     """
     if not nodes:
@@ -619,8 +630,8 @@ def bm25(
     index = LexicalIndex()
     index.add(list(by_uid), [terms_of(node.get_text()) for node in by_uid.values()])
     terms = term_function(analyser)(query) or terms_of(query)
-    found = index.state.search(terms, len(by_uid), model=BM25(k1, b, variant))
-    return [(by_uid[uid], score) for uid, score in found]
+    hits = index.state.search(terms, len(by_uid), model=BM25(k1, b, variant))
+    return [(by_uid[uid], score) for uid, score in hits]
 
 
 def bm25_chinese(
@@ -647,7 +658,8 @@ def cosine(query: list[float], node: DocNode) -> float:
     length.
 
     Example:
-        >>> cosine([2.0, 0.0], DocNode(text="x", embeddings={"default": np.array([1, 0], np.float32)}))
+        >>> embeddings = {"default": np.array([1, 0], np.float32)}
+        >>> cosine([2.0, 0.0], DocNode(text="x", embeddings=embeddings))
         1.0
     """
     ours = _dense(query)
@@ -796,7 +808,8 @@ def shift_query_vector(vector: Vector, vectors: Sequence[Vector], weight: float)
         doi:10.1145/3570724.
 
     Example:
-        >>> shift_query_vector(np.array([5.0, 0.0], np.float32), [np.array([0.0, 3.0], np.float32)], 0.75).tolist()
+        >>> query, hit = np.array([[5.0, 0.0], [0.0, 3.0]], np.float32)
+        >>> shift_query_vector(query, [hit], 0.75).tolist()
         [4.0, 3.0]
     """
     if not vectors or weight == 0:
