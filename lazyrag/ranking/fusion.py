@@ -229,10 +229,9 @@ def rrf_contributions(
         {'a': [0.5, 0.3333333333333333], 'b': [0.0, 0.5]}
     """
     validate_number("k", k, "a finite number > 0, usually 60", lambda value: 0 < value < math.inf)
-    parts = [
-        [(uid, weight / (k + rank)) for rank, (uid, _) in enumerate(ranking, start=1)]
-        for ranking, weight in zip(rankings, validate_weights(weights, len(rankings)), strict=True)
-    ]
+    parts: list[list[tuple[K, float]]] = []
+    for ranking, weight in zip(rankings, validate_weights(weights, len(rankings)), strict=True):
+        parts.append([(uid, weight / (k + rank)) for rank, (uid, _) in enumerate(ranking, start=1)])
     return _by_uid(parts)
 
 
@@ -248,9 +247,10 @@ def weighted_contributions(
     `weighted`.
 
     Example:
-        >>> weighted_contributions([[("a", 8.0), ("b", 4.0)], [("b", 0.5)]], weights=[3, 1], normalise="max")
+        >>> dense = [("a", 8.0), ("b", 4.0)]
+        >>> weighted_contributions([dense, [("b", 0.5)]], weights=[3, 1], normalise="max")
         {'a': [0.75, 0.0], 'b': [0.375, 0.25]}
-        >>> weighted_contributions([[("a", 8.0), ("b", 4.0)], [("c", 0.5)]], weights=[3, 1], normalise="max", depth=2)
+        >>> weighted_contributions([dense, [("c", 0.5)]], weights=[3, 1], normalise="max", depth=2)
         {'a': [0.75, 0.0], 'b': [0.375, 0.0], 'c': [0.375, 0.25]}
     """
     counts = validate_weights(weights, len(rankings))
@@ -282,8 +282,12 @@ def comb_mnz_contributions(
         {'a': [1.0, 0.0], 'b': [1.0, 2.0]}
     """
     parts = _weighted_parts(rankings, validate_weights(weights, len(rankings)), normalise, lowest)
-    found = Counter(uid for ranking in parts for uid, _ in ranking)
-    return _by_uid([[(uid, part * found[uid]) for uid, part in ranking] for ranking in parts])
+    occurrences: Counter[K] = Counter()
+    for ranking in parts:
+        occurrences.update(uid for uid, _ in ranking)
+    for ranking in parts:
+        ranking[:] = [(uid, part * occurrences[uid]) for uid, part in ranking]
+    return _by_uid(parts)
 
 
 def comb_max_contributions(
@@ -312,10 +316,11 @@ def comb_max_contributions(
         for uid, part in ranking:
             if uid not in best or part > best[uid][1]:
                 best[uid] = number, part
-    return {
-        uid: [part if at == number else 0.0 for at in range(len(rankings))]
-        for uid, (number, part) in best.items()
-    }
+    contributions: dict[K, list[float]] = {}
+    for uid, (number, part) in best.items():
+        contributions[uid] = [0.0] * len(rankings)
+        contributions[uid][number] = part
+    return contributions
 
 
 def _weighted_parts(
@@ -332,43 +337,45 @@ def _weighted_parts(
     lows: list[Any] = _for_each("lowest", lowest, (numbers.Real, type(None)), count)
     if not isinstance(lowest, Sequence) and "theoretical" in hows:
         lows = [lowest if how == "theoretical" else None for how in hows]
-    return [
-        [(uid, weight * score) for uid, score in normalised(ranking, how, low)]
-        for ranking, weight, how, low in zip(rankings, weights, hows, lows, strict=True)
-    ]
+    parts: list[list[tuple[K, float]]] = []
+    for ranking, weight, how, low in zip(rankings, weights, hows, lows, strict=True):
+        parts.append([(uid, weight * score) for uid, score in normalised(ranking, how, low)])
+    return parts
 
 
 def _completed(parts: Sequence[list[tuple[K, float]]], depth: int) -> list[list[tuple[K, float]]]:
     """Add missing uids to rankings that were cut at a depth, with their lowest score: they cannot
     have a better one.
     """
-    uids = dict.fromkeys(uid for ranking in parts for uid, _ in ranking)
-    found = []
+    uids: dict[K, float] = {}
     for ranking in parts:
-        has = {uid for uid, _ in ranking}
-        worst = min((part for _, part in ranking), default=0.0)
-        found.append(
-            [*ranking, *((uid, worst) for uid in uids if uid not in has and len(ranking) >= depth)]
-        )
-    return found
+        uids.update(ranking)
+    completed = []
+    for ranking in parts:
+        scores = dict(ranking)
+        if len(ranking) >= depth:
+            worst = min(scores.values(), default=0.0)
+            scores = {**dict.fromkeys(uids, worst), **scores}
+        completed.append(list(scores.items()))
+    return completed
 
 
-def _for_each(what: str, value: Any, alone: Any, count: int) -> list[Any]:
+def _for_each(name: str, value: Any, alone: Any, count: int) -> list[Any]:
     """One value for all rankings, or a list of one for each, as a list."""
     if isinstance(value, alone):
         return [value] * count
     fits = isinstance(value, (list, tuple)) and len(value) == count
-    require(fits, what, value, f"one value for all rankings, or a list of one for each of {count}")
+    require(fits, name, value, f"one value for all rankings, or a list of one for each of {count}")
     return list(value)
 
 
-def validate_weights(weights: Any, count: int, what: str = "rankings") -> list[float]:
+def validate_weights(weights: Any, count: int, unit: str = "rankings") -> list[float]:
     """Return a weight for each ranking; None: 1 for each.
 
     Args:
         weights: Numbers >= 0 with a finite sum above 0, in a sequence or numpy array.
         count: Of the rankings.
-        what: Name of the rankings, for the message.
+        unit: Name of the rankings, for the message.
 
     Raises:
         ConfigError: If they are something else.
@@ -376,14 +383,14 @@ def validate_weights(weights: Any, count: int, what: str = "rankings") -> list[f
     if weights is None:
         return [1.0] * count
     # a numpy array is no Sequence
-    given = weights.tolist() if hasattr(weights, "tolist") else weights
-    listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+    values = weights.tolist() if hasattr(weights, "tolist") else weights
+    listed = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
     are_numbers = all(
         isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) >= 0
         for value in listed
     )
     fits = len(listed) == count and are_numbers and 0 < sum(map(float, listed)) < math.inf
-    require(fits, "weights", given, f"one number >= 0 for each of {count} {what}, not all 0")
+    require(fits, "weights", values, f"one number >= 0 for each of {count} {unit}, not all 0")
     return list(map(float, listed))
 
 
@@ -435,14 +442,14 @@ class Fusion:
     ) -> dict[K, tuple[float, ...]]:
         """Return for each uid the contribution of each ranking, in their order. See `__call__`."""
         try:
-            found = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
+            contributions = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
         except LazyRAGError:
             raise
         except Exception as exc:
             raise RetrievalError(
                 f"The fusion {self.name!r} raised {type(exc).__name__}: {exc}"
             ) from exc
-        return self._checked(found, len(rankings))
+        return self._checked(contributions, len(rankings))
 
     def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
         """Raise an UnknownKeywordError for a keyword that the function does not take.
@@ -458,10 +465,10 @@ class Fusion:
             f"The fusion {self.name!r}", self.func, kwargs, skip=1, also_known=also_known
         )
 
-    def _checked(self, found: Any, count: int) -> dict[Any, tuple[float, ...]]:
+    def _checked(self, returned: Any, count: int) -> dict[Any, tuple[float, ...]]:
         contributions: dict[Any, tuple[float, ...]] = {}
         items: list[tuple[Any, Any]] = (
-            list(found.items()) if isinstance(found, Mapping) else [(None, None)]
+            list(returned.items()) if isinstance(returned, Mapping) else [(None, None)]
         )
         for uid, parts in items:
             try:
@@ -469,8 +476,8 @@ class Fusion:
             except (TypeError, ValueError):
                 contributions[uid] = ()
             if len(contributions[uid]) != count or not all(map(math.isfinite, contributions[uid])):
-                returned = found if uid is None else {uid: parts}
-                problem = f"The fusion {self.name!r} returned {returned!r:.80} for {count} rankings"
+                wrong = returned if uid is None else {uid: parts}
+                problem = f"The fusion {self.name!r} returned {wrong!r:.80} for {count} rankings"
                 expected = "a dict from each uid to a finite number for each ranking"
                 raise RetrievalError(f"{problem}; it must return {expected}.")
         return contributions
@@ -752,7 +759,8 @@ class Weights:
             requires.
 
     Example:
-        >>> weights = Weights(VectorSetting(0.7, "openai", "text-embedding-3-small"), KeywordSetting(0.3))
+        >>> vectors = VectorSetting(0.7, "openai", "text-embedding-3-small")
+        >>> weights = Weights(vectors, KeywordSetting(0.3))
         >>> weights.shares
         (0.7, 0.3)
     """

@@ -105,7 +105,8 @@ def mmr_of_similarities(
         ConfigError: See `mmr`.
 
     Example:
-        >>> mmr_of_similarities([("a", 0.8), ("b", 0.7)], [[1, 0.5], [0.5, 1]], lam=0.75, normalise="none")
+        >>> ranking = [("a", 0.8), ("b", 0.7)]
+        >>> mmr_of_similarities(ranking, [[1, 0.5], [0.5, 1]], lam=0.75, normalise="none")
         [('a', 0.6000000000000001), ('b', 0.3999999999999999)]
     """
     table = _numbers("similarities", similarities)
@@ -132,7 +133,7 @@ def _chosen(
         "a number from 0 (only diversity) to 1 (only relevance)",
         lambda value: 0 <= value <= 1,
     )
-    wanted = len(ranking) if topk is None else min(validate_integer("topk", topk, 1), len(ranking))
+    count = len(ranking) if topk is None else min(validate_integer("topk", topk, 1), len(ranking))
     uids: list[Any] = [uid for uid, _ in ranking]
     if len(set(uids)) < len(uids):
         raise ConfigError("ranking has a uid twice; mmr chooses each candidate once.")
@@ -144,7 +145,7 @@ def _chosen(
     redundancy = np.zeros(len(ranking))
     left = np.ones(len(ranking), bool)
     chosen: list[tuple[K, float]] = []
-    for _ in range(wanted):
+    for _ in range(count):
         scores = np.where(left, lam * relevance - (1 - lam) * redundancy, -np.inf)
         best = int(scores.argmax())
         chosen.append((uids[by_uid[best]], float(scores[best])))
@@ -153,12 +154,12 @@ def _chosen(
     return chosen
 
 
-def _numbers(what: str, value: Any) -> NDArray[np.float64]:
+def _numbers(name: str, value: Any) -> NDArray[np.float64]:
     try:
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError) as exc:
-        raise ConfigError(f"{what} must be numbers in rows of the same length: {exc}.") from exc
-    require(bool(np.isfinite(array).all()), what, array, "finite numbers")
+        raise ConfigError(f"{name} must be numbers in rows of the same length: {exc}.") from exc
+    require(bool(np.isfinite(array).all()), name, array, "finite numbers")
     return array
 
 
