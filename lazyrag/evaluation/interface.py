@@ -102,7 +102,8 @@ class RAGInterface(Generic[M_co]):
 
         Example:
             >>> class New(RAGInterface):
-            ...     def retrieve_with_metadata(self, query): return RetrievalResult(["80 degrees."], ["n1"])
+            ...     def retrieve_with_metadata(self, query):
+            ...         return RetrievalResult(["80 degrees."], ["n1"])
             ...     def generate(self, query, contexts): return contexts[0]
             >>> New().retrieve("How hot?")
             ['80 degrees.']
@@ -331,7 +332,7 @@ def _each(
     system: RAGInterface[Any],
     method: str,
     *args: Sequence[Any],
-    kept: tuple[type[Exception], ...] = (),
+    returned_errors: tuple[type[Exception], ...] = (),
 ) -> Any:
     """Call a method for each query; the results of coroutines are awaited together.
 
@@ -342,17 +343,20 @@ def _each(
         system: The system.
         method: Name of the method.
         args: A list for each argument.
-        kept: The errors that are returned in place of a result.
+        returned_errors: The errors that are returned in place of a result.
     """
-    waits = not _overrides(type(system), method) and inspect.iscoroutinefunction(
+    workers = 1
+    if isinstance(system, _Adapter):
+        workers = system.workers
+    elif not _overrides(type(system), method) and inspect.iscoroutinefunction(
         getattr(system, _OTHER[method])
-    )
-    workers = system.workers if isinstance(system, _Adapter) else _AT_A_TIME if waits else 1
+    ):
+        workers = _AT_A_TIME
 
-    def call(one: tuple[Any, ...]) -> Any:
+    def call(arguments: tuple[Any, ...]) -> Any:
         try:
-            return getattr(system, method)(*one)
-        except kept as exc:
+            return getattr(system, method)(*arguments)
+        except returned_errors as exc:
             return exc
 
     async def gather(results: list[Any]) -> list[Any]:
@@ -364,7 +368,7 @@ def _each(
             async with turn:
                 try:
                     return await result if inspect.isawaitable(result) else result
-                except kept as exc:
+                except returned_errors as exc:
                     return exc
 
         return await concurrency.together(*map(settle, results))
@@ -382,9 +386,9 @@ class _Adapter(RAGInterface[Mapping[str, Any]], abc.ABC):
 def _wrong_return(
     system: RAGInterface[Any], method: str, returned: Any, expected: str
 ) -> InterfaceError:
-    given = f"{returned!r:.80} ({type(returned).__name__})"
+    description = f"{returned!r:.80} ({type(returned).__name__})"
     return InterfaceError(
-        f"{type(system).__name__}.{method}() returned {given}; return {expected}."
+        f"{type(system).__name__}.{method}() returned {description}; return {expected}."
     )
 
 
@@ -534,7 +538,9 @@ class PipelineRAG(_Adapter):
         >>> from lazyrag import Document, RAGPipeline
         >>> docs = Document()
         >>> _ = docs.add_texts({"tea.txt": "Water of 80 degrees."})
-        >>> rag = PipelineRAG(RAGPipeline.over(docs, "FineChunk", generator=lambda prompt: "80 degrees [1]."))
+        >>> model = lambda prompt: "80 degrees [1]."
+        >>> pipeline = RAGPipeline.over(docs, "FineChunk", generator=model)
+        >>> rag = PipelineRAG(pipeline)
         >>> found = rag.retrieve_with_metadata("How hot is the water?")
         >>> rag.generate("How hot is the water?", found.contexts)
         '80 degrees [1].'
@@ -567,12 +573,14 @@ class PipelineRAG(_Adapter):
             RetrievalError: If the retriever or the reranker fails.
         """
         sync = self._pipeline.sync
-        found = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(
+        retrieved = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(
             query, self._top_k
         )
-        self._found[query] = found
-        metadata = {**(found.metadata or {}), "sources": [hit.source for hit in found]}
-        return dataclasses.replace(found, metadata=metadata)  # the same lists: nothing is copied
+        self._found[query] = retrieved
+        metadata = {**(retrieved.metadata or {}), "sources": [hit.source for hit in retrieved]}
+        return dataclasses.replace(
+            retrieved, metadata=metadata
+        )  # the same lists: nothing is copied
 
     def generate_with_metadata(
         self, query: str, contexts: list[str]
@@ -589,9 +597,9 @@ class PipelineRAG(_Adapter):
         Warns:
             AnswerWarning: For each problem of the answer.
         """
-        known = {hit.text: hit for hit in self._found.get(query, ())}
+        hits_by_text = {hit.text: hit for hit in self._found.get(query, ())}
         hits = [
-            known.get(text, Hit(str(number), text, math.nan))
+            hits_by_text.get(text, Hit(str(number), text, math.nan))
             for number, text in enumerate(contexts, start=1)
         ]
         return self._pipeline.sync.answer_from(hits, self._max_tokens, query=query).generation
@@ -778,7 +786,8 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
 
     Example:
         >>> class Tea(RAGInterface):
-        ...     def retrieve_with_metadata(self, query): return RetrievalResult(["80 degrees."], ["n1"])
+        ...     def retrieve_with_metadata(self, query):
+        ...         return RetrievalResult(["80 degrees."], ["n1"])
         ...     def generate(self, query, contexts): return contexts[0]
         >>> [sample] = prepare([{"user_input": "How hot?", "reference_context_ids": ["n1"]}], Tea())
         >>> sample.retrieved_context_ids, sample.response, sample.multi_responses
@@ -788,24 +797,24 @@ def prepare(records: Any, rag: RAGInterface[Any], *, generate: bool = True) -> l
     require(
         is_system, "rag", rag, "an instance of a subclass of RAGInterface", error=InterfaceError
     )
-    given = list(getattr(records, "samples", records))
-    records = [_validate_record(number, record) for number, record in enumerate(given, start=1)]
+    listed = list(getattr(records, "samples", records))
+    records = [_validate_record(number, record) for number, record in enumerate(listed, start=1)]
     ids = [record["extra"]["id"] for record in records if "id" in record["extra"]]
-    twice = next((one for one, times in Counter(ids).items() if times > 1), None)
+    twice = next((record_id for record_id, times in Counter(ids).items() if times > 1), None)
     require(twice is None, "'id' of the records", twice, "unique")
     queries = [record["user_input"] for record in records]
-    found = _call_batch(rag, "batch_retrieve_with_metadata", queries)
+    retrieved = _call_batch(rag, "batch_retrieve_with_metadata", queries)
     samples = [
         _sample(number, *pair)
-        for number, pair in enumerate(zip(records, found, strict=True), start=1)
+        for number, pair in enumerate(zip(records, retrieved, strict=True), start=1)
     ]
     if not generate:  # else the samples were validated before any model is paid for
         return samples
-    contexts = [result.contexts for result in found]
+    contexts = [result.contexts for result in retrieved]
     answers = _answers(rag, queries, contexts)
     return [
         _sample(number, *row)
-        for number, row in enumerate(zip(records, found, answers, strict=True), start=1)
+        for number, row in enumerate(zip(records, retrieved, answers, strict=True), start=1)
     ]
 
 
@@ -819,23 +828,22 @@ def _answers(
     in_batches = _overrides(cls, "batch_generate") and not _overrides(cls, "generate_with_metadata")
     if in_batches or _overrides(cls, "batch_generate_with_metadata"):
         return _call_batch(rag, "batch_generate_with_metadata", queries, contexts)
-    answers = _each(rag, "generate_with_metadata", queries, contexts, kept=(Exception,))
-    for one in answers:
-        if isinstance(one, InterfaceError):
-            raise one
-        if not isinstance(one, (Exception, GenerationResult)):
-            raise _wrong_return(rag, "generate_with_metadata", one, "a GenerationResult")
-    failed = {
-        number: one for number, one in enumerate(answers, start=1) if isinstance(one, Exception)
-    }
+    answers = _each(rag, "generate_with_metadata", queries, contexts, returned_errors=(Exception,))
+    for answer in answers:
+        if isinstance(answer, InterfaceError):
+            raise answer
+        if not isinstance(answer, (Exception, GenerationResult)):
+            raise _wrong_return(rag, "generate_with_metadata", answer, "a GenerationResult")
+    results = [None if isinstance(answer, Exception) else answer for answer in answers]
+    failed = [number for number, result in enumerate(results, start=1) if result is None]
     if failed:
-        first = next(iter(failed.values()))
+        first = answers[failed[0] - 1]
         if len(failed) == len(answers):
             raise first
         which = ", ".join(map(str, failed))
         missing = f"{len(failed)} of {len(answers)} answers failed, of record {which}"
         warn_user(f"{missing}. The first error: {type(first).__name__}: {first}", AnswerWarning)
-    return [None if isinstance(one, Exception) else one for one in answers]
+    return results
 
 
 def make_sample(
@@ -854,14 +862,15 @@ def make_sample(
         ConfigError: If the record has no question, or a field of the wrong type.
 
     Example:
-        >>> make_sample({"user_input": "How hot?"}, RetrievalResult(["80 degrees."])).retrieved_context_ids
+        >>> sample = make_sample({"user_input": "How hot?"}, RetrievalResult(["80 degrees."]))
+        >>> sample.retrieved_context_ids
     """
     return _sample(1, _validate_record(1, record), retrieval, generation)
 
 
 def _validate_record(number: int, record: Any) -> dict[str, Any]:
     """The fields of a record, those beyond the sample's under ``"extra"``."""
-    what = f"Record {number}"
+    subject = f"Record {number}"
     to_dict = getattr(record, "to_dict", None)
     if hasattr(record, "user_input") and callable(to_dict):  # a Sample, or RAGAS's
         record = {
@@ -872,29 +881,30 @@ def _validate_record(number: int, record: Any) -> dict[str, Any]:
         record |= record.pop("extra", {})
     require(
         isinstance(record, Mapping),
-        what,
+        subject,
         record,
         "a mapping with the question as 'user_input', or a sample",
     )
-    known: dict[str, Any] = {"extra": {}}
+    fields: dict[str, Any] = {"extra": {}}
     for name, value in record.items():
         if name in SYSTEM_FIELDS:
             raise ConfigError(
-                f"{what} has the field {name!r}, which the system fills. Remove it, or make a"
+                f"{subject} has the field {name!r}, which the system fills. Remove it, or make a"
                 " Sample."
             )
-        if (
-            name not in _RECORD_FIELDS
-            and (near := nearest(str(name), _RECORD_FIELDS, _TYPO)) is not None
-        ):
+        if name in _RECORD_FIELDS:
+            fields[name] = value
+            continue
+        fields["extra"][name] = value
+        near = nearest(str(name), _RECORD_FIELDS, _TYPO)
+        if near is not None:
             warn_user(
                 f"The field {name!r} of a record goes to Sample.extra. Did you mean {near!r}?",
                 UserWarning,
             )
-        (known if name in _RECORD_FIELDS else known["extra"])[name] = value
-    question = known.get("user_input")
-    require(isinstance(question, str), f"'user_input' of {what.lower()}", question, "a string")
-    return known
+    question = fields.get("user_input")
+    require(isinstance(question, str), f"'user_input' of {subject.lower()}", question, "a string")
+    return fields
 
 
 def _sample(

@@ -64,33 +64,33 @@ def write_questions(
     Example:
         >>> import tempfile
         >>> docs = Document()
-        >>> _ = docs.add_texts({"tea": "Tea grows on hills. Pick the leaves in April. Dry them on a tray."})
+        >>> text = "Tea grows on hills. Pick the leaves in April. Dry them on a tray."
+        >>> _ = docs.add_texts({"tea": text})
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     print(json.loads(write_questions(docs, folder).read_text())["questions"])
-        [{'question': 'Pick the leaves in April.', 'texts': [{'text': 'Tea grows on hills. Dry them
-        on a tray.', \
-'path': '00000.txt'}]}]
+        ...     questions = json.loads(write_questions(docs, folder).read_text())["questions"]
+        >>> questions[0]["question"], questions[0]["texts"][0]["text"]
+        ('Pick the leaves in April.', 'Tea grows on hills. Dry them on a tray.')
     """
     validate_integer("count", count, 1)
     texts = Path(folder) / "texts"
     if Path(folder).exists() and any(Path(folder).iterdir()):
         raise ConfigError(f"The folder {str(folder)!r} must be empty. Pass a new one.")
-    given = [node.text for node in docs.get_nodes()]
-    picked = _picked([sentence_spans(text) for text in given], given, count, seed)
+    documents = [node.text for node in docs.get_nodes()]
+    picked = _picked([sentence_spans(text) for text in documents], documents, count, seed)
     write = None if model is None else _writer(model)
     questions = []
     texts.mkdir(parents=True, exist_ok=True)
-    asked: set[str] = set()
-    for number, text in enumerate(given):
+    written: set[str] = set()
+    for number, text in enumerate(documents):
         path = f"{number:05d}.txt"
-        places = [one for one in picked if one.document == number]
-        kept = text if write else _without(text, places)
-        (texts / path).write_text(kept, encoding="utf-8")
+        places = [place for place in picked if place.document == number]
+        remainder = text if write else _without(text, places)
+        (texts / path).write_text(remainder, encoding="utf-8")
         for place in places:
             passage = text[place.before : place.after] if write else place.around(text)
             question = (write(passage) if write else text[place.start : place.end]).strip()
-            if question and question not in asked and _is_found(passage, path, kept):
-                asked.add(question)
+            if question and question not in written and _is_found(passage, path, remainder):
+                written.add(question)
                 questions.append(
                     {"question": question, "texts": [{"text": passage.strip(), "path": path}]}
                 )
@@ -139,17 +139,17 @@ def _picked(
         if len(picked) < count and not near.intersection(range(at - _APART, at + _APART + 1)):
             near.add(at)
             picked.append(place)
-    return sorted(picked, key=lambda one: (one.document, one.start))
+    return sorted(picked, key=lambda place: (place.document, place.start))
 
 
 def _places(
     spans: Sequence[list[tuple[int, int]]], texts: Sequence[str]
 ) -> Iterator[tuple[int, _Place]]:
-    for number, own in enumerate(spans):
-        for at in range(1, len(own) - 1):
-            start, end = own[at]
+    for number, sentences in enumerate(spans):
+        for at in range(1, len(sentences) - 1):
+            start, end = sentences[at]
             if _LETTERS[0] <= sum(map(str.isalnum, texts[number][start:end])) <= _LETTERS[1]:
-                yield at, _Place(number, own[at - 1][0], start, end, own[at + 1][1])
+                yield at, _Place(number, sentences[at - 1][0], start, end, sentences[at + 1][1])
 
 
 def _without(text: str, places: Sequence[_Place]) -> str:
