@@ -103,7 +103,9 @@ class AccuracyEvaluate(EvaluateOperator):
         if threshold is None:
             return _measure_answer("accuracy", data, answers.answer_accuracy)
         return _measure_answer(
-            "accuracy", data, lambda *given: answers.overlap_accuracy(*given, threshold=threshold)
+            "accuracy",
+            data,
+            lambda *arguments: answers.overlap_accuracy(*arguments, threshold=threshold),
         )
 
 
@@ -142,7 +144,8 @@ class ContextRecallEvaluate(EvaluateOperator):
     ``reranking_docs``, else ``retrieval_docs``.
 
     Example:
-        >>> data = {"retrieval_docs": ["Green tea."], "generated": "It is green.", "references": ["green tea"]}
+        >>> data = {"generated": "It is green.", "references": ["green tea"]}
+        >>> data["retrieval_docs"] = ["Green tea."]
         >>> ContextRecallEvaluate().measure(data)
         {'context_recall': 0.5, 'found_recall': 1.0}
     """
@@ -150,10 +153,10 @@ class ContextRecallEvaluate(EvaluateOperator):
     def measure(self, data: Mapping[str, Any]) -> Values:
         """See the class."""
         stage, docs = latest_docs(data)
-        found = answers.context_recall(docs, references_of(data)) if stage else None
+        recall = answers.context_recall(docs, references_of(data)) if stage else None
         return {
             **_measure_answer("context_recall", data, answers.answer_recall),
-            "found_recall": found,
+            "found_recall": recall,
         }
 
 
@@ -255,7 +258,8 @@ def evaluate_traces(
         ConfigError: If an evaluator is not an `EvaluateOperator`.
 
     Example:
-        >>> traces = [{"query": "How hot?", "generated": "80", "references": ["80"]}, {"query": "How long?"}]
+        >>> traces = [{"query": "How hot?", "generated": "80", "references": ["80"]}]
+        >>> traces.append({"query": "How long?"})
         >>> evaluate_traces(traces, [EMEvaluate()]).counts
         {'em': 1}
     """
@@ -267,12 +271,15 @@ def evaluate_traces(
             step,
             "EvaluateOperators such as AccuracyEvaluate()",
         )
-    traces = [validate_data(data) for data in many]
-    rows = [
-        {name: value for step in chosen for name, value in step.measure(data).items()}
-        for data in traces
-    ]
-    return MeasureReport([trace_name(data) for data in traces], rows)
+    names = []
+    rows = []
+    for trace in map(validate_data, many):
+        values: Values = {}
+        for step in chosen:
+            values.update(step.measure(trace))
+        names.append(trace_name(trace))
+        rows.append(values)
+    return MeasureReport(names, rows)
 
 
 EVALUATORS: tuple[type[EvaluateOperator], ...] = (

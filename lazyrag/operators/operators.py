@@ -9,6 +9,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, cast, get_args
 
 from lazyrag.data.filters import FilterLike
@@ -227,7 +228,8 @@ class OperatorChain(Operator):
         ConfigError: If there is none, or one is neither.
 
     Example:
-        >>> chain = (lambda data: {**data, "custom_a": 1}) >> FunctionOperator(lambda data: {**data, "custom_b": 2})
+        >>> first = lambda data: {**data, "custom_a": 1}
+        >>> chain = first >> FunctionOperator(lambda data: {**data, "custom_b": 2})
         >>> chain.execute({"query": "tea?"})
         {'query': 'tea?', 'custom_a': 1, 'custom_b': 2}
     """
@@ -235,9 +237,7 @@ class OperatorChain(Operator):
     def __init__(self, *operators: Operator | Callable[[Any], Any]) -> None:
         if not operators:
             raise ConfigError("The chain has no operators; pass at least one.")
-        self.operators: tuple[Operator, ...] = tuple(
-            step for given in operators for step in _steps(given)
-        )
+        self.operators: tuple[Operator, ...] = (*chain.from_iterable(map(_steps, operators)),)
 
     def __repr__(self) -> str:
         return " >> ".join(map(repr, self.operators))
@@ -258,10 +258,10 @@ class OperatorChain(Operator):
         return cast("dict[str, Any]", processed)
 
 
-def _steps(given: Any) -> tuple[Operator, ...]:
-    if isinstance(given, OperatorChain):
-        return given.operators
-    return (given,) if isinstance(given, Operator) else (FunctionOperator(given),)
+def _steps(operator: Any) -> tuple[Operator, ...]:
+    if isinstance(operator, OperatorChain):
+        return operator.operators
+    return (operator,) if isinstance(operator, Operator) else (FunctionOperator(operator),)
 
 
 # Retrieval
@@ -292,7 +292,8 @@ class RetrieveOperator(_AsyncOperator):
         >>> from lazyrag import Document, Retriever
         >>> docs = Document()
         >>> _ = docs.add_texts({"tea.txt": "Water of 80 degrees."})
-        >>> data = RetrieveOperator(Retriever(docs, "FineChunk", "bm25"))({"query": "How hot is the water?"})
+        >>> retrieve = RetrieveOperator(Retriever(docs, "FineChunk", "bm25"))
+        >>> data = retrieve({"query": "How hot is the water?"})
         >>> data["retrieval_docs"], data["retrieval_results"][0]["source"]
         (['Water of 80 degrees.'], 'tea.txt')
     """
@@ -319,12 +320,12 @@ class RetrieveOperator(_AsyncOperator):
         """
         query = query_of(data)
         started = time.perf_counter()
-        found = (
+        retrieved = (
             await self._finder.find(query, self._topk, self._filters)
             if query.strip()
             else RetrievedItems([])
         )
-        hits = await found.hits()
+        hits = await retrieved.hits()
         seconds = time.perf_counter() - started
         rows = [
             {**hit.to_dict(), "score": None if math.isnan(hit.score) else hit.score} for hit in hits
@@ -589,7 +590,8 @@ class RefinerOperator(Operator):
         NotRegisteredError: If there is no such refiner.
 
     Example:
-        >>> data = {"query": "How hot?", "retrieval_docs": ["Tea grows on hills. Hot water of 80 degrees."]}
+        >>> docs = ["Tea grows on hills. Hot water of 80 degrees."]
+        >>> data = {"query": "How hot?", "retrieval_docs": docs}
         >>> data = RefinerOperator("extractive", budget=9)(data)
         >>> data["refining_docs"], data["refining_results"][0]["compression_ratio"] < 1
         (['Hot water of 80 degrees.'], True)
@@ -686,8 +688,8 @@ class QAPromptor(Operator):
         self, template: ContextTemplate | str | None = None, *, language: Language = "auto"
     ) -> None:
         self._language: Language = validate_choice("language", language, get_args(Language))
-        own = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
-        self._template = None if own is None else as_template(own)
+        chosen = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
+        self._template = None if chosen is None else as_template(chosen)
 
     def process(self, data: RAGData) -> Mapping[str, Any]:
         """Write the prompt."""
@@ -728,9 +730,9 @@ class OpenAIGenerator(_AsyncOperator):
         api_key: str | None = None,
     ) -> None:
         if isinstance(model, str) != (base_url is not None):
-            given = f"model={model!r:.60} and base_url={base_url!r:.60}"
+            arguments = f"model={model!r:.60} and base_url={base_url!r:.60}"
             msg = "pass a model's name with the base_url of its server, or a chat model alone."
-            raise ConfigError(f"OpenAIGenerator got {given}; {msg}")
+            raise ConfigError(f"OpenAIGenerator got {arguments}; {msg}")
         chat = (
             HttpChatModel(str(base_url), model, api_key=api_key)
             if isinstance(model, str)
