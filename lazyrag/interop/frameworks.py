@@ -42,7 +42,7 @@ def validate_retriever(retriever: Any) -> NodeRetriever:
     return cast("NodeRetriever", retriever)
 
 
-def validate_objects(given: Iterable[Any], kind: type[T], what: str) -> list[T]:
+def validate_objects(items: Iterable[Any], kind: type[T], kinds: str) -> list[T]:
     """Return a list of objects of another framework.
 
     Raises:
@@ -52,9 +52,9 @@ def validate_objects(given: Iterable[Any], kind: type[T], what: str) -> list[T]:
         >>> validate_objects(["tea"], str, "texts")
         ['tea']
     """
-    objects = list(given) if isinstance(given, Iterable) else [given]
+    objects = list(items) if isinstance(items, Iterable) else [items]
     for item in objects:
-        require(isinstance(item, kind), "Each item", item, f"one of the {what}")
+        require(isinstance(item, kind), "Each item", item, f"one of the {kinds}")
     return objects
 
 
@@ -102,12 +102,12 @@ def add_pieces(
     texts: dict[str, str] = {}
     metadata: dict[str, Mapping[str, Any]] = {}
     for piece_id, text, fields in pieces:
-        own = {
+        fields_of_piece = {
             f"original_{name}" if name in BUILT_IN_FIELDS else name: fields[name]
             for name in fields
             if name != "score"
         }
-        identifier = piece_id or digest([text, repr(sorted(own.items()))])
+        identifier = piece_id or digest([text, repr(sorted(fields_of_piece.items()))])
         if identifier in texts:
             if piece_id is None and texts[identifier] == text:
                 continue
@@ -115,7 +115,7 @@ def add_pieces(
                 f"Two pieces have the id {identifier!r:.80}; give each one of its own."
             )
         texts[identifier] = text
-        metadata[identifier] = own
+        metadata[identifier] = fields_of_piece
     return docs.add_texts(texts, metadata)
 
 
