@@ -238,13 +238,13 @@ class Registry(Generic[T]):
 
     def _third_party(self) -> dict[str, EntryPoint]:
         if self._entry_points is None:
-            found: dict[str, EntryPoint] = {}
+            self._entry_points = {}
             if self._entry_point_group is not None:
                 # costs as much to import as all of this package's values
                 from importlib.metadata import entry_points
 
-                found = {point.name: point for point in entry_points(group=self._entry_point_group)}
-            self._entry_points = found
+                points = entry_points(group=self._entry_point_group)
+                self._entry_points = {point.name: point for point in points}
         return self._entry_points
 
 
@@ -299,5 +299,5 @@ def _said_of(entry: object) -> str:
         return entry.target
     inner = _unwrapped(entry)
     named: Any = inner if hasattr(inner, "__qualname__") else type(inner)
-    told = f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
-    return told if named is inner else f"an object of {told}"
+    location = f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
+    return location if named is inner else f"an object of {location}"

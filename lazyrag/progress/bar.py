@@ -44,8 +44,8 @@ class Work:
     _lock = threading.RLock()
     _bar: Any = None
 
-    def __init__(self, what: str, total: int, unit: str) -> None:
-        self.what = what
+    def __init__(self, label: str, total: int, unit: str) -> None:
+        self.what = label
         self.total = total
         self.unit = unit
         self.done: float = 0
@@ -78,9 +78,9 @@ class Work:
     def counted(self, function: Callable[[Any], R]) -> Callable[[Any], R]:
         """A function that does one unit."""
 
-        def call(given: Any) -> R:
+        def call(argument: Any) -> R:
             self.reach(self.done + 1)
-            return function(given)
+            return function(argument)
 
         return call
 

@@ -106,20 +106,20 @@ class ProgressMeter:
 
     def __init__(
         self,
-        what: str,
+        label: str,
         total: int,
         steps: int,
         on_progress: OnProgress | None,
         *,
         unit: str = "file",
     ) -> None:
-        self._what = what
+        self._what = label
         self._total = total
         self._is_of_nodes = unit == "node"
         self._share = 1.0 / max(1, steps)
         self._on_progress = _call.get()[0] or on_progress
         self._done = 0.0
-        self._work = Work(what, total, unit)
+        self._work = Work(label, total, unit)
 
     def __enter__(self) -> Self:
         self._work.__enter__()
