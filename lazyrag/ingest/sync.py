@@ -71,7 +71,7 @@ from lazyrag.ledger.tree import Build, LiveGroup
 from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file, signature_of
 from lazyrag.models.embedding import batch_size_of, is_embeddable
-from lazyrag.progress.bar import Work
+from lazyrag.progress.bar import ProgressTask
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.progress.calls import ProgressMeter, raise_if_canceled
 from lazyrag.read.versions import DocumentVersion, list_versions, live_rows
@@ -364,7 +364,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
     ]
     # chosen, so never withheld
     left_out = {one.identity for one in known if listing.leaves_out(one.identity)}
-    with Work("compare", len(found), "file") as work:
+    with ProgressTask("compare", len(found), "file") as work:
         changes = compare(
             [file for file in found if file.identity not in reasons],
             [one for one in known if one.identity not in left_out],
@@ -1321,7 +1321,7 @@ def _try_loading(
     is_plain = not indexer.loading.readers.all() and all(map(is_built_in, loaders))
     # an archive may hold a file for a function
     called = CALLED if is_plain else (*CALLED, "unknown until read")
-    with indexer.loading.running(len(files)), Work("plan", len(files), "file") as work:
+    with indexer.loading.running(len(files)), ProgressTask("plan", len(files), "file") as work:
         for number, one in enumerate(files, start=1):
             name = one.file.identity
             if formats[name].how in called:
