@@ -18,11 +18,11 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 from lazyrag.errors import ConfigError, LazyRAGError, RetrievalError
 from lazyrag.registry import Registry
+from lazyrag.types import Keywords
 from lazyrag.validation import (
     check_keywords,
     function_name,
     known_arguments,
-    known_keywords,
     require,
     validate_choice,
     validate_integer,
@@ -32,6 +32,21 @@ from lazyrag.validation import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=Hashable)
+
+ScoredKeys: TypeAlias = Sequence[tuple[K, float]]
+"""A ranking ``[(uid, score), ...]``, best first."""
+
+RankedKeys: TypeAlias = list[tuple[K, float]]
+"""A new ranking."""
+
+Rankings: TypeAlias = Sequence[ScoredKeys[K]]
+"""The rankings to fuse."""
+
+Contributions: TypeAlias = dict[K, list[float]]
+"""For each uid what each ranking adds to its score."""
+
+Lowest: TypeAlias = float | Sequence[float | None] | None
+"""The lowest score that a measure can give: of all rankings, or of each."""
 
 # Normalisation of scores
 
@@ -44,8 +59,8 @@ NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 
 
 def normalised(
-    ranking: Sequence[tuple[K, float]], how: Normalisation, lowest: float | None = None
-) -> list[tuple[K, float]]:
+    ranking: ScoredKeys[K], how: Normalisation, lowest: float | None = None
+) -> RankedKeys[K]:
     """Bring the scores of a ranking to a common range.
 
     ================  ==========================================
@@ -111,7 +126,7 @@ def check_normalisation(how: str, lowest: float | None) -> None:
         )
 
 
-def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def min_max(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     """Scale the scores of a ranking linearly to [0, 1]; all 1 where they are equal.
 
     Args:
@@ -138,7 +153,7 @@ def min_max(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
     return [(uid, (score - low) / width if width > 0 else 1.0) for uid, score in ranking]
 
 
-def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple[K, float]]:
+def from_lowest(ranking: ScoredKeys[K], lowest: float) -> RankedKeys[K]:
     """Scale scores linearly so that a measure's lowest becomes 0 and the best one found 1.
 
     Args:
@@ -164,20 +179,20 @@ def from_lowest(ranking: Sequence[tuple[K, float]], lowest: float) -> list[tuple
     return [(uid, max(score - lowest, 0.0) / width if width > 0 else 0.0) for uid, score in ranking]
 
 
-def _z_score(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def _z_score(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     values, _, sigma = _spread(ranking)
     worst = min(values, default=0.0)
     parts = [(value - worst) / sigma if sigma > 0 else 0.0 for value in values]
     return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
 
 
-def _distribution(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def _distribution(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     values, mean, sigma = _spread(ranking)
     parts = [(value - mean) / (6 * sigma) + 0.5 if sigma > 0 else 0.5 for value in values]
     return [(uid, part) for (uid, _), part in zip(ranking, parts, strict=True)]
 
 
-def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, float]:
+def _spread(ranking: ScoredKeys[K]) -> tuple[list[float], float, float]:
     """Scores divided by the largest absolute one, which keeps squares in a float's range; their
     mean and sigma.
     """
@@ -192,7 +207,7 @@ def _spread(ranking: Sequence[tuple[K, float]]) -> tuple[list[float], float, flo
     return values, mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
-def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
+def _check_finite(ranking: ScoredKeys[K]) -> None:
     for uid, score in ranking:
         if not isinstance(score, numbers.Real) or not math.isfinite(score):
             raise ConfigError(
@@ -200,7 +215,7 @@ def _check_finite(ranking: Sequence[tuple[K, float]]) -> None:
             )
 
 
-_BY_NAME: Mapping[str, Callable[[Sequence[tuple[K, float]]], list[tuple[K, float]]]] = {
+_BY_NAME: Mapping[str, Callable[[ScoredKeys[K]], RankedKeys[K]]] = {
     "min_max": min_max,
     "max": lambda ranking: from_lowest(ranking, 0.0),
     "z_score": _z_score,
@@ -216,11 +231,11 @@ NormaliseLike: TypeAlias = bool | Normalisation | Sequence[Normalisation]
 
 
 def rrf_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     k: float = 60,
     weights: Sequence[float] | None = None,
-) -> dict[K, list[float]]:
+) -> Contributions[K]:
     """Reciprocal rank fusion: a ranking adds weight / (k + rank), ranks from 1; its scores are
     ignored. See `rrf`.
 
@@ -229,20 +244,20 @@ def rrf_contributions(
         {'a': [0.5, 0.3333333333333333], 'b': [0.0, 0.5]}
     """
     validate_number("k", k, "a finite number > 0, usually 60", lambda value: 0 < value < math.inf)
-    parts: list[list[tuple[K, float]]] = []
+    parts: list[RankedKeys[K]] = []
     for ranking, weight in zip(rankings, validate_weights(weights, len(rankings)), strict=True):
         parts.append([(uid, weight / (k + rank)) for rank, (uid, _) in enumerate(ranking, start=1)])
     return _by_uid(parts)
 
 
 def weighted_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
-    lowest: float | Sequence[float | None] | None = None,
+    lowest: Lowest = None,
     depth: int | None = None,
-) -> dict[K, list[float]]:
+) -> Contributions[K]:
     """Weighted sum of scores brought to a common range: a ranking adds weight x score. See
     `weighted`.
 
@@ -262,12 +277,12 @@ def weighted_contributions(
 
 
 def comb_mnz_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
-    lowest: float | Sequence[float | None] | None = None,
-) -> dict[K, list[float]]:
+    lowest: Lowest = None,
+) -> Contributions[K]:
     """CombMNZ: the sum of scores brought to a common range, times the number of rankings that have
     the uid.
 
@@ -291,12 +306,12 @@ def comb_mnz_contributions(
 
 
 def comb_max_contributions(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
-    lowest: float | Sequence[float | None] | None = None,
-) -> dict[K, list[float]]:
+    lowest: Lowest = None,
+) -> Contributions[K]:
     """CombMAX: the best of a uid's scores, brought to a common range; the other rankings add
     nothing.
 
@@ -316,7 +331,7 @@ def comb_max_contributions(
         for uid, part in ranking:
             if uid not in best or part > best[uid][1]:
                 best[uid] = number, part
-    contributions: dict[K, list[float]] = {}
+    contributions: Contributions[K] = {}
     for uid, (number, part) in best.items():
         contributions[uid] = [0.0] * len(rankings)
         contributions[uid][number] = part
@@ -324,11 +339,11 @@ def comb_max_contributions(
 
 
 def _weighted_parts(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     weights: Sequence[float],
     normalise: NormaliseLike,
-    lowest: float | Sequence[float | None] | None,
-) -> list[list[tuple[K, float]]]:
+    lowest: Lowest,
+) -> list[RankedKeys[K]]:
     """Rankings with weight x normalised score."""
     count = len(rankings)
     if isinstance(normalise, bool):
@@ -337,13 +352,13 @@ def _weighted_parts(
     lows: list[Any] = _for_each("lowest", lowest, (numbers.Real, type(None)), count)
     if not isinstance(lowest, Sequence) and "theoretical" in hows:
         lows = [lowest if how == "theoretical" else None for how in hows]
-    parts: list[list[tuple[K, float]]] = []
+    parts: list[RankedKeys[K]] = []
     for ranking, weight, how, low in zip(rankings, weights, hows, lows, strict=True):
         parts.append([(uid, weight * score) for uid, score in normalised(ranking, how, low)])
     return parts
 
 
-def _completed(parts: Sequence[list[tuple[K, float]]], depth: int) -> list[list[tuple[K, float]]]:
+def _completed(parts: Sequence[RankedKeys[K]], depth: int) -> list[RankedKeys[K]]:
     """Add missing uids to rankings that were cut at a depth, with their lowest score: they cannot
     have a better one.
     """
@@ -394,9 +409,9 @@ def validate_weights(weights: Any, count: int, unit: str = "rankings") -> list[f
     return list(map(float, listed))
 
 
-def _by_uid(parts: Sequence[Sequence[tuple[K, float]]]) -> dict[K, list[float]]:
+def _by_uid(parts: Rankings[K]) -> Contributions[K]:
     """The contribution of each ranking, by uid; 0 where it does not have the uid."""
-    contributions: dict[K, list[float]] = {}
+    contributions: Contributions[K] = {}
     for number, ranking in enumerate(parts):
         for uid, part in ranking:
             if uid not in contributions:
@@ -422,9 +437,7 @@ class Fusion:
     name: str
     func: Callable[..., Any]
 
-    def __call__(
-        self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any
-    ) -> list[tuple[K, float]]:
+    def __call__(self, rankings: Rankings[K], **kwargs: Any) -> RankedKeys[K]:
         """Fuse rankings into one over the union of uids, best first, ties by uid.
 
         Args:
@@ -437,9 +450,7 @@ class Fusion:
         """
         return rank_by_sum(self.contributions(rankings, **kwargs))
 
-    def contributions(
-        self, rankings: Sequence[Sequence[tuple[K, float]]], **kwargs: Any
-    ) -> dict[K, tuple[float, ...]]:
+    def contributions(self, rankings: Rankings[K], **kwargs: Any) -> dict[K, tuple[float, ...]]:
         """Return for each uid the contribution of each ranking, in their order. See `__call__`."""
         try:
             contributions = self.func([first_of_each(ranking) for ranking in rankings], **kwargs)
@@ -451,7 +462,7 @@ class Fusion:
             ) from exc
         return self._checked(contributions, len(rankings))
 
-    def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
+    def check_kwargs(self, kwargs: Keywords, also_known: Sequence[str] = ()) -> None:
         """Raise an UnknownKeywordError for a keyword that the function does not take.
 
         To check the values, fuse empty rankings: ``fusion([[], []], **kwargs)`` raises for invalid
@@ -466,21 +477,24 @@ class Fusion:
         )
 
     def _checked(self, returned: Any, count: int) -> dict[Any, tuple[float, ...]]:
+        if not isinstance(returned, Mapping):
+            raise self._wrong_return(returned, count)
         contributions: dict[Any, tuple[float, ...]] = {}
-        items: list[tuple[Any, Any]] = (
-            list(returned.items()) if isinstance(returned, Mapping) else [(None, None)]
-        )
-        for uid, parts in items:
+        for uid, parts in returned.items():
             try:
-                contributions[uid] = tuple(map(float, parts))
+                shares = tuple(map(float, parts))
             except (TypeError, ValueError):
-                contributions[uid] = ()
-            if len(contributions[uid]) != count or not all(map(math.isfinite, contributions[uid])):
-                wrong = returned if uid is None else {uid: parts}
-                problem = f"The fusion {self.name!r} returned {wrong!r:.80} for {count} rankings"
-                expected = "a dict from each uid to a finite number for each ranking"
-                raise RetrievalError(f"{problem}; it must return {expected}.")
+                shares = ()
+            if len(shares) != count or not all(map(math.isfinite, shares)):
+                raise self._wrong_return({uid: parts}, count)
+            contributions[uid] = shares
         return contributions
+
+    def _wrong_return(self, returned: Any, count: int) -> RetrievalError:
+        return RetrievalError(
+            f"The fusion {self.name!r} returned {returned!r:.80} for {count} rankings; it must"
+            " return a dict from each uid to a finite number for each ranking."
+        )
 
 
 fusions: Registry[Fusion] = Registry("fusion", entry_point_group="lazyrag.fusions")
@@ -492,7 +506,6 @@ def register_fusion(func: F, *, name: str | None = ..., replace: bool = ...) -> 
 def register_fusion(
     func: None = ..., *, name: str | None = ..., replace: bool = ...
 ) -> Callable[[F], F]: ...
-@known_keywords
 def register_fusion(
     func: F | None = None, *, name: str | None = None, replace: bool = False
 ) -> Any:
@@ -539,11 +552,11 @@ def register_fusion(
 
 
 def rrf(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     k: float = 60,
     weights: Sequence[float] | None = None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """Fuse rankings by reciprocal rank.
 
     score(d) = sum over rankings of weight / (k + rank(d)), ranks from 1; a ranking without d adds
@@ -573,13 +586,13 @@ def rrf(
 
 
 def weighted(
-    rankings: Sequence[Sequence[tuple[K, float]]],
+    rankings: Rankings[K],
     *,
     weights: Sequence[float] | None = None,
     normalise: NormaliseLike = "min_max",
-    lowest: float | Sequence[float | None] | None = None,
+    lowest: Lowest = None,
     depth: int | None = None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """Fuse rankings by a weighted sum of scores.
 
     score(d) = sum over rankings of weight x score(d), where a ranking without d adds 0; but see
@@ -629,9 +642,7 @@ class ReciprocalRankFusion:
         'doc2'
     """
 
-    def fuse(
-        self, rankings: Sequence[Sequence[tuple[K, float]]], k: float = 60
-    ) -> list[tuple[K, float]]:
+    def fuse(self, rankings: Rankings[K], k: float = 60) -> RankedKeys[K]:
         """One ranking of several: score(d) = sum over rankings of 1 / (k + rank(d)), ranks from 1.
 
         Args:
@@ -647,7 +658,7 @@ class ReciprocalRankFusion:
         return rrf(rankings, k=k)
 
 
-def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
+def best_first(scores: Mapping[K, float]) -> RankedKeys[K]:
     """Rank by scores, descending, ties by uid.
 
     Example:
@@ -657,7 +668,7 @@ def best_first(scores: Mapping[K, float]) -> list[tuple[K, float]]:
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, float]]:
+def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> RankedKeys[K]:
     """Rank by the sums, each rounded once: uids with the same contributions tie, in any order of
     the contributions.
 
@@ -668,7 +679,7 @@ def rank_by_sum(contributions: Mapping[K, Sequence[float]]) -> list[tuple[K, flo
     return best_first({uid: math.fsum(parts) for uid, parts in contributions.items()})
 
 
-def first_of_each(ranking: Sequence[tuple[K, float]]) -> list[tuple[K, float]]:
+def first_of_each(ranking: ScoredKeys[K]) -> RankedKeys[K]:
     """Keep the first entry of each uid.
 
     Example:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from lazyrag.errors import ConfigError
-from lazyrag.ranking.fusion import Normalisation, normalised
+from lazyrag.ranking.fusion import Normalisation, RankedKeys, ScoredKeys, normalised
+from lazyrag.types import FloatArray
 from lazyrag.validation import require, validate_integer, validate_number
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
 
 K = TypeVar("K", bound=Hashable)
 
 
 def mmr(
-    ranking: Sequence[tuple[K, float]],
+    ranking: ScoredKeys[K],
     vectors: ArrayLike,
     *,
     lam: float = 0.5,
     topk: int | None = None,
     normalise: Normalisation = "min_max",
     lowest: float | None = None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """Choose one by one candidates that are relevant and unlike those chosen before: maximal
     marginal relevance.
 
@@ -79,14 +80,14 @@ def mmr(
 
 
 def mmr_of_similarities(
-    ranking: Sequence[tuple[K, float]],
+    ranking: ScoredKeys[K],
     similarities: ArrayLike,
     *,
     lam: float = 0.5,
     topk: int | None = None,
     normalise: Normalisation = "min_max",
     lowest: float | None = None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """Maximal marginal relevance by given similarities: see `mmr`.
 
     Args:
@@ -119,13 +120,13 @@ def mmr_of_similarities(
 
 
 def _chosen(
-    ranking: Sequence[tuple[K, float]],
-    likeness: Callable[[int], NDArray[np.float64]],
+    ranking: ScoredKeys[K],
+    likeness: Callable[[int], FloatArray],
     lam: float,
     topk: int | None,
     normalise: Normalisation,
     lowest: float | None,
-) -> list[tuple[K, float]]:
+) -> RankedKeys[K]:
     """The candidates in the order of choice; likeness(i) is how alike each one is to the i-th."""
     validate_number(
         "lam",
@@ -144,17 +145,17 @@ def _chosen(
     )[by_uid]
     redundancy = np.zeros(len(ranking))
     left = np.ones(len(ranking), bool)
-    chosen: list[tuple[K, float]] = []
+    chosen: RankedKeys[K] = []
     for _ in range(count):
-        scores = np.where(left, lam * relevance - (1 - lam) * redundancy, -np.inf)
-        best = int(scores.argmax())
-        chosen.append((uids[by_uid[best]], float(scores[best])))
+        gains = np.where(left, lam * relevance - (1 - lam) * redundancy, -np.inf)
+        best = int(gains.argmax())
+        chosen.append((uids[by_uid[best]], float(gains[best])))
         left[best] = False
         np.maximum(redundancy, likeness(int(by_uid[best]))[by_uid], out=redundancy)
     return chosen
 
 
-def _numbers(name: str, value: Any) -> NDArray[np.float64]:
+def _numbers(name: str, value: Any) -> FloatArray:
     try:
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError) as exc:
@@ -163,5 +164,5 @@ def _numbers(name: str, value: Any) -> NDArray[np.float64]:
     return array
 
 
-def _not_zero(divisors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _not_zero(divisors: FloatArray) -> FloatArray:
     return np.where(divisors > 0, divisors, 1.0)
