@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from lazyrag.errors import EvaluationError
 from lazyrag.evaluation import answers
 from lazyrag.evaluation.golden import MeasureReport
-from lazyrag.operators.data import STAGES, RAGData, latest_docs, references_of, validate_data
+from lazyrag.operators.data import STAGES, RAGData, Trace, latest_docs, references_of, validate_data
 from lazyrag.operators.operators import Operator
 from lazyrag.text.tokens import TokenCounter, resolve_counter
 from lazyrag.validation import require
@@ -29,15 +29,15 @@ class EvaluateOperator(Operator, abc.ABC):
         self._measured: list[tuple[str, Values]] = []
 
     @abc.abstractmethod
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """Return the values of a trace, by measure."""
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Record the values; append nothing."""
         self._measured.append((trace_name(data), self.measure(data)))
         return {}
 
-    def _result(self, trace: RAGData, _: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, trace: RAGData, _: Trace) -> dict[str, Any]:
         return cast("dict[str, Any]", trace)
 
     @property
@@ -47,7 +47,7 @@ class EvaluateOperator(Operator, abc.ABC):
         return MeasureReport([name for name, _ in measured], [row for _, row in measured])
 
 
-def answer_of(data: Mapping[str, Any]) -> str | None:
+def answer_of(data: Trace) -> str | None:
     """Return the generated answer; None if there is none, which differs from an empty answer."""
     generated: str | None = data.get("generated")
     require(
@@ -60,7 +60,7 @@ def answer_of(data: Mapping[str, Any]) -> str | None:
     return generated
 
 
-def trace_name(data: Mapping[str, Any]) -> str:
+def trace_name(data: Trace) -> str:
     """Return the name of a trace in reports: the id of its question, else the query."""
     question = data.get("question")
     identifier = question.get("id") if isinstance(question, Mapping) else None
@@ -68,7 +68,7 @@ def trace_name(data: Mapping[str, Any]) -> str:
 
 
 def _measure_answer(
-    name: str, data: Mapping[str, Any], measure: Callable[[str, Sequence[str]], float | None]
+    name: str, data: Trace, measure: Callable[[str, Sequence[str]], float | None]
 ) -> Values:
     answer = answer_of(data)
     return {name: None if answer is None else measure(answer, references_of(data))}
@@ -97,7 +97,7 @@ class AccuracyEvaluate(EvaluateOperator):
             answers.validate_threshold(threshold)
         self.threshold = threshold
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         threshold = self.threshold
         if threshold is None:
@@ -117,7 +117,7 @@ class F1Evaluate(EvaluateOperator):
         {'f1': 0.6666666666666666}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         return _measure_answer("f1", data, answers.token_f1)
 
@@ -130,7 +130,7 @@ class EMEvaluate(EvaluateOperator):
         {'em': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         return _measure_answer("em", data, answers.exact_match)
 
@@ -150,7 +150,7 @@ class ContextRecallEvaluate(EvaluateOperator):
         {'context_recall': 0.5, 'found_recall': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         stage, docs = latest_docs(data)
         recall = answers.context_recall(docs, references_of(data)) if stage else None
@@ -180,7 +180,7 @@ class TokenCountEvaluate(EvaluateOperator):
         super().__init__()
         self.counter = resolve_counter(counter)
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         stage, docs = latest_docs(data)
         return {
@@ -209,7 +209,7 @@ class CompressionRateEvaluate(EvaluateOperator):
         super().__init__()
         self.counter = resolve_counter(counter)
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
         before = data.get("retrieval_docs")
         after = data.get("refining_docs")
@@ -232,9 +232,10 @@ class LatencyEvaluate(EvaluateOperator):
         {'retrieval_time': 0.5, 'generation_time': 1.0, 'latency': 1.5, 'total_latency': 1.0}
     """
 
-    def measure(self, data: Mapping[str, Any]) -> Values:
+    def measure(self, data: Trace) -> Values:
         """See the class."""
-        stages = {name: data[name] for stage in STAGES if (name := f"{stage}_time") in data}
+        names = [f"{stage}_time" for stage in STAGES]
+        stages = {name: data[name] for name in names if name in data}
         for name, value in stages.items():
             is_valid = (
                 isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
@@ -246,7 +247,7 @@ class LatencyEvaluate(EvaluateOperator):
 
 
 def evaluate_traces(
-    many: Sequence[Mapping[str, Any]], evaluators: Sequence[EvaluateOperator] | None = None
+    many: Sequence[Trace], evaluators: Sequence[EvaluateOperator] | None = None
 ) -> MeasureReport:
     """Measure the traces of a data set with several evaluators.
 

@@ -28,6 +28,7 @@ from lazyrag.operators.data import (
     TO_REFINE,
     TO_RERANK,
     RAGData,
+    Trace,
     append_fields,
     latest_docs,
     latest_results,
@@ -70,14 +71,14 @@ class Operator(abc.ABC):
     """The standard fields that it writes, overwriting values that are there."""
 
     @abc.abstractmethod
-    def process(self, data: Any) -> Mapping[str, Any]:
+    def process(self, data: Any) -> Trace:
         """Return the fields to append to a trace, without changing it."""
 
-    async def aprocess(self, data: Any) -> Mapping[str, Any]:
+    async def aprocess(self, data: Any) -> Trace:
         """Run `process` in any event loop; by default in a thread."""
         return await in_thread(self.process, data)
 
-    def execute(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def execute(self, data: Trace) -> dict[str, Any]:
         """Return the trace with this operator's fields.
 
         Args:
@@ -94,21 +95,21 @@ class Operator(abc.ABC):
         trace = validate_data(data)
         return self._result(trace, self.process(trace))
 
-    async def aexecute(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    async def aexecute(self, data: Trace) -> dict[str, Any]:
         """Run `execute` in any event loop."""
         trace = validate_data(data)
         return self._result(trace, await self.aprocess(trace))
 
-    def _result(self, trace: RAGData, processed: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, trace: RAGData, processed: Trace) -> dict[str, Any]:
         return append_fields(trace, processed, self.writes, repr(self))
 
-    def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, data: Trace) -> dict[str, Any]:
         """Run `execute`."""
         return self.execute(data)
 
     def batch(
         self,
-        many: Sequence[Mapping[str, Any]],
+        many: Sequence[Trace],
         *,
         concurrency: int = 8,
         on_error: OnError = "raise",
@@ -125,7 +126,7 @@ class Operator(abc.ABC):
 
     async def abatch(
         self,
-        many: Sequence[Mapping[str, Any]],
+        many: Sequence[Trace],
         *,
         concurrency: int = 8,
         on_error: OnError = "raise",
@@ -152,7 +153,7 @@ class Operator(abc.ABC):
 class _AsyncOperator(Operator):
     """An operator that is written as a coroutine."""
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Wait for `aprocess`."""
         return background.run(self.aprocess(data))
 
@@ -190,21 +191,21 @@ class FunctionOperator(Operator):
     def __repr__(self) -> str:
         return f"FunctionOperator({callable_name(self.function)})"
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Call the function."""
         returned = self.function({**data})
         if inspect.isawaitable(returned):
             return background.run(self._awaited(returned, data))
         return self._validated(returned, data)
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: RAGData) -> Trace:
         """Call the function; one that is not asynchronous runs in a thread."""
         return await self._awaited(await in_thread(self.function, {**data}), data)
 
-    async def _awaited(self, returned: Any, data: RAGData) -> Mapping[str, Any]:
+    async def _awaited(self, returned: Any, data: RAGData) -> Trace:
         return self._validated(await returned if inspect.isawaitable(returned) else returned, data)
 
-    def _validated(self, returned: Any, data: RAGData) -> Mapping[str, Any]:
+    def _validated(self, returned: Any, data: RAGData) -> Trace:
         if not isinstance(returned, Mapping):
             raise ConfigError(
                 f"{self!r} returned {returned!r:.60}; return the dict with fields appended."
@@ -254,7 +255,7 @@ class OperatorChain(Operator):
             data = await operator.aexecute(data)
         return data
 
-    def _result(self, _: RAGData, processed: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, _: RAGData, processed: Trace) -> dict[str, Any]:
         return cast("dict[str, Any]", processed)
 
 
@@ -312,7 +313,7 @@ class RetrieveOperator(_AsyncOperator):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._finder.name!r}, topk={self._topk})"
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: RAGData) -> Trace:
         """Retrieve.
 
         Raises:
@@ -333,7 +334,7 @@ class RetrieveOperator(_AsyncOperator):
         return _stage_fields("retrieval", rows, seconds)
 
 
-def _stage_fields(stage: str, rows: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, Any]:
+def _stage_fields(stage: str, rows: Sequence[Trace], seconds: float) -> dict[str, Any]:
     return {
         f"{stage}_results": rows,
         f"{stage}_docs": [row["text"] for row in rows],
@@ -464,7 +465,6 @@ class MilvusRetriever(_CollectionRetriever):
 _RERANK_TOPK = 3
 
 
-@known_arguments
 class RerankOperator(_AsyncOperator):
     """Rerank texts (spec 000's reranking stage).
 
@@ -495,7 +495,7 @@ class RerankOperator(_AsyncOperator):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r}, topk={self._topk})"
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: RAGData) -> Trace:
         """Rerank.
 
         Raises:
@@ -530,7 +530,6 @@ def _score(row: Mapping[str, Any]) -> float:
     return float(score) if isinstance(score, (int, float)) else math.nan
 
 
-@known_arguments
 class BGEReranker(RerankOperator):
     """Spec 000's cross-encoder reranker.
 
@@ -548,7 +547,6 @@ class BGEReranker(RerankOperator):
         super().__init__(model, topk)
 
 
-@known_arguments
 class LLMbased_Reranker(RerankOperator):  # noqa: N801  the specification's name
     """Spec 000's reranker by a chat model, which judges each text.
 
@@ -616,7 +614,7 @@ class RefinerOperator(Operator):
     def __repr__(self) -> str:
         return f"RefinerOperator({self.refiner!r})"
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Shorten the texts.
 
         Raises:
@@ -691,7 +689,7 @@ class QAPromptor(Operator):
         chosen = ContextTemplate(template, **_PLAIN) if isinstance(template, str) else template
         self._template = None if chosen is None else as_template(chosen)
 
-    def process(self, data: RAGData) -> Mapping[str, Any]:
+    def process(self, data: RAGData) -> Trace:
         """Write the prompt."""
         query = query_of(data)
         _, docs = latest_docs(data)
@@ -699,7 +697,6 @@ class QAPromptor(Operator):
         return {"prompt": template.fill([(at, "", text) for at, text in enumerate(docs, 1)], query)}
 
 
-@known_arguments
 class OpenAIGenerator(_AsyncOperator):
     """Answer the prompt with a chat model (spec 000's generation stage).
 
@@ -746,7 +743,7 @@ class OpenAIGenerator(_AsyncOperator):
     def __repr__(self) -> str:
         return f"OpenAIGenerator({self.generator.model!r})"
 
-    async def aprocess(self, data: RAGData) -> Mapping[str, Any]:
+    async def aprocess(self, data: RAGData) -> Trace:
         """Answer; cancelling the task ends the model's call.
 
         Raises:
