@@ -526,11 +526,9 @@ def resolve(response: str, sources: Sequence[Hit]) -> ResolvedCitations:
     for marker in markers:
         before = response[max(0, marker.start - CLAIM_CHARACTERS) : marker.start]
         citations += new_citations(marker, before, sources, seen)
-    problems = [problem for marker in markers if (problem := marker_problem(marker, len(sources)))]
-    problems += [
-        check.problem for check in quote_checks(response, scanned, sources) if not check.ok
-    ]
-    return ResolvedCitations(tuple(citations), tuple(dict.fromkeys(problems)))
+    problems = [marker_problem(marker, len(sources)) for marker in markers]
+    problems += [check.problem for check in quote_checks(response, scanned, sources)]
+    return ResolvedCitations(tuple(citations), tuple(dict.fromkeys(filter(None, problems))))
 
 
 def new_citations(

@@ -462,16 +462,16 @@ class ContextBuilder:
         template: ContextTemplate | str | None,
         hits: Sequence[Hit],
         spoken_before: Any = None,
-    ) -> _Page:
+    ) -> _ContextPage:
         require(isinstance(query, str), "query", query, "a string")
         query = query.strip()
         # Without a question the language is that of the sources.
         sample = query or " ".join(hit.text[:200] for hit in hits[:3])
         language = spoken_before or resolve_language(self.language, sample)
         chosen = self.template if template is None else as_template(template)
-        return _Page(chosen or TEMPLATES[language], query, language)
+        return _ContextPage(chosen or TEMPLATES[language], query, language)
 
-    def _packed(self, page: _Page, hits: Sequence[Hit], limit: int) -> Packed:
+    def _packed(self, page: _ContextPage, hits: Sequence[Hit], limit: int) -> Packed:
         """Pack hits by the tokens of the parts, then by those of the complete text, which may
         differ.
         """
@@ -493,7 +493,7 @@ class ContextBuilder:
             packed = self._shrunk(packed, page, limit)
         return packed
 
-    def _shrunk(self, packed: Packed, page: _Page, limit: int) -> Packed:
+    def _shrunk(self, packed: Packed, page: _ContextPage, limit: int) -> Packed:
         """Shorten or drop the last hit, since the whole takes more tokens than its parts."""
         *before, last = packed.hits
 
@@ -510,7 +510,7 @@ class ContextBuilder:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Page:
+class _ContextPage:
     """A template with a question in it."""
 
     template: ContextTemplate

@@ -171,7 +171,7 @@ class AnswerReader:
         self._splitter = ReasoningSplitter()
         self._length = 0  # of the model's output
         self._pieces: list[str] = []  # of the answer, untrimmed
-        self._shown = False  # whether anything but blanks was returned
+        self._has_text = False  # whether anything but blanks was returned
         self._spaces = ""  # blanks after it, returned when more comes
 
     def feed(self, text: str) -> str:
@@ -210,11 +210,11 @@ class AnswerReader:
     def _trimmed(self, text: str) -> str:
         self._pieces.append(text)
         text = self._spaces + text
-        if not self._shown:
+        if not self._has_text:
             text = text.lstrip()
         visible_text = text.rstrip()
         self._spaces = text[len(visible_text) :]
-        self._shown = self._shown or bool(visible_text)
+        self._has_text = self._has_text or bool(visible_text)
         return visible_text
 
     def _ending(self, reason: str | None, *, blank: bool) -> str | None:
@@ -255,19 +255,19 @@ class _Characters:
     """Removes control characters, normalises line ends, and joins or replaces lone surrogates."""
 
     def __init__(self) -> None:
-        self._held = ""
+        self._withheld = ""
         self._controls = 0
         self._halves = 0
 
     def feed(self, text: str) -> str:
-        text = self._held + text
+        text = self._withheld + text
         match = _HELD_BACK.search(text)
-        self._held = match[0] if match else ""
+        self._withheld = match[0] if match else ""
         return self._cleaned(text[: match.start()] if match else text)
 
     def end(self) -> str:
-        remainder = self._held
-        self._held = ""
+        remainder = self._withheld
+        self._withheld = ""
         return self._cleaned(remainder)
 
     def problems(self) -> list[str]:

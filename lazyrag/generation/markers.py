@@ -102,18 +102,20 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
     match = _well_formed(body)
     if match is None:
         is_meant = _MEANT.fullmatch(body.strip()) and not _DATE.fullmatch(body.strip())
-        fault = f"The marker {_shown(text)} is malformed; write it as [1], [1, 2] or [1-3]."
+        fault = f"The marker {_abbreviated(text)} is malformed; write it as [1], [1, 2] or [1-3]."
         return Marker(start, end, text, fault=fault) if is_meant else None
     noted = _noted(body)
     items = " ".join(item["items"] for item, _ in noted) if noted else match["items"]
     ranges = _ranges(items)
     for low, high in ranges:
         if low > high:
-            fault = f"The marker {_shown(text)} runs backwards; write the smaller number first."
+            fault = (
+                f"The marker {_abbreviated(text)} runs backwards; write the smaller number first."
+            )
             return Marker(start, end, text, fault=fault)
         if high - low >= WIDEST_RANGE:
             fault = (
-                f"The marker {_shown(text)} names more than {WIDEST_RANGE} sources; name at most"
+                f"The marker {_abbreviated(text)} names more than {WIDEST_RANGE} sources; name at most"
                 " that many."
             )
             return Marker(start, end, text, fault=fault)
@@ -131,7 +133,7 @@ def read_unclosed(start: int, opener: str, body: str) -> Marker | None:
     if begun is None:
         return None
     text = opener + begun.group()
-    fault = f"The marker {_shown(text)} is not closed; write it as [1]."
+    fault = f"The marker {_abbreviated(text)} is not closed; write it as [1]."
     return Marker(start, start + len(text), text, fault=fault)
 
 
@@ -150,9 +152,8 @@ def rewritten(marker: Marker, mapping: Mapping[int, int | None]) -> str:
         '[Source 2: tea.txt, Source 1: milk.txt]'
     """
     numbers = marker.numbers
-    remaining = list(
-        dict.fromkeys(new for old in numbers if (new := mapping.get(old, old)) is not None)
-    )
+    changed = [mapping.get(number, number) for number in numbers]
+    remaining = list(dict.fromkeys(number for number in changed if number is not None))
     if tuple(remaining) == numbers or not remaining:
         return marker.text if remaining else ""
     opener = marker.text[: 2 if marker.text[1] == marker.text[0] else 1]
@@ -203,7 +204,8 @@ def _rewritten_notes(
     remaining: list[str] = []
     for item, separator in items:
         marker = Marker(0, 0, f"[{item.group()}]", _ranges(item["items"]))
-        if written := rewritten(marker, mapping)[1:-1]:
+        written = rewritten(marker, mapping)[1:-1]
+        if written:
             remaining.append((separator if remaining else "") + written)
     return "".join(remaining)
 
@@ -248,7 +250,7 @@ def _runs_of_numbers(numbers: Sequence[int], longest: int) -> list[tuple[int, in
     return runs
 
 
-def _shown(text: str) -> str:
+def _abbreviated(text: str) -> str:
     return repr(text) if len(text) <= 40 else repr(text[:40] + "...")
 
 

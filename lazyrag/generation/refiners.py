@@ -41,7 +41,6 @@ from lazyrag.validation import (
     check_keywords,
     function_name,
     is_list_of,
-    known_keywords,
     require,
     required_names,
     validate_integer,
@@ -414,7 +413,6 @@ class Refined:
         return self.refined_length / self.original_length if self.original_length else 1.0
 
 
-@known_keywords
 def register_refiner(
     func: RefineFunction | None = None, *, name: str | None = None, replace: bool = False
 ) -> Any:
@@ -551,7 +549,7 @@ _UNDERLINE = re.compile(r"\A {0,3}(?:=+|-+)[ \t]*(?:\n|\Z)")  # of the heading a
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class TextPart:
     r"""A part of a text with its own parts.
 
     Args:
@@ -566,10 +564,10 @@ class Part:
 
     text: str
     title: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TextPart, ...] = ()
 
 
-def part_of_text(text: str, title: str = "") -> Part:
+def part_of_text(text: str, title: str = "") -> TextPart:
     """Make the tree of a text: sections under Markdown headings, paragraphs, sentences.
 
     Example:
@@ -587,32 +585,29 @@ def part_of_text(text: str, title: str = "") -> Part:
         ends = [*(heading.start for heading in starts[1:]), len(text)]
         for heading, end in zip(starts, ends, strict=True):
             parts.append(_section(text[heading.start : end], heading.title))
-    return Part(
-        text.strip(), title, tuple(parts) if len(parts) > 1 else parts[0].parts if parts else ()
-    )
+    if len(parts) == 1:
+        parts = list(parts[0].parts)
+    return TextPart(text.strip(), title, tuple(parts))
 
 
-def _section(text: str, title: str) -> Part:
+def _section(text: str, title: str) -> TextPart:
     body = _UNDERLINE.sub("", text.partition("\n")[2], count=1)
-    return Part(
+    return TextPart(
         text.strip(),
         title,
-        part_of_text(body).parts or ((Part(body.strip()),) if body.strip() else ()),
+        part_of_text(body).parts or ((TextPart(body.strip()),) if body.strip() else ()),
     )
 
 
-def _paragraphs(text: str) -> Iterator[Part]:
-    for paragraph in text.split("\n\n"):
-        if stripped := paragraph.strip():
-            sentences = [
-                sentence
-                for span in sentence_spans(stripped)
-                if (sentence := stripped[slice(*span)].strip())
-            ]
-            yield Part(stripped, "", tuple(map(Part, sentences)) if len(sentences) > 1 else ())
+def _paragraphs(text: str) -> Iterator[TextPart]:
+    for paragraph in map(str.strip, text.split("\n\n")):
+        if paragraph:
+            sentences = [paragraph[start:end].strip() for start, end in sentence_spans(paragraph)]
+            parts = tuple(map(TextPart, filter(None, sentences)))
+            yield TextPart(paragraph, "", parts if len(parts) > 1 else ())
 
 
-def part_of_node(node: DocNode, *groups: str) -> Part:
+def part_of_node(node: DocNode, *groups: str) -> TextPart:
     """Make the tree of a node from its children in some node groups, from the top down.
 
     Args:
@@ -636,7 +631,7 @@ def part_of_node(node: DocNode, *groups: str) -> Part:
         tuple(part_of_node(child, *groups[1:]) for child in children[groups[0]]) if groups else ()
     )
     title = node.metadata.get("title")
-    return Part(node.text, title if isinstance(title, str) else "", parts)
+    return TextPart(node.text, title if isinstance(title, str) else "", parts)
 
 
 class TreeRefiner:
@@ -684,7 +679,7 @@ class TreeRefiner:
         self.chat = None if chat is None else as_chat_model(chat)
 
     def refine(
-        self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter | str
+        self, query: str, trees: Sequence[TextPart], *, budget: int, counter: TokenCounter | str
     ) -> list[str]:
         """Select parts of each tree, in order, on separate lines.
 
@@ -710,7 +705,7 @@ class TreeRefiner:
         validate_integer("budget", budget, 1)
         counter = resolve_counter(counter)
         require(
-            is_list_of(trees, Part),
+            is_list_of(trees, TextPart),
             "trees",
             trees,
             "a list of results of part_of_text or part_of_node",
@@ -719,8 +714,8 @@ class TreeRefiner:
         return list(map(_text_of, chosen))
 
     def choose(
-        self, query: str, trees: Sequence[Part], *, budget: int, counter: TokenCounter
-    ) -> list[list[Part]]:
+        self, query: str, trees: Sequence[TextPart], *, budget: int, counter: TokenCounter
+    ) -> list[list[TextPart]]:
         """Return the selected parts of each tree, in order; none contains another. A leaf may be
         cut.
         """
@@ -781,13 +776,13 @@ class TreeRefiner:
         return combined
 
 
-def _text_of(parts: Sequence[Part]) -> str:
+def _text_of(parts: Sequence[TextPart]) -> str:
     return "\n".join(part.text for part in parts)
 
 
-def _parts_of(pieces: Sequence[_Piece], rows: Sequence[_Row]) -> list[Part]:
+def _parts_of(pieces: Sequence[_Piece], rows: Sequence[_Row]) -> list[TextPart]:
     return [
-        rows[int(piece.order)].part if piece.order % 1 == 0 else Part(piece.text)
+        rows[int(piece.order)].part if piece.order % 1 == 0 else TextPart(piece.text)
         for piece in pieces
     ]
 
@@ -822,7 +817,7 @@ class _Row:
     last).
     """
 
-    part: Part
+    part: TextPart
     tree: int
     first: int
     last: int
@@ -833,7 +828,7 @@ class _Row:
         return any(other.first <= self.first < other.last for other in others)
 
 
-def _rows(part: Part, tree: int, first: int = 0) -> list[_Row]:
+def _rows(part: TextPart, tree: int, first: int = 0) -> list[_Row]:
     below: list[_Row] = []
     steps = []
     for child in part.parts:
