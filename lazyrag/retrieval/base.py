@@ -351,9 +351,8 @@ class BaseRetriever(Generic[T_co]):
         """Return the node of an id in the searched group of a Document, or in an index in
         memory.
         """
-        return next(
-            (node for part in self.retrievers if (node := part.indexed_node(uid)) is not None), None
-        )
+        nodes = (retriever.indexed_node(uid) for retriever in self.retrievers)
+        return next((node for node in nodes if node is not None), None)
 
     def build(self) -> None:
         """Build now what the first query would build."""
@@ -510,15 +509,6 @@ class BaseRetriever(Generic[T_co]):
                 None if topk is None and is_optional else validate_integer("topk", topk, 1)
             )
         self._topk = topk
-
-    def _set_total(self) -> None:
-        """Set the default number of nodes of a result that retrievers share: what they want, and at
-        least 6.
-        """
-        if isinstance(self._topk, DefaultInt):
-            self._topk = DefaultInt(
-                max(DEFAULT_TOPK, sum(retriever.own_topk or 0 for retriever in self.retrievers))
-            )
 
     def _limit(self, query: Query) -> Any:
         """The number of nodes: an int, or None for no limit in a retriever with ``topk=None``."""
@@ -713,9 +703,10 @@ class SearchClient:
         if node is not None:
             return node.with_score(float(score))
         node = DocNode(text=text, uid=str(uid), metadata=fields.get("metadata"))
-        source, document, number = (fields.get(name) for name in _HIT_FIELDS[3:6])
         segment = node.segment._replace(
-            path=str(source or ""), document_id=str(document or ""), number=int(number or 0)
+            path=str(fields.get("source") or ""),
+            document_id=str(fields.get("document_id") or ""),
+            number=int(fields.get("chunk_id") or 0),
         )
         return DocNode.from_segment(segment, None, score=float(score))
 

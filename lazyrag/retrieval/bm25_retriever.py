@@ -21,7 +21,7 @@ from lazyrag.retrieval.retriever import Retriever
 from lazyrag.retrieval.similarity import KeywordSearch
 from lazyrag.retrieval.stages import Reason
 from lazyrag.text.analyzers import term_function
-from lazyrag.validation import known_arguments, known_keywords, require, validate_integer
+from lazyrag.validation import known_arguments, require, validate_integer
 
 _IDS = ("id", "doc_id")
 _TEXTS = ("text", "content")
@@ -169,7 +169,6 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             nodes += document.get_nodes(self._of_document.group)
         return nodes
 
-    @known_keywords
     def search(self, query: str, top_k: int = 10) -> list[tuple[str, float]]:
         """Return the best texts as pairs (id, score): only those that share a term with the query.
 
@@ -192,7 +191,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             return self._of_document.run(query.with_topk(limit), snapshot)
         begun = time.perf_counter()
         texts = self._texts
-        nodes = self._found(texts, query, limit)
+        nodes = self._search_texts(texts, query, limit)
         return LoadedStage(
             "retriever",
             self._name,
@@ -204,7 +203,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             why=partial(self._missing_text, texts, query),
         )
 
-    def _found(self, texts: _Texts, query: Query, limit: int) -> list[DocNode]:
+    def _search_texts(self, texts: _Texts, query: Query, limit: int) -> list[DocNode]:
         terms = [] if query.is_blank else self._search.terms(query.text)
         hits = texts.index.search(terms, limit, model=self._model) if terms else []
         return [texts.nodes[uid].with_score(score) for uid, score in hits]
@@ -223,7 +222,7 @@ class BM25Retriever(BaseRetriever[list[DocNode]]):
             return Reason(
                 uid, self._name, f"No text was indexed with the id {uid!r}.", cause="unknown"
             )
-        everything = self._found(texts, query, max(1, texts.index.live))
+        everything = self._search_texts(texts, query, max(1, texts.index.live))
         for rank, node in enumerate(everything, start=1):
             if node.uid == uid:
                 message = f"Its rank is {rank} of {len(everything)}, and fewer were requested."

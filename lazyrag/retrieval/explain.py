@@ -16,7 +16,7 @@ from lazyrag.data.filters import And, Condition, Filter, FilterLike, Not, Or, pa
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import EMPTY
 from lazyrag.errors import count
-from lazyrag.retrieval.stages import Reason, Record, Stage, StageKind
+from lazyrag.retrieval.stages import JsonRecord, Reason, Stage, StageKind
 
 _WIDTH = 100
 _TEXT_SHOWN = 200
@@ -25,7 +25,7 @@ _UIDS_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class StageSummary(Record):
+class StageSummary(JsonRecord):
     """One stage of a retrieval.
 
     Args:
@@ -50,7 +50,7 @@ class StageSummary(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing(Record):
+class Standing(JsonRecord):
     """Rank and score of a node in a stage.
 
     Args:
@@ -82,7 +82,7 @@ class Standing(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedHit(Record):
+class ExplainedHit(JsonRecord):
     """Why a node of a result has its rank.
 
     Args:
@@ -132,7 +132,7 @@ class ExplainedHit(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedNode(Record):
+class DroppedNode(JsonRecord):
     """A node that a stage dropped.
 
     Args:

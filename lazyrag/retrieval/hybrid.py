@@ -40,9 +40,9 @@ from lazyrag.retrieval.base import (
 from lazyrag.retrieval.retriever import Retriever, validate_documents
 from lazyrag.retrieval.similarity import similarities, validate_feedback
 from lazyrag.retrieval.stages import NodeRetriever, Searchable, Stage, StageKind
+from lazyrag.types import Keywords
 from lazyrag.validation import (
     keyword_names,
-    known_arguments,
     known_keywords,
     require,
     validate_choice,
@@ -506,7 +506,10 @@ class _Keys:
 
     def resolve(self, source: _FusedInput) -> None:
         """Replace the keys of a stage's hits by those of the nodes that they represent."""
-        original = {new: key for key, _ in reversed(source.hits) if (new := self[key]) != key}
+        original: dict[NodeKey, NodeKey] = {}
+        for key, _ in reversed(source.hits):
+            if self[key] != key:
+                original[self[key]] = key
         if original:
             source.original_keys = original
             source.has_aliases = any(
@@ -527,14 +530,12 @@ class BoundFusion:
     """
 
     fusion: Fusion
-    keywords: Mapping[str, Any]
+    keywords: Keywords
     takes_weights: bool
     takes_depth: bool
 
     @classmethod
-    def checked(
-        cls, name: str, keywords: Mapping[str, Any], also_known: Sequence[str]
-    ) -> BoundFusion:
+    def checked(cls, name: str, keywords: Keywords, also_known: Sequence[str]) -> BoundFusion:
         """Find a fusion by name and check the names of its keywords.
 
         Args:
@@ -586,9 +587,8 @@ class BoundFusion:
         """
         if not self.reads_scores:
             return
-        hows, lows = (
-            _for_each(self.keywords.get(name), len(directions)) for name in ("normalise", "lowest")
-        )
+        hows = _for_each(self.keywords.get("normalise"), len(directions))
+        lows = _for_each(self.keywords.get("lowest"), len(directions))
         for number, (up, how, low) in enumerate(zip(directions, hows, lows, strict=True), start=1):
             if up is False and (
                 how == "max" or (how == "theoretical" and low is not None and low >= 0)
@@ -646,7 +646,7 @@ class BoundFusion:
         return self.fused("fusion", inputs, [True] * len(inputs), None, nowhere).record()
 
     def _contributions(
-        self, sources: Sequence[_FusedInput], more: Mapping[str, Any]
+        self, sources: Sequence[_FusedInput], more: Keywords
     ) -> dict[NodeKey, tuple[float, ...]]:
         if not sources:
             return {}
@@ -680,7 +680,6 @@ def default_retriever(
     return Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
 
 
-@known_arguments
 class FeedbackRetriever(BaseRetriever[list[DocNode]]):
     """Pseudo-relevance feedback: searches twice, the second time with the query moved towards the
     first results.

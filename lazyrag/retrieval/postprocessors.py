@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, overload
+from typing import Any, ClassVar, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -34,14 +34,14 @@ from lazyrag.retrieval.reranker import Reranker, token_embedders
 from lazyrag.retrieval.retriever import validate_documents
 from lazyrag.retrieval.stages import (
     NodeRetriever,
+    Postprocessor,
     StageKind,
-    Step,
     callable_name,
     validate_nodes,
     validate_stage,
 )
 from lazyrag.text.near_duplicates import THRESHOLD, distinct, validate_threshold
-from lazyrag.types import Embedding
+from lazyrag.types import Embedding, FloatArray
 from lazyrag.validation import (
     check_call,
     is_list_of,
@@ -51,9 +51,6 @@ from lazyrag.validation import (
     validate_integer,
     validate_number,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
@@ -109,7 +106,7 @@ class RetrievalChain(BaseRetriever[T_co]):
     def __init__(
         self: RetrievalChain[list[DocNode]],
         retriever: NodeRetriever,
-        *steps: Step,
+        *steps: Postprocessor,
         topk: int | None = ...,
         fetch: int | None = ...,
         output_format: Literal["node"] | None = ...,
@@ -119,7 +116,7 @@ class RetrievalChain(BaseRetriever[T_co]):
     def __init__(
         self: RetrievalChain[Any],
         retriever: NodeRetriever,
-        *steps: Step,
+        *steps: Postprocessor,
         topk: int | None = ...,
         fetch: int | None = ...,
         output_format: OutputFormat | None = ...,
@@ -128,7 +125,7 @@ class RetrievalChain(BaseRetriever[T_co]):
     def __init__(
         self,
         retriever: NodeRetriever,
-        *steps: Step,
+        *steps: Postprocessor,
         topk: int | None = None,
         fetch: int | None = None,
         output_format: OutputFormat | None = None,
@@ -328,7 +325,7 @@ def _identity(stage: LoadedStage) -> list[Any]:
     return [(node, node.score, node.segment) for node in stage.nodes()]
 
 
-def _run_step(step: Step, stage: LoadedStage, query: Query) -> LoadedStage:
+def _run_step(step: Postprocessor, stage: LoadedStage, query: Query) -> LoadedStage:
     """Run a step, or its own trace where a record is wanted.
 
     Raises:
@@ -386,15 +383,17 @@ def _step_settings(step: Any) -> Mapping[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _direction_behind(direction: bool | None, step: Step) -> bool | None:
+def _direction_behind(direction: bool | None, step: Postprocessor) -> bool | None:
     """Whether a higher score is better behind a step, from the same before it."""
     rescores = getattr(step, "rescores", None)
     if rescores is None and _step_kind(step) in ("cut", "merge", "window", "mapping"):
         rescores = False  # they keep the scores
-    return True if rescores else direction if direction or rescores is not None else None
+    if rescores:
+        return True
+    return None if rescores is None and not direction else direction
 
 
-def _check_directions(direction: bool | None, steps: Sequence[Step]) -> None:
+def _check_directions(direction: bool | None, steps: Sequence[Postprocessor]) -> None:
     """Refuse a step that expects that a higher score is better, where a lower one is.
 
     Args:
@@ -515,8 +514,8 @@ class _Rule:
     higher_is_better: bool
 
     def best(self, scores: Sequence[float | None]) -> float | None:
-        numbers = [score for score in scores if score is not None]
-        return None if not numbers else max(numbers) if self.higher_is_better else min(numbers)
+        best = max if self.higher_is_better else min
+        return best((score for score in scores if score is not None), default=None)
 
     def order(self, node: DocNode) -> float:
         if node.score is None or math.isnan(node.score):
@@ -560,34 +559,34 @@ class _Merging:
         self._snapshot = snapshot
         self._rule = rule
         self._line: Callable[[str], list[str]] = snapshot.source.line
-        self._found: dict[str, _MergedNode] = {}
+        self._merged_nodes: dict[str, _MergedNode] = {}
         if rule.up_to is not None:
             self._line(rule.up_to)
 
     def add(self, node: DocNode) -> None:
         """Add a hit; of duplicates the best."""
-        old = self._found.get(node.uid)
+        old = self._merged_nodes.get(node.uid)
         if old is None or (
             old.score != node.score and self._rule.best([old.score, node.score]) == node.score
         ):
-            self._found[node.uid] = _MergedNode(
+            self._merged_nodes[node.uid] = _MergedNode(
                 node.segment, node.score, node, node.merged_from, is_hit=True
             )
 
     def merged(self) -> list[DocNode]:
         """The nodes, replaced by parents level by level."""
-        self._snapshot.prefetch_parents([item.segment for item in self._found.values()])
-        deepest = max((self._depth(item) for item in self._found.values()), default=0)
+        self._snapshot.prefetch_parents([item.segment for item in self._merged_nodes.values()])
+        deepest = max((self._depth(item) for item in self._merged_nodes.values()), default=0)
         for depth in range(deepest, 1, -1):
             for children in self._families(depth):
                 self._lift(children)
-        groups = {item.segment.group for item in self._found.values()}
-        for merged in sorted(self._found.values(), key=self._depth, reverse=True):
+        groups = {item.segment.group for item in self._merged_nodes.values()}
+        for merged in sorted(self._merged_nodes.values(), key=self._depth, reverse=True):
             # which may have absorbed others meanwhile
-            self._absorb(self._found[merged.segment.uid], groups)
+            self._absorb(self._merged_nodes[merged.segment.uid], groups)
         return [
             item.hit or self._snapshot.hit(item.segment, item.score, item.merged_from)
-            for item in self._found.values()
+            for item in self._merged_nodes.values()
         ]
 
     def _depth(self, merged: _MergedNode) -> int:
@@ -596,7 +595,7 @@ class _Merging:
     def _families(self, depth: int) -> list[list[_MergedNode]]:
         """The nodes at a depth of the tree, by parent and group."""
         families: dict[tuple[str | None, str], list[_MergedNode]] = {}
-        for item in self._found.values():
+        for item in self._merged_nodes.values():
             if self._depth(item) == depth:
                 families.setdefault((item.segment.parent, item.segment.group), []).append(item)
         return list(families.values())
@@ -627,7 +626,7 @@ class _Merging:
         """Drop a node that is below another one of the result, which has nodes of these groups."""
         above = self._snapshot.parent(merged.segment)
         while above is not None:
-            if above.uid in self._found:
+            if above.uid in self._merged_nodes:
                 self._replace([merged], above)
                 return
             # Further up are complete documents, which take long to read.
@@ -638,15 +637,15 @@ class _Merging:
             )
 
     def _replace(self, lower: list[_MergedNode], segment: Segment) -> None:
-        present = self._found.get(segment.uid)
+        present = self._merged_nodes.get(segment.uid)
         if present is None:
             present = _MergedNode(segment, None, None)
         score = self._rule.best([merged.score for merged in (present, *lower)])
         uids = [*present.merged_from]
         for child in lower:
             uids += child.stands_for
-            del self._found[child.segment.uid]
-        self._found[segment.uid] = _MergedNode(
+            del self._merged_nodes[child.segment.uid]
+        self._merged_nodes[segment.uid] = _MergedNode(
             segment, score, None, tuple(dict.fromkeys(uids)), is_hit=present.is_hit
         )
 
@@ -898,7 +897,7 @@ def _check_alike(nodes: Sequence[DocNode], vectors: Sequence[Embedding | None]) 
         )
 
 
-def _rows(vectors: Sequence[Embedding | None]) -> list[NDArray[np.float64]]:
+def _rows(vectors: Sequence[Embedding | None]) -> list[FloatArray]:
     """Vectors as rows of one length, zeros where there is none; sparse ones over the dimensions
     that they have.
     """

@@ -28,7 +28,6 @@ from lazyrag.transforms.llm import is_chinese, list_items, read_lines
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
-    known_keywords,
     require,
     validate_choice,
     validate_integer,
@@ -176,7 +175,6 @@ class QueryRewriter:
         self._prompt = prompt
         self._options = options
 
-    @known_keywords
     def __call__(self, query: str) -> list[str]:
         """Return the texts that the model wrote for a question, at most ``n``, each once.
 

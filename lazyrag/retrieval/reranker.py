@@ -38,6 +38,7 @@ from lazyrag.retrieval.hybrid import BoundFusion
 from lazyrag.retrieval.stages import Stage, validate_nodes
 from lazyrag.text.analyzers import analysers, normal_form
 from lazyrag.text.sentences import CJK_LETTERS
+from lazyrag.types import Keywords
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -288,7 +289,7 @@ class Reranker(Generic[T_co]):
         return True if self._step is not None and self._step.reads_scores else None
 
     @property
-    def keywords(self) -> Mapping[str, Any]:
+    def keywords(self) -> Keywords:
         """Its keywords."""
         return dict(self._kwargs)
 
@@ -356,22 +357,22 @@ class Reranker(Generic[T_co]):
             self.name,
             nodes,
             (stage,),
-            settings=shown_keywords(self._kwargs),
+            settings=masked_keywords(self._kwargs),
             seconds=seconds,
         )
         return _cut(ranked, limit)
 
 
-def shown_keywords(keywords: Mapping[str, Any]) -> dict[str, Any]:
+def masked_keywords(keywords: Keywords) -> dict[str, Any]:
     """Mask the values of keywords that look like keys, tokens, secrets or passwords.
 
     Example:
         >>> headers = {"Authorization": "Bearer k-1"}
-        >>> shown_keywords({"api_key": "k-1", "max_tokens": 9, "headers": headers})
+        >>> masked_keywords({"api_key": "k-1", "max_tokens": 9, "headers": headers})
         {'api_key': '***', 'max_tokens': 9, 'headers': {'Authorization': '***'}}
     """
     return {
-        name: "***" if _is_secret(name, value) else _shown(value)
+        name: "***" if _is_secret(name, value) else _masked(value)
         for name, value in keywords.items()
     }
 
@@ -381,10 +382,10 @@ def _is_secret(name: object, value: Any) -> bool:
     return value is not None and words not in _NO_SECRETS and _SECRET.search(words) is not None
 
 
-def _shown(value: Any) -> Any:
+def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return shown_keywords(value)
-    return [_shown(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return masked_keywords(value)
+    return [_masked(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 _CJK = re.compile(f"[{CJK_LETTERS}]")
@@ -472,7 +473,7 @@ class ModelStep:
     topk: int = -1
     weight: float = 1.0
     normalise: NormaliseLike = "min_max"
-    keywords: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    keywords: Keywords = field(default_factory=lambda: EMPTY)
 
     def __post_init__(self) -> None:
         _checked_topk(self.topk)

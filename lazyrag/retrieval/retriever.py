@@ -50,7 +50,7 @@ from lazyrag.retrieval.similarity import (
 )
 from lazyrag.retrieval.stages import Cause, Reason
 from lazyrag.text.stop_words import plain_term
-from lazyrag.types import Embedding, Fields
+from lazyrag.types import Embedding, Fields, Keywords
 from lazyrag.validation import require, validate_number, validate_texts
 
 T_co = TypeVar("T_co", covariant=True)
@@ -116,7 +116,7 @@ class Retriever(BaseRetriever[T_co]):
         target: str | None = ...,
         output_format: Literal["node"] | None = ...,
         join: Literal[False] = ...,
-        similarity_kw: Mapping[str, Any] | None = ...,
+        similarity_kw: Keywords | None = ...,
         **more_similarity_kw: Any,
     ) -> None: ...
     @overload
@@ -132,7 +132,7 @@ class Retriever(BaseRetriever[T_co]):
         target: str | None = ...,
         output_format: OutputFormat | None = ...,
         join: bool | str = ...,
-        similarity_kw: Mapping[str, Any] | None = ...,
+        similarity_kw: Keywords | None = ...,
         **more_similarity_kw: Any,
     ) -> None: ...
     def __init__(
@@ -147,7 +147,7 @@ class Retriever(BaseRetriever[T_co]):
         target: str | None = None,
         output_format: OutputFormat | None = None,
         join: bool | str = False,
-        similarity_kw: Mapping[str, Any] | None = None,
+        similarity_kw: Keywords | None = None,
         **more_similarity_kw: Any,
     ) -> None:
         self._documents = validate_documents(doc)
@@ -207,14 +207,14 @@ class Retriever(BaseRetriever[T_co]):
         else:
             depth = self._fused_depth(topk)
             unread = self._unread(query)
-            rankings = [
-                (
+            rankings = []
+            for key in self._rankings:
+                why = unread.get(str(key))
+                rankings.append(
                     skipped_stage(self, snapshot, why)
-                    if (why := unread.get(str(key)))
+                    if why
                     else self._ranked(query, snapshot, key, depth)
                 )
-                for key in self._rankings
-            ]
             last = self._fused(rankings, snapshot, topk)
         return last if self.target is None else self._mapped(last, query, snapshot, self.target)
 

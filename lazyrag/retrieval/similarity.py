@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from lazyrag.read.snapshot import Hits, Snapshot, keyed, merge_rankings
 from lazyrag.registry import Registry
 from lazyrag.retrieval.stages import validate_nodes
 from lazyrag.text.analyzers import term_function
-from lazyrag.types import Embedding, Metric, Ranking, SparseVector, Vector
+from lazyrag.types import Embedding, FloatArray, Keywords, Metric, Ranking, SparseVector, Vector
 from lazyrag.validation import (
     check_call,
     check_keywords,
@@ -34,9 +34,6 @@ from lazyrag.validation import (
     validate_choice,
     validate_number,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -210,7 +207,7 @@ class Similarity:
     batch: bool
     search: Callable[..., Search] | None = None
 
-    def make_search(self, kwargs: Mapping[str, Any]) -> Search:
+    def make_search(self, kwargs: Keywords) -> Search:
         """Make the exact search: by the similarity's own index or, without one, node by node.
 
         Args:
@@ -244,7 +241,7 @@ class Similarity:
 
     def scored(
         self, query: str | list[float] | SparseVector, nodes: Sequence[DocNode], **kwargs: Any
-    ) -> tuple[Sequence[DocNode], NDArray[np.float64]]:
+    ) -> tuple[Sequence[DocNode], FloatArray]:
         """See `rank`: the n nodes that have a score, in no particular order, and their (n,)
         scores.
         """
@@ -276,7 +273,7 @@ class Similarity:
 
     def _scored_subset(
         self, pairs: Sequence[Any], nodes: Sequence[DocNode]
-    ) -> tuple[list[DocNode], NDArray[np.float64]]:
+    ) -> tuple[list[DocNode], FloatArray]:
         """The nodes for which a batch function returned a score, in its order."""
         nodes_by_uid = {node.uid: node for node in nodes}
         by_uid: dict[str, Any] = {}
@@ -304,7 +301,7 @@ class Similarity:
         """Whether a score is worse than a cut-off; an equal one is not."""
         return score < cut_off if self.descend else score > cut_off
 
-    def check_kwargs(self, kwargs: Mapping[str, Any], also_known: Sequence[str] = ()) -> None:
+    def check_kwargs(self, kwargs: Keywords, also_known: Sequence[str] = ()) -> None:
         """Raise an UnknownKeywordError for a keyword that the function does not take or that looks
         misspelt.
 
@@ -316,7 +313,7 @@ class Similarity:
             f"The similarity {self.name!r}", self.func, kwargs, skip=2, also_known=also_known
         )
 
-    def _scores(self, values: list[Any]) -> NDArray[np.float64]:
+    def _scores(self, values: list[Any]) -> FloatArray:
         if {*map(type, values)} <= {float, int}:
             scores = np.array(values, np.float64)
             if not np.isnan(scores).any():
@@ -350,7 +347,7 @@ def _is_pair_of(pair: Any, node: DocNode) -> bool:
 class _FunctionSearch:
     """Scores every node of a group that matches the filters with a function."""
 
-    def __init__(self, similarity: Similarity, kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, similarity: Similarity, kwargs: Keywords) -> None:
         self._similarity = similarity
         self._kwargs = kwargs
         self._takes_key = (
@@ -382,9 +379,7 @@ class _FunctionSearch:
         return merge_rankings(rankings, request.topk, descend=descend)
 
 
-def _best(
-    nodes: Sequence[DocNode], scores: NDArray[np.float64], topk: int, *, descend: bool
-) -> Ranking:
+def _best(nodes: Sequence[DocNode], scores: FloatArray, topk: int, *, descend: bool) -> Ranking:
     """The topk best as a ranking: best first, ties by key."""
     sign = -1.0 if descend else 1.0
     rows = np.arange(len(nodes))
@@ -527,25 +522,25 @@ _FLOATS = re.compile(r"(?:list|sequence|ndarray)\[.*float|\bVector\b", re.IGNORE
 _SEVERAL = re.compile(r"(?:\w+\.)*(?:list|sequence|iterable)\[", re.IGNORECASE)
 
 
-indexes: Registry[Callable[[Similarity, Mapping[str, Any]], Search]] = Registry(
+indexes: Registry[Callable[[Similarity, Keywords], Search]] = Registry(
     "index", entry_point_group="lazyrag.indexes"
 )
 """From a similarity and its keywords to the search."""
 
 
-def default_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def default_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"default"``: exact, by the similarity's own index or, without one, node by node."""
     return similarity.make_search(kwargs)
 
 
-def approximate_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def approximate_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"ann"``: approximate, by graphs over the vectors; faster than exact from some hundred
     thousand nodes on.
     """
     return _vector_search("ann", similarity, kwargs, "approximate")
 
 
-def smart_embedding_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def smart_embedding_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"smart_embedding_index"``: the vector store's own search as it comes; exact in the ``map``
     store.
 
@@ -555,7 +550,7 @@ def smart_embedding_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> 
 
 
 def _vector_search(
-    index: str, similarity: Similarity, kwargs: Mapping[str, Any], mode: SearchMode
+    index: str, similarity: Similarity, kwargs: Keywords, mode: SearchMode
 ) -> Search:
     search = similarity.make_search(kwargs)
     if not isinstance(search, VectorSearch):
@@ -566,7 +561,7 @@ def _vector_search(
     return replace(search, mode=mode)
 
 
-def server_index(similarity: Similarity, kwargs: Mapping[str, Any]) -> Search:
+def server_index(similarity: Similarity, kwargs: Keywords) -> Search:
     """``"native"``: a search server's own ranking of texts, by the terms of our analysers."""
     search = similarity.make_search(kwargs)
     if not isinstance(search, TermSearch):
@@ -699,7 +694,7 @@ def nearest(query: list[float] | SparseVector, node: DocNode) -> float:
     return ip(query, node) if isinstance(query, dict) else cosine(query, node)
 
 
-def _dense(vector: list[float] | Embedding) -> NDArray[np.float64]:
+def _dense(vector: list[float] | Embedding) -> FloatArray:
     if isinstance(vector, dict):
         raise ConfigError(
             f"A dense vector is needed; got the sparse {vector!r:.60}. Compare two sparse ones"
@@ -835,7 +830,7 @@ def _embeds_alike(node: DocNode, embedder: CheckedEmbedder, embed_key: str) -> b
     )
 
 
-def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit(vector: FloatArray) -> FloatArray:
     length = float(np.linalg.norm(vector))
     return vector / length if length else vector
 

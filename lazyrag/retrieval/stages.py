@@ -58,7 +58,7 @@ several retrievers returned it; each has its own reason.
 """
 
 
-class Record:
+class JsonRecord:
     """Base of the dataclasses that can be written as JSON."""
 
     __slots__ = ()
@@ -107,7 +107,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason(Record):
+class Reason(JsonRecord):
     """Why a node is not in a result, or its rank there.
 
     Args:
@@ -170,7 +170,7 @@ class Traceable(Protocol):
         ...
 
 
-class Step(Protocol):
+class Postprocessor(Protocol):
     """A step of a chain after retrieval: a `Reranker`, your own function.
 
     A step may have these attributes, all optional:
