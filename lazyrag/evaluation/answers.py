@@ -172,10 +172,8 @@ def _best(
     """Best value over the references that have a token."""
     require(isinstance(answer, str), "answer", answer, "a string", error=EvaluationError)
     tokens = answer_tokens(answer)
-    golds = [
-        gold for reference in _texts("references", references) if (gold := answer_tokens(reference))
-    ]
-    return max((measure(tokens, gold) for gold in golds), default=None)
+    golds = map(answer_tokens, _texts("references", references))
+    return max((measure(tokens, gold) for gold in golds if gold), default=None)
 
 
 def _texts(name: str, texts: Sequence[str]) -> Sequence[str]:

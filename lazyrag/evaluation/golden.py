@@ -194,14 +194,11 @@ def golden_measure(name: str) -> GoldenMeasure:
         raise ConfigError(
             f"The measure {name!r} needs an integer >= 1 after the @, such as answer@10."
         )
-    normal_name = ("answer" + (f"@{int(depth)}" if at else "")) if is_answer else measure(name).name
-    labels: Labels = (
-        "references"
-        if is_answer
-        else "locations"
-        if normal_name.startswith(("char_", "span_"))
-        else "ids"
-    )
+    labels: Labels = "references"
+    normal_name = f"answer@{int(depth)}" if at else "answer"
+    if not is_answer:
+        normal_name = measure(name).name
+        labels = "locations" if normal_name.startswith(("char_", "span_")) else "ids"
     return GoldenMeasure(normal_name, labels, int(depth) if at else None)
 
 
@@ -376,7 +373,7 @@ def _errors_with(prefix: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _GoldenEntry:
     """An entry of the file: its name in messages, its value and its line. Methods return the value
     as one type.
     """
@@ -395,12 +392,12 @@ class _Entry:
     def error(self, problem: str) -> ConfigError:
         return ConfigError(f"line {self.line}: {self.name} {problem}")
 
-    def entries(self) -> dict[str, _Entry]:
+    def entries(self) -> dict[str, _GoldenEntry]:
         """The entries of a mapping."""
         self.validated(_validate_type, dict, "a mapping of names to values")
-        return {name: _Entry(name, value) for name, value in self.value.items()}
+        return {name: _GoldenEntry(name, value) for name, value in self.value.items()}
 
-    def fields(self, *allowed: str, required: Sequence[str] = ()) -> dict[str, _Entry]:
+    def fields(self, *allowed: str, required: Sequence[str] = ()) -> dict[str, _GoldenEntry]:
         """The entries of a mapping with fixed names."""
         entries = self.entries()
         for name, entry in entries.items():
@@ -412,10 +409,10 @@ class _Entry:
                 raise self.error(f"lacks {name!r}. Add it.")
         return entries
 
-    def items(self) -> list[_Entry]:
+    def items(self) -> list[_GoldenEntry]:
         self.validated(_validate_type, list, "a list")
         return [
-            _Entry(f"Entry {number} of {self.name}", item)
+            _GoldenEntry(f"Entry {number} of {self.name}", item)
             for number, item in enumerate(self.value, start=1)
         ]
 
@@ -467,7 +464,7 @@ _FILE_FIELDS = (
 
 
 def _golden(path: Path, located: Located) -> Golden:
-    file = _Entry("The file", located)
+    file = _GoldenEntry("The file", located)
     entries = file.fields(*_FILE_FIELDS, required=("questions", "thresholds"))
     if "documents" not in entries and "store_conf" not in entries:
         raise file.error("has neither 'documents' nor 'store_conf'. Add one of them.")
@@ -488,7 +485,7 @@ def _golden(path: Path, located: Located) -> Golden:
     )
 
 
-def _documents(path: Path, entry: _Entry) -> Path:
+def _documents(path: Path, entry: _GoldenEntry) -> Path:
     folder = entry.path(path.parent)
     if path.resolve().is_relative_to(folder.resolve()):
         problem = (
@@ -499,7 +496,7 @@ def _documents(path: Path, entry: _Entry) -> Path:
     return folder
 
 
-def _settings(entry: _Entry) -> RetrieverSettings:
+def _settings(entry: _GoldenEntry) -> RetrieverSettings:
     validators: dict[str, tuple[Any, ...]] = {
         "method": (validate_choice, [member.value for member in RetrievalMethod]),
         "group": (validate_text,),
@@ -512,9 +509,9 @@ def _settings(entry: _Entry) -> RetrieverSettings:
     )
 
 
-def _question(number: int, entry: _Entry) -> GoldenQuestion:
+def _question(number: int, entry: _GoldenEntry) -> GoldenQuestion:
     names = [*chain.from_iterable(_LABEL_NAMES.values())]
-    question = _Entry(f"Question {number}", entry.located)
+    question = _GoldenEntry(f"Question {number}", entry.located)
     entries = question.fields("question", *names, required=("question",))
     if not entries.keys() & {*names}:
         raise question.error(f"has no label. Add one of: {', '.join(names)}.")
@@ -531,7 +528,7 @@ def _question(number: int, entry: _Entry) -> GoldenQuestion:
     )
 
 
-def _span_label(entry: _Entry) -> LocationLabel:
+def _span_label(entry: _GoldenEntry) -> LocationLabel:
     entries = entry.fields("path", "start", "end", required=("path",))
     path = entries["path"].text()
     if ("start" in entries) != ("end" in entries):
@@ -546,7 +543,7 @@ def _span_label(entry: _Entry) -> LocationLabel:
     )
 
 
-def _text_label(entry: _Entry) -> LocationLabel:
+def _text_label(entry: _GoldenEntry) -> LocationLabel:
     if not isinstance(entry.value, dict):
         return LocationLabel("", entry.text(), None, None, entry.line)
     entries = entry.fields("text", "path", required=("text",))
@@ -555,7 +552,7 @@ def _text_label(entry: _Entry) -> LocationLabel:
 
 
 def _thresholds(
-    entry: _Entry, questions: tuple[GoldenQuestion, ...], topk: int
+    entry: _GoldenEntry, questions: tuple[GoldenQuestion, ...], topk: int
 ) -> Mapping[GoldenMeasure, float]:
     thresholds: dict[GoldenMeasure, float] = {}
     for name, value in entry.entries().items():
@@ -953,9 +950,7 @@ class MeasureReport:
         box = f'viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="13"'
         lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {box}>']
         for at, (key, value) in enumerate(means.items()):
-            largest = max(
-                [1.0, *(abs(each) for row in self.rows if (each := row.get(key)) is not None)]
-            )
+            largest = max([1.0, *(abs(number or 0.0) for number in self._column(key))])
             length = (_WIDTH - _LEFT - 140) * abs(value or 0.0) / largest
             top = _PAD + _ROW * at
             label = f"{_format(value)} ({counts[key]} of {len(self.rows)})"

@@ -37,6 +37,7 @@ from lazyrag.retrieval.stages import (
     retrieve_nodes,
 )
 from lazyrag.text.sentences import resolve_language
+from lazyrag.types import Metadata
 from lazyrag.validation import is_list_of, known_arguments, require, validate_integer
 
 if TYPE_CHECKING:
@@ -377,7 +378,7 @@ def _each(
     return concurrency.run(gather(results)) if any(map(inspect.isawaitable, results)) else results
 
 
-class _Adapter(RAGInterface[Mapping[str, Any]], abc.ABC):
+class _Adapter(RAGInterface[Metadata], abc.ABC):
     """A system whose methods may be called by several threads."""
 
     workers: int
@@ -471,7 +472,7 @@ class RetrieverRAG(_Adapter):
         self._prompt = prompt
         self.workers = validate_integer("workers", workers, 1)
 
-    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Mapping[str, Any]]:
+    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Metadata]:
         """Call the retriever.
 
         Raises:
@@ -488,9 +489,7 @@ class RetrieverRAG(_Adapter):
         }
         return RetrievalResult.from_nodes(nodes, metadata)
 
-    def generate_with_metadata(
-        self, query: str, contexts: list[str]
-    ) -> GenerationResult[Mapping[str, Any]]:
+    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[Metadata]:
         """Call the model.
 
         Raises:
@@ -564,9 +563,9 @@ class PipelineRAG(_Adapter):
             None if max_tokens is None else validate_integer("max_tokens", max_tokens, 1)
         )
         self.workers = validate_integer("workers", workers, 1)
-        self._found: dict[str, Sequence[Hit]] = {}  # by query, to answer from
+        self._hits_by_query: dict[str, Sequence[Hit]] = {}  # by query, to answer from
 
-    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Mapping[str, Any]]:
+    def retrieve_with_metadata(self, query: str) -> RetrievalResult[Metadata]:
         """Retrieve, and rerank if the pipeline reranks.
 
         Raises:
@@ -576,15 +575,13 @@ class PipelineRAG(_Adapter):
         retrieved = (sync.retrieve_and_rerank if self._pipeline.reranks else sync.retrieve)(
             query, self._top_k
         )
-        self._found[query] = retrieved
+        self._hits_by_query[query] = retrieved
         metadata = {**(retrieved.metadata or {}), "sources": [hit.source for hit in retrieved]}
         return dataclasses.replace(
             retrieved, metadata=metadata
         )  # the same lists: nothing is copied
 
-    def generate_with_metadata(
-        self, query: str, contexts: list[str]
-    ) -> GenerationResult[Mapping[str, Any]]:
+    def generate_with_metadata(self, query: str, contexts: list[str]) -> GenerationResult[Metadata]:
         """Answer from contexts, with the files and locations of those that were retrieved for the
         query.
 
@@ -597,7 +594,7 @@ class PipelineRAG(_Adapter):
         Warns:
             AnswerWarning: For each problem of the answer.
         """
-        hits_by_text = {hit.text: hit for hit in self._found.get(query, ())}
+        hits_by_text = {hit.text: hit for hit in self._hits_by_query.get(query, ())}
         hits = [
             hits_by_text.get(text, Hit(str(number), text, math.nan))
             for number, text in enumerate(contexts, start=1)
@@ -683,9 +680,9 @@ class Sample:
     query_length: str | None = None
     scores: Sequence[float] | None = None
     confidence: float | None = None
-    retrieval_metadata: Mapping[str, Any] | None = None
-    generation_metadata: Mapping[str, Any] | None = None
-    extra: Mapping[str, Any] | None = None
+    retrieval_metadata: Metadata | None = None
+    generation_metadata: Metadata | None = None
+    extra: Metadata | None = None
 
     def __post_init__(self) -> None:
         for name in _ALL_FIELDS:

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import filterfalse
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, known_names
 from lazyrag.ranking.fusion import first_of_each
+from lazyrag.types import FloatArray
 from lazyrag.validation import (
     require,
     validate_choice,
@@ -30,10 +31,6 @@ from lazyrag.validation import (
     validate_number,
     validate_text,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
@@ -434,7 +431,7 @@ def holm(p_values: Mapping[Q, float]) -> dict[Q, float]:
     return {name: adjusted[name] for name in p_values}
 
 
-def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> NDArray[np.float64]:
+def _differences(old: Mapping[Q, float], new: Mapping[Q, float]) -> FloatArray:
     """New minus old, by query."""
     if not old or old.keys() != new.keys():
         common = len(old.keys() & new.keys())
@@ -463,7 +460,7 @@ def _binomial(count: int, least: int) -> float:
     return float(Fraction(reached, 2**count))
 
 
-def _all_sums(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _all_sums(sizes: FloatArray) -> FloatArray:
     """Sums of all sign assignments with + first; the others are the same with all signs turned."""
     sums = sizes[:1]
     for size in sizes[1:]:
@@ -471,9 +468,7 @@ def _all_sums(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     return sums
 
 
-def _drawn_sums(
-    sizes: NDArray[np.float64], rounds: int, seed: int
-) -> Iterator[NDArray[np.float64]]:
+def _drawn_sums(sizes: FloatArray, rounds: int, seed: int) -> Iterator[FloatArray]:
     """Sums of random sign assignments, in batches: twice the sum of those with +, minus the
     total.
     """
@@ -486,7 +481,7 @@ def _drawn_sums(
 
 
 def _flip_interval(
-    differences: NDArray[np.float64], p: float, widest: float, level: float, rounds: int, seed: int
+    differences: FloatArray, p: float, widest: float, level: float, rounds: int, seed: int
 ) -> tuple[float, float]:
     """Ends of the interval of differences that the paired randomisation test does not reject; p
     decides about 0.
@@ -494,10 +489,14 @@ def _flip_interval(
     count = len(differences)
     mean = float(differences.mean())
     is_exact = len(differences) <= EXACT
-    sums, shifts = (
-        _all_sums(terms) if is_exact else np.concatenate([*_drawn_sums(terms, rounds, seed)])
-        for terms in (differences, np.ones(count))
-    )
+
+    def signed_sums(terms: FloatArray) -> FloatArray:
+        if is_exact:
+            return _all_sums(terms)
+        return np.concatenate([*_drawn_sums(terms, rounds, seed)])
+
+    sums = signed_sums(differences)
+    shifts = signed_sums(np.ones(count))
 
     def is_possible(difference: float) -> bool:
         least = count * abs(mean - difference) - 1e-12 * float(

@@ -161,10 +161,9 @@ def _compared(
     golden = read_golden(os.fspath(questions))
     group = golden.settings.group if golden.settings.group in groups else groups[0]
     retriever = functools.partial(Retriever, docs, group)
-    old, new = (
-        judge(golden, docs, retriever(embed_keys=[key], topk=golden.settings.topk))
-        for key in (embed_key, candidate)
-    )
+    topk = golden.settings.topk
+    old = judge(golden, docs, retriever(embed_keys=[embed_key], topk=topk))
+    new = judge(golden, docs, retriever(embed_keys=[candidate], topk=topk))
     compared_measures: dict[str, dict[str, float]] = {}
     for before, after in zip(old.verdicts, new.verdicts, strict=True):
         name = before.measure

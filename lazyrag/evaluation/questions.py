@@ -15,7 +15,7 @@ from lazyrag.evaluation.golden import LocationLabel
 from lazyrag.models.chat import ChatCallable, as_chat_model
 from lazyrag.models.protocols import ChatModel
 from lazyrag.text.sentences import sentence_spans
-from lazyrag.validation import known_keywords, validate_integer
+from lazyrag.validation import validate_integer
 
 _LETTERS = 12, 300  # of a sentence that is asked
 _APART = 4  # sentences between two that are asked, so that the text around each stays
@@ -25,7 +25,6 @@ _PROMPT = (
 )
 
 
-@known_keywords
 def write_questions(
     docs: Document,
     folder: str | os.PathLike[str],
@@ -87,8 +86,7 @@ def write_questions(
         remainder = text if write else _without(text, places)
         (texts / path).write_text(remainder, encoding="utf-8")
         for place in places:
-            passage = text[place.before : place.after] if write else place.around(text)
-            question = (write(passage) if write else text[place.start : place.end]).strip()
+            passage, question = place.question(text, write)
             if question and question not in written and _is_found(passage, path, remainder):
                 written.add(question)
                 questions.append(
@@ -124,6 +122,13 @@ class _Place:
     def around(self, text: str) -> str:
         """The two sentences beside it, as they stand when it is cut out."""
         return text[self.before : self.start] + text[self.end : self.after]
+
+    def question(self, text: str, write: Callable[[str], str] | None) -> tuple[str, str]:
+        """The passage that answers, and the question: a model's, or the sentence cut out of it."""
+        if write is None:
+            return self.around(text), text[self.start : self.end].strip()
+        passage = text[self.before : self.after]
+        return passage, write(passage).strip()
 
 
 def _picked(
