@@ -231,7 +231,7 @@ class Registry(Generic[T]):
 
     def _taken(self, name: str, present: object) -> AlreadyRegisteredError:
         msg = (
-            f"{self._a_kind} named {name!r} is registered already ({_said_of(present)}). "
+            f"{self._a_kind} named {name!r} is registered already ({_describe(present)}). "
             "Choose another name, or pass replace=True to take this one over."
         )
         return AlreadyRegisteredError(msg)
@@ -291,8 +291,8 @@ def _unwrapped(obj: object) -> object:
     return obj if isinstance(obj, (type, functools.partial)) else getattr(obj, "func", obj)
 
 
-def _said_of(entry: object) -> str:
-    """An entry in the words of an error message: where it was defined, and for other objects their
+def _describe(entry: object) -> str:
+    """Describe an entry for an error message: where it was defined, and for other objects their
     class.
     """
     if isinstance(entry, LazyTarget):

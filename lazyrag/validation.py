@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any, TypeVar, cast
 
 from lazyrag.errors import ConfigError, LazyRAGError, UnknownKeywordError, known_names, nearest
+from lazyrag.types import Keywords
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -165,7 +166,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
 def check_keywords(
     owner: str,
     function: Callable[..., Any],
-    kwargs: Mapping[str, Any],
+    kwargs: Keywords,
     *,
     skip: int,
     also_known: Sequence[str] = (),
@@ -203,7 +204,7 @@ def check_call(problem: str, called: Any, *args: Any, **kwargs: Any) -> None:
         pass
 
 
-def named_filters(arguments: Mapping[str, Any], *, has_filters: bool = False) -> dict[str, Any]:
+def named_filters(arguments: Keywords, *, has_filters: bool = False) -> dict[str, Any]:
     """Return arguments by name, with ``filters`` for its alias ``where``.
 
     Args:
@@ -246,7 +247,7 @@ def known_keywords(function: F) -> F:
     label = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
     name = function.__name__
 
-    def refused(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> UnknownKeywordError:
+    def refused(args: tuple[Any, ...], kwargs: Keywords) -> UnknownKeywordError:
         owner = label
         # users know a method by the class they hold, not by a base of it
         if "self" in parameters and args:

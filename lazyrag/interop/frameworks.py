@@ -4,7 +4,7 @@ embedders.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from lazyrag.data.fields import BUILT_IN_FIELDS
@@ -17,6 +17,7 @@ from lazyrag.ingest.report import IngestReport
 from lazyrag.models.embedding import EmbedCallable, as_embedder
 from lazyrag.models.protocols import Embedder, InputType, is_embedder
 from lazyrag.retrieval.stages import NodeRetriever
+from lazyrag.types import Metadata
 from lazyrag.validation import require
 
 T = TypeVar("T")
@@ -80,9 +81,7 @@ def node_metadata(node: DocNode) -> dict[str, Any]:
     return metadata
 
 
-def add_pieces(
-    docs: Document, pieces: Iterable[tuple[str | None, str, Mapping[str, Any]]]
-) -> IngestReport:
+def add_pieces(docs: Document, pieces: Iterable[tuple[str | None, str, Metadata]]) -> IngestReport:
     """Add texts of another framework to a Document, in one step.
 
     Args:
@@ -100,7 +99,7 @@ def add_pieces(
         1 added, 0 failed, 0 skipped
     """
     texts: dict[str, str] = {}
-    metadata: dict[str, Mapping[str, Any]] = {}
+    metadata: dict[str, Metadata] = {}
     for piece_id, text, fields in pieces:
         fields_of_piece = {
             f"original_{name}" if name in BUILT_IN_FIELDS else name: fields[name]

@@ -430,7 +430,9 @@ def _chroma_filter(filters: FilterLike | None) -> dict[str, Any] | None:
             "a text, a number, a boolean, or a list of these",
         )
         parts.append({name: {"$in": values}})
-    return {"$and": parts} if len(parts) > 1 else parts[0] if parts else None
+    if not parts:
+        return None
+    return {"$and": parts} if len(parts) > 1 else parts[0]
 
 
 # faiss

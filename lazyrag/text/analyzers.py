@@ -22,7 +22,7 @@ from lazyrag.errors import TransformError
 from lazyrag.registry import Registry
 from lazyrag.text.sentences import CJK_LETTERS, is_boundary
 from lazyrag.text.stop_words import QUESTION_WORDS, STOP_MARK, STOP_WORDS, plain_term
-from lazyrag.validation import known_keywords, require, validate_mapping, validate_texts
+from lazyrag.validation import require, validate_mapping, validate_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,6 @@ def _is_cjk(term: str) -> bool:
     return not term.isascii() and re.search(f"[{CJK_LETTERS}]", term) is not None
 
 
-@known_keywords
 def register_chinese_analyser(
     name: str,
     *,

@@ -403,7 +403,7 @@ def json_values(text: str) -> list[Value]:
         >>> [one.step for one in json_values('{"tea": ["green"], "a b": 1}')[0].children]
         ['.tea', "['a b']"]
     """
-    reader = _Reader(text)
+    reader = _JsonReader(text)
     values = []
     while reader.at < len(text):
         values.append(reader.value(0))
@@ -420,7 +420,7 @@ def string_value(source: str) -> str:
     return value
 
 
-class _Reader:
+class _JsonReader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0

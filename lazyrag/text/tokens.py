@@ -226,7 +226,8 @@ def _cost(run: str) -> int:
     if first.isdigit():
         return 200 * -(-length // 3)
     if first.isspace():
-        return 30 if first == "\n" else 150 if length > 1 else 0
+        spaces = 150 if length > 1 else 0
+        return 30 if first == "\n" else spaces
     return 65 * min(length, 3) if first.isprintable() else 0
 
 

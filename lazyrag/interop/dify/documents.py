@@ -26,10 +26,10 @@ from lazyrag.ranking.fusion import Normalisation, normalised
 from lazyrag.sources.extract import ExtractSetting
 from lazyrag.sources.extract import extract as extract_items
 from lazyrag.transforms.dify_rules import Rule
+from lazyrag.types import Metadata
 from lazyrag.validation import (
     is_list_of,
     known_arguments,
-    known_keywords,
     require,
     validate_choice,
     validate_integer,
@@ -208,7 +208,6 @@ class Document:
         return cls(node.text, metadata_of(node, dataset_id))
 
     @classmethod
-    @known_keywords
     def from_nodes(
         cls, nodes: Iterable[DocNode], dataset_id: str = "", *, normalise: Normalisation = "max"
     ) -> list[Document]:
@@ -295,7 +294,7 @@ class DocumentSegment:
     content: str
     position: int = 0
     score: float | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         validate_integer("position", self.position, 0)
@@ -746,11 +745,9 @@ def _validate_rule(rule: Any) -> Rule:
     return chunking
 
 
-def _chunks(
-    texts: Sequence[tuple[str, Mapping[str, Any]]], rule: Rule, dataset_id: str
-) -> list[Document]:
+def _chunks(texts: Sequence[tuple[str, Metadata]], rule: Rule, dataset_id: str) -> list[Document]:
     """Cut texts with metadata; the texts may be longer than a document."""
-    by_id: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    by_id: dict[str, tuple[str, Metadata]] = {}
     for number, (text, metadata) in enumerate(texts, start=1):
         name = str(metadata.get("doc_id") or metadata.get("source") or f"document {number}")
         if by_id.setdefault(name, (text, metadata))[1] is not metadata:
@@ -775,7 +772,7 @@ def _chunks(
     return [*chain.from_iterable(by_uid.values() for by_uid in chunks.values())]
 
 
-def _chunk(node: DocNode, metadata: Mapping[str, Any], dataset_id: str) -> Document:
+def _chunk(node: DocNode, metadata: Metadata, dataset_id: str) -> Document:
     fields = {
         "doc_id": str(uuid.UUID(hex=digest([dataset_id, node.uid]))),
         "doc_hash": doc_hash(node.text),

@@ -24,7 +24,7 @@ from lazyrag.interop.frameworks import TwoWayEmbeddings, embedder_of
 from lazyrag.models.embedding import EmbedCallable
 from lazyrag.models.embedding_cache import CachedEmbedder, EmbeddingCache, VectorSpace, spec_names
 from lazyrag.models.protocols import Embedder, InputType
-from lazyrag.validation import known_arguments, known_keywords, require
+from lazyrag.validation import known_arguments, require
 
 
 class EmbeddingInputType(str, enum.Enum):
@@ -147,7 +147,6 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.timezone.utc)
 
 
-@known_arguments
 @dataclass
 class Embedding:
     """Row of specification 004's table of cached embeddings (section 7). It is mutable, as in the
@@ -235,7 +234,6 @@ def rows_of(cache: EmbeddingCache, space: VectorSpace, texts: Iterable[str]) -> 
     return rows
 
 
-@known_keywords
 def keep_rows(
     cache: EmbeddingCache,
     space: VectorSpace,

@@ -37,7 +37,6 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import RetrievalMethod
 from lazyrag.retrieval.similarity import bm25_chinese, cosine
 from lazyrag.validation import (
-    known_arguments,
     known_keywords,
     require,
     validate_choice,
@@ -131,7 +130,6 @@ class RerankRunnerFactory:
         return runner
 
     @staticmethod
-    @known_keywords
     def register(name: str, runner: RerankRunner, *, replace: bool = False) -> RerankRunner:
         """Register a reranker.
 
@@ -216,7 +214,6 @@ class _ScoringRunner(BaseRerankRunner):
     def _rank(self, query: str, texts: list[str]) -> list[tuple[int, float]]: ...
 
 
-@known_arguments
 class RerankModelRunner(_ScoringRunner):
     """Reranks documents by a rerank model.
 
@@ -257,7 +254,6 @@ class RerankModelRunner(_ScoringRunner):
         return [(at, score) for (at, _), score in zip(ranking, scores, strict=True)]
 
 
-@known_arguments
 class WeightRerankRunner(_ScoringRunner):
     """Reranks documents by ``vector_score * vector_weight + keyword_score * keyword_weight`` (spec
     004, section 5).
@@ -386,7 +382,6 @@ def retrieve(
     return [document for document, score in pairs if score >= lowest][:limit]
 
 
-@known_arguments
 @dataclass(frozen=True, slots=True)
 class RetrievalChildChunk:
     """A found child of a segment.
@@ -404,7 +399,6 @@ class RetrievalChildChunk:
     position: int = 0
 
 
-@known_arguments
 @dataclass(frozen=True, slots=True)
 class RetrievalSegments:
     r"""A segment to read with its found children (named by spec 004).

@@ -30,7 +30,8 @@ from lazyrag.registry import Registry
 from lazyrag.retrieval.hybrid import OVER_SIMILARITY
 from lazyrag.retrieval.retriever import Retriever
 from lazyrag.transforms.base import NodeTransform
-from lazyrag.validation import check_keywords, is_list_of, known_keywords, require, validate_integer
+from lazyrag.types import Keywords
+from lazyrag.validation import check_keywords, is_list_of, require, validate_integer
 
 
 class Field(str, enum.Enum):
@@ -219,10 +220,8 @@ class _CollectionVector(BaseVector):
             [node.with_score(score) for node, score in zip(nodes, scores, strict=True)]
         )
 
-    def _search(
-        self, similarity: str, query: str, top_k: int, kwargs: Mapping[str, Any]
-    ) -> list[DocNode]:
-        check_keywords("The search", _known_keywords, kwargs, skip=0)
+    def _search(self, similarity: str, query: str, top_k: int, kwargs: Keywords) -> list[DocNode]:
+        check_keywords("The search", _search_keywords, kwargs, skip=0)
         filters = filter_of(kwargs.get("filters"), self.docs.fields)
         return self._retrieve(
             similarity, query, validate_integer("top_k", top_k, 1, MAX_TOP_K), filters
@@ -237,7 +236,7 @@ class _CollectionVector(BaseVector):
     def _documents(self, nodes: list[DocNode]) -> list[Document]: ...
 
 
-def _known_keywords(*, filters: MetadataCondition | FilterLike | None = None) -> None:
+def _search_keywords(*, filters: MetadataCondition | FilterLike | None = None) -> None:
     """The additional keywords of a search."""
 
 
@@ -491,7 +490,6 @@ vector_factories.declare("map", "lazyrag.interop.dify.vectors:on_map")
 vector_factories.declare("milvus", "lazyrag.interop.dify.vectors:on_milvus")
 
 
-@known_keywords
 def register_vector_factory(
     name: str, factory: VectorFactory, *, replace: bool = False
 ) -> VectorFactory:
