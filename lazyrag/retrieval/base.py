@@ -116,9 +116,7 @@ class Query:
 
     def with_topk(self, topk: int | None) -> Query:
         """Return the query with another number of nodes."""
-        return Query(
-            self.text, self.filters, topk, self.is_explained, self.memo, self.feedback, self.reasons
-        )
+        return replace(self, topk=topk)
 
 
 @dataclass(slots=True, eq=False)

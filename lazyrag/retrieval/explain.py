@@ -492,16 +492,15 @@ def _dropped(tracks: Tracks, stage: Stage) -> list[DroppedNode]:
 def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
     track = _HitTrack(tracks)
     track.follow(node)
-    standings = tuple(
-        sorted(
-            track.seen.values(), key=lambda standing: (standing.stage, standing.rank or math.inf)
-        )
+    standings = sorted(
+        track.seen.values(), key=lambda standing: (standing.stage, standing.rank or math.inf)
     )
     retrieved = [
-        standing_of.uid
-        for standing_of in standings
-        if standing_of.uid != node.uid and not tracks.stages[standing_of.stage - 1].inputs
+        standing.uid
+        for standing in standings
+        if standing.uid != node.uid and not tracks.stages[standing.stage - 1].inputs
     ]
+    beginning = " ".join(node.get_text()[: 2 * _TEXT_SHOWN].split())
     return ExplainedHit(
         rank,
         node.uid,
@@ -509,8 +508,8 @@ def _hit(tracks: Tracks, rank: int, node: DocNode) -> ExplainedHit:
         node.group,
         node.path,
         node.number,
-        " ".join(node.get_text()[: 2 * _TEXT_SHOWN].split())[:_TEXT_SHOWN],
-        standings,
+        beginning[:_TEXT_SHOWN],
+        tuple(standings),
         tuple(dict.fromkeys(retrieved)),
         track.contributions,
         track.fused,

@@ -506,13 +506,11 @@ class ModelStep:
         count = limit if self.weight == 1 else len(nodes)
         started = time.perf_counter()
         scores = self._scored(nodes, query, count) if nodes else {}
+        reranked = tuple(nodes[at].with_score(score) for at, score in scores.items())
+        settings = {"topk": self.topk} if count < len(nodes) else {}
+        seconds = time.perf_counter() - started
         ranked = Stage(
-            "reranker",
-            self.name,
-            tuple(nodes[at].with_score(score) for at, score in scores.items()),
-            (stage,),
-            settings={"topk": self.topk} if count < len(nodes) else {},
-            seconds=time.perf_counter() - started,
+            "reranker", self.name, reranked, (stage,), settings=settings, seconds=seconds
         )
         if self.weight == 1:
             return ranked
@@ -547,10 +545,11 @@ class ModelStep:
         contributions = self._contributions(_incoming(nodes), list(scores.items()))
         totals = {at: math.fsum(both) for at, both in contributions.items()}
         order = sorted(totals, key=lambda at: (-totals[at], at))
+        mixed = tuple(nodes[at].with_score(totals[at]) for at in order)
         return Stage(
             "fusion",
             "weighted",
-            tuple(nodes[at].with_score(totals[at]) for at in order),
+            mixed,
             (stage, ranked),
             contributions={nodes[at]: contributions[at] for at in order},
             settings={"weight": self.weight, "normalise": self.normalise},

@@ -273,17 +273,15 @@ class Retriever(BaseRetriever[T_co]):
         if cut_off == -math.inf:
             return ranked
         passing = [hit for hit in hits if not self.similarity.is_worse(hit[1], cut_off)]
-        why = partial(self.explain_missing, ranked)
-        params = {"similarity_cut_off": cut_off}
         return LazyStage(
             "cut",
             "similarity_cut_off",
             passing,
             snapshot,
             inputs=(ranked,),
-            settings=params,
+            settings={"similarity_cut_off": cut_off},
             query=query,
-            why=why,
+            why=partial(self.explain_missing, ranked),
         )
 
     def _request(
@@ -341,6 +339,7 @@ class Retriever(BaseRetriever[T_co]):
             (parts[key[1]], node) for node, (key, _) in zip(last.nodes(), last.hits, strict=True)
         ]
         pairs = related(located, target)
+        origins = {node: tuple(sources) for node, sources in pairs}
         return LoadedStage(
             "mapping",
             target,
@@ -349,7 +348,7 @@ class Retriever(BaseRetriever[T_co]):
             inputs=(last,),
             settings={"from": self.group, "to": target},
             seconds=time.perf_counter() - begun,
-            origins={node: tuple(origins) for node, origins in pairs},
+            origins=origins,
             query=query,
             why=partial(self._explain_unmapped, last),
         )
