@@ -556,6 +556,10 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
+MakeFilter: TypeAlias = Callable[[str, Any], Filter]
+"""Makes a filter from a field's name and the value to compare with."""
+
+
 def _values(name: str, value: Any) -> list[Any]:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
@@ -586,33 +590,45 @@ def _ends(name: str, value: Any) -> Filter:
     raise ConfigError(f"'end with' on {name!r} is not supported by every store. {hint}")
 
 
-def _ordered(op: str) -> Callable[[str, Any], Filter]:
-    return lambda name, value: FieldCondition(name, op, _number(name, value))
+def _any_value(_: str, value: Any) -> Any:
+    return value
 
 
-_FILTERS: Mapping[str, Callable[[str, Any], Filter]] = {
-    "contains": lambda name, value: FieldCondition(name, "contains", _text(name, value)),
-    "not contains": lambda name, value: _present(
-        name, ~FieldCondition(name, "contains", _text(name, value))
-    ),
+def _compare(
+    op: str, read: Callable[[str, Any], Any] = _any_value, *, needs_field: bool = False
+) -> MakeFilter:
+    """Make the filter of a comparison from a field's name and the value as `read` validates it."""
+
+    def make_filter(name: str, value: Any) -> Filter:
+        condition = FieldCondition(name, op, read(name, value))
+        return _present(name, condition) if needs_field else condition
+
+    return make_filter
+
+
+def _contains_not(name: str, value: Any) -> Filter:
+    return _present(name, ~FieldCondition(name, "contains", _text(name, value)))
+
+
+_FILTERS: Mapping[str, MakeFilter] = {
+    "contains": _compare("contains", _text),
+    "not contains": _contains_not,
     "start with": _starts,
     "end with": _ends,
-    "is": lambda name, value: FieldCondition(name, "eq", value),
-    "is not": lambda name, value: _present(name, FieldCondition(name, "ne", value)),
+    "is": _compare("eq"),
+    "is not": _compare("ne", needs_field=True),
     "empty": lambda name, _: FieldCondition(name, "exists", False),
     "not empty": lambda name, _: FieldCondition(name, "exists"),
-    "in": lambda name, value: FieldCondition(name, "in", _values(name, value)),
-    "not in": lambda name, value: _present(
-        name, FieldCondition(name, "not in", _values(name, value))
-    ),
-    "=": _ordered("eq"),
-    "≠": lambda name, value: _present(name, FieldCondition(name, "ne", _number(name, value))),
-    ">": _ordered("gt"),
-    "<": _ordered("lt"),
-    "≥": _ordered("ge"),
-    "≤": _ordered("le"),
-    "before": lambda name, value: FieldCondition(name, "lt", value),
-    "after": lambda name, value: FieldCondition(name, "gt", value),
+    "in": _compare("in", _values),
+    "not in": _compare("not in", _values, needs_field=True),
+    "=": _compare("eq", _number),
+    "≠": _compare("ne", _number, needs_field=True),
+    ">": _compare("gt", _number),
+    "<": _compare("lt", _number),
+    "≥": _compare("ge", _number),
+    "≤": _compare("le", _number),
+    "before": _compare("lt"),
+    "after": _compare("gt"),
 }
 
 COMPARISONS: tuple[str, ...] = tuple(_FILTERS)

@@ -535,10 +535,10 @@ class Vector:
 
     Example:
         >>> with Vector("teas", embeddings=lambda text: [float("tea" in text), 1.0]) as vector:
-        ...     vector.create([Document(text, {"doc_id": text}) for text in ("green tea", "coffee")])
+        ...     vector.create([Document("tea", {"doc_id": "1"}), Document("soup", {"doc_id": "2"})])
         ...     [document] = vector.search_by_vector("tea?", top_k=1)
         >>> document.page_content
-        'green tea'
+        'tea'
     """
 
     def __init__(
