@@ -473,10 +473,11 @@ def _golden(path: Path, located: Located) -> Golden:
         _question(number, item) for number, item in enumerate(entries["questions"].items(), start=1)
     )
     _validate_questions(questions)
+    thresholds = _thresholds(entries["thresholds"], questions, settings.topk)
     return Golden(
         path,
         questions,
-        _thresholds(entries["thresholds"], questions, settings.topk),
+        thresholds,
         documents=_documents(path, entries["documents"]) if "documents" in entries else None,
         store_conf=entries["store_conf"].plain() if "store_conf" in entries else None,
         name=entries["name"].text() if "name" in entries else None,

@@ -910,17 +910,18 @@ def _sample(
     retrieval: RetrievalResult[Any] | None,
     generation: GenerationResult[Any] | None = None,
 ) -> Sample:
+    fields = {**record, "extra": record["extra"] or None}
+    if retrieval is not None:
+        fields["retrieved_contexts"] = retrieval.contexts
+        fields["retrieved_context_ids"] = retrieval.context_ids
+        fields["scores"] = retrieval.scores
+        fields["retrieval_metadata"] = retrieval.metadata
+    if generation is not None:
+        fields["response"] = generation.response
+        fields["multi_responses"] = generation.multi_responses
+        fields["confidence"] = generation.confidence
+        fields["generation_metadata"] = generation.metadata
     try:
-        return Sample(
-            **{**record, "extra": record["extra"] or None},
-            retrieved_contexts=None if retrieval is None else retrieval.contexts,
-            retrieved_context_ids=None if retrieval is None else retrieval.context_ids,
-            response=None if generation is None else generation.response,
-            multi_responses=None if generation is None else generation.multi_responses,
-            scores=None if retrieval is None else retrieval.scores,
-            confidence=None if generation is None else generation.confidence,
-            retrieval_metadata=None if retrieval is None else retrieval.metadata,
-            generation_metadata=None if generation is None else generation.metadata,
-        )
+        return Sample(**fields)
     except ConfigError as exc:
         raise ConfigError(f"Record {number}: {exc}") from exc

@@ -250,8 +250,9 @@ class Comparison:
                 it is certain.
 
         Example:
-            >>> print(compare({"q1": 0.0, "q2": 0.5}, {"q1": 1.0, "q2": 1.0}).sentence())
-            The new one is better by 0.7500, which is not certain (p = 0.5; 2 better, 0 worse, 0 equal).
+            >>> comparison = compare({"q1": 0.0, "q2": 0.5}, {"q1": 1.0, "q2": 1.0})
+            >>> comparison.sentence().partition(" (")[0]
+            'The new one is better by 0.7500, which is not certain'
         """
         p = self.p if p is None else p
         counts = f"p = {p:.2g}; {self.wins} better, {self.losses} worse, {self.ties} equal"
