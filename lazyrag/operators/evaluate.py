@@ -160,7 +160,15 @@ class ContextRecallEvaluate(EvaluateOperator):
         }
 
 
-class TokenCountEvaluate(EvaluateOperator):
+class _CountingEvaluate(EvaluateOperator):
+    """Base of the measures that count tokens."""
+
+    def __init__(self, counter: TokenCounter | str = "utf8") -> None:
+        super().__init__()
+        self.counter = resolve_counter(counter)
+
+
+class TokenCountEvaluate(_CountingEvaluate):
     """``token_count``: total tokens of ``refining_docs``, else ``reranking_docs``, else
     ``retrieval_docs``.
 
@@ -176,21 +184,14 @@ class TokenCountEvaluate(EvaluateOperator):
         {'token_count_utf8': 3}
     """
 
-    def __init__(self, counter: TokenCounter | str = "utf8") -> None:
-        super().__init__()
-        self.counter = resolve_counter(counter)
-
     def measure(self, data: Trace) -> Values:
         """See the class."""
         stage, docs = latest_docs(data)
-        return {
-            f"token_count_{self.counter.name}": (
-                answers.total_tokens(docs, self.counter) if stage else None
-            )
-        }
+        tokens = answers.total_tokens(docs, self.counter) if stage else None
+        return {f"token_count_{self.counter.name}": tokens}
 
 
-class CompressionRateEvaluate(EvaluateOperator):
+class CompressionRateEvaluate(_CountingEvaluate):
     """Compression of ``refining_docs`` compared with ``retrieval_docs``.
 
     ``compression_rate``: tokens refined divided by tokens retrieved: 0.3 keeps three tenths.
@@ -204,10 +205,6 @@ class CompressionRateEvaluate(EvaluateOperator):
         >>> CompressionRateEvaluate().measure(data)
         {'compression_rate': 0.3333333333333333, 'doc_ratio': 0.5}
     """
-
-    def __init__(self, counter: TokenCounter | str = "utf8") -> None:
-        super().__init__()
-        self.counter = resolve_counter(counter)
 
     def measure(self, data: Trace) -> Values:
         """See the class."""
