@@ -115,8 +115,8 @@ def read_marker(start: int, opener: str, body: str) -> Marker | None:
             return Marker(start, end, text, fault=fault)
         if high - low >= WIDEST_RANGE:
             fault = (
-                f"The marker {_abbreviated(text)} names more than {WIDEST_RANGE} sources; name at most"
-                " that many."
+                f"The marker {_abbreviated(text)} names more than {WIDEST_RANGE} sources; name at"
+                " most that many."
             )
             return Marker(start, end, text, fault=fault)
     return Marker(start, end, text, ranges)

@@ -389,10 +389,13 @@ class ChromaFinder:
             RetrievalError: If Chroma fails, or returns rows without a text.
         """
         vector = None if self._embed is None else await self._embed(query)
+        searched: Any = {"query_texts": [query]}
+        if vector is not None:
+            searched = {"query_embeddings": [vector]}
         with errors_of(f"The Chroma collection {self.name!r}", RetrievalError):
             answer = await in_thread(
                 self._collection.query,
-                **({"query_texts": [query]} if vector is None else {"query_embeddings": [vector]}),
+                **searched,
                 n_results=topk,
                 where=_chroma_filter(filters),
                 include=["documents", "metadatas", "distances"],
@@ -498,14 +501,13 @@ class FaissFinder:
             )
         scores, rows = await in_thread(self._index.search, vector, min(topk, len(self._hits)))
         is_product = getattr(self._index, "metric_type", _INNER_PRODUCT) == _INNER_PRODUCT
-        scored = [
-            (float(score) if is_product else distance_score(float(score)), int(row))
-            for score, row in zip(scores[0], rows[0], strict=True)
-            if row >= 0  # graphs return -1 if they find fewer
-        ]
-        best = sorted(scored, key=lambda pair: (-pair[0], pair[1]))
+        scored: list[tuple[float, int]] = []
+        for number, row in zip(map(float, scores[0]), map(int, rows[0]), strict=True):
+            if row >= 0:  # graphs return -1 if they find fewer
+                scored.append((number if is_product else distance_score(number), row))
+        scored.sort(key=lambda pair: (-pair[0], pair[1]))
         return RetrievedItems(
-            [dataclasses.replace(self._hits[row], score=score) for score, row in best]
+            [dataclasses.replace(self._hits[row], score=score) for score, row in scored]
         )
 
 

@@ -231,20 +231,15 @@ class TermCodes:
         strings = list(self._strings)
         pairs = codes[~is_string & ~is_one]
         ones = codes[is_one].astype("<u4").tobytes().decode("utf-32-le")
-        both = (
-            np.stack([pairs >> _SHIFT, pairs & (1 << _SHIFT) - 1], 1)
-            .astype("<u4")
-            .tobytes()
-            .decode("utf-32-le")
-        )
+        characters = np.stack([pairs >> _SHIFT, pairs & (1 << _SHIFT) - 1], 1)
+        both = characters.astype("<u4").tobytes().decode("utf-32-le")
         sources = {
             0: iter(ones),
             1: map(operator.add, both[::2], both[1::2]),
             2: map(strings.__getitem__, (codes[is_string] - _STRINGS).tolist()),
         }
-        return [
-            next(sources[kind]) for kind in np.where(is_string, 2, np.where(is_one, 0, 1)).tolist()
-        ]
+        kinds = np.where(is_string, 2, np.where(is_one, 0, 1)).tolist()
+        return [next(sources[kind]) for kind in kinds]
 
 
 def _terms_or_stop_word(word: str) -> list[str]:
