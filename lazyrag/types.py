@@ -16,6 +16,9 @@ Vector: TypeAlias = "NDArray[np.float32]"
 Matrix: TypeAlias = "NDArray[np.float32]"
 """Dense embeddings, one per row: shape (n, dim), float32."""
 
+FloatArray: TypeAlias = "NDArray[np.float64]"
+"""Scores and other numbers that are calculated with in double precision."""
+
 SparseVector: TypeAlias = "dict[int, float]"
 """One sparse embedding: dimensions, from 0 to 2**64 - 1, to weights: float32 numbers, finite and
 not 0."""
@@ -31,6 +34,9 @@ SPARSE: Final = -1
 
 Metadata: TypeAlias = Mapping[str, Any]
 """Names to values; what filters read is checked against declared fields, the rest is free."""
+
+Keywords: TypeAlias = Mapping[str, Any]
+"""Keyword arguments by name."""
 
 Scalar: TypeAlias = "str | int | float | bool"
 """One value of a filterable field, checked."""

@@ -22,7 +22,7 @@ from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
 from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
 from lazyrag.indexes.tiers import TieredIndex
-from lazyrag.progress.bar import Work
+from lazyrag.progress.bar import ProgressTask
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
 from lazyrag.validation import require, validate_choice, validate_integer
@@ -402,7 +402,7 @@ class Graph:
         index = faiss.IndexIDMap(graph)
         step = max(1, -(-len(matrix) // _ROWS_SAMPLED))
         index.train(unit_rows(matrix[::step], norms[::step]).astype(np.float32))
-        with Work("graph of vectors", len(matrix), "row") as work:
+        with ProgressTask("graph of vectors", len(matrix), "row") as work:
             for start in range(0, len(matrix), _ROWS_AT_ONCE):
                 some = slice(start, start + _ROWS_AT_ONCE)
                 # Vectors without length are equally far from everything: ways that lead to them

@@ -49,7 +49,7 @@ from lazyrag.ledger.tables import DocumentRow
 from lazyrag.ledger.tree import LiveGroup
 from lazyrag.loaders.base import loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file
-from lazyrag.progress.bar import Work
+from lazyrag.progress.bar import ProgressTask
 from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.storage.database import batches_reaching
 from lazyrag.validation import normal_name
@@ -285,7 +285,7 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> FileCom
     for known_file in _known_files(indexer, rows):
         is_unselected = listing.leaves_out(known_file.identity)
         (unselected if is_unselected else selected).append(known_file)
-    with Work("compare", len(files), "file") as work:
+    with ProgressTask("compare", len(files), "file") as work:
         changes = compare(
             [file for file in files if file.identity not in reasons],
             selected,

@@ -36,7 +36,7 @@ from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex
 from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import Listing
 from lazyrag.models.embedding import batch_size_of, is_embeddable
-from lazyrag.progress.bar import Work
+from lazyrag.progress.bar import ProgressTask
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import (
     validate_boolean,
@@ -284,7 +284,7 @@ def _try_loading(
     is_plain = not indexer.loading.readers.all() and all(map(is_built_in, loaders))
     # an archive may hold a file for a function
     called = CALLED if is_plain else (*CALLED, "unknown until read")
-    with indexer.loading.running(len(files)), Work("plan", len(files), "file") as work:
+    with indexer.loading.running(len(files)), ProgressTask("plan", len(files), "file") as work:
         for number, file in enumerate(files, start=1):
             name = file.identity
             if formats[name].how in called:

@@ -28,7 +28,7 @@ from lazyrag.loaders.ocr import Ocr, OcrWord, is_garbled, word_glyphs
 from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
 from lazyrag.loaders.pdf_lines import PlacedText
 from lazyrag.loaders.process import borrow, give_back
-from lazyrag.progress.bar import Work
+from lazyrag.progress.bar import ProgressTask
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import (
@@ -153,7 +153,7 @@ class PdfLoader:
 
     def _recognize_pages(self, file: PdfFile, read: Pages) -> None:
         numbers = sorted(read.textless + read.unusable)
-        with Work("OCR", len(numbers), "page") as work:
+        with ProgressTask("OCR", len(numbers), "page") as work:
             for done, number in enumerate(numbers):
                 work.reach(done)
                 self._recognize_page(file, read, number)

@@ -24,63 +24,63 @@ _FORMAT = (
 )
 
 
-class Work:
+class ProgressTask:
     """Work in progress, which the bar shows until its end; of work inside of other work, the bar
     shows both.
 
     Args:
-        what: Its name.
+        label: Its name.
         total: How many units there are.
         unit: What is counted.
 
     Example:
-        >>> with Work("sync", 2, "file") as work:
+        >>> with ProgressTask("sync", 2, "file") as work:
         ...     work.reach(1)
         >>> work.done
         1
     """
 
-    _all: list[Work] = []  # noqa: RUF012  of all threads, outer ones first
+    _all: list[ProgressTask] = []  # noqa: RUF012  of all threads, outer ones first
     _lock = threading.RLock()
     _bar: Any = None
 
-    def __init__(self, what: str, total: int, unit: str) -> None:
-        self.what = what
+    def __init__(self, label: str, total: int, unit: str) -> None:
+        self.label = label
         self.total = total
         self.unit = unit
         self.done: float = 0
 
     def __enter__(self) -> Self:
         if sys.stderr is not None and sys.stderr.isatty() and _is_parent():
-            with Work._lock:
-                Work._all.append(self)
-                if Work._bar is None:  # it appears even if nothing is done by then
+            with ProgressTask._lock:
+                ProgressTask._all.append(self)
+                if ProgressTask._bar is None:  # it appears even if nothing is done by then
                     # a Timer may hang after an interrupt
                     _thread.start_new_thread(_appear, (self,))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        with Work._lock:
-            if self in Work._all:
-                Work._all.remove(self)
-            if not Work._all:
-                bar = Work._bar
-                Work._bar = None
+        with ProgressTask._lock:
+            if self in ProgressTask._all:
+                ProgressTask._all.remove(self)
+            if not ProgressTask._all:
+                bar = ProgressTask._bar
+                ProgressTask._bar = None
                 if bar is not None:
                     bar.close()
 
     def reach(self, done: float) -> None:
         """Set how many units are done."""
         self.done = done
-        if Work._bar is not None:
+        if ProgressTask._bar is not None:
             _draw()
 
     def counted(self, function: Callable[[Any], R]) -> Callable[[Any], R]:
         """A function that does one unit."""
 
-        def call(given: Any) -> R:
+        def call(argument: Any) -> R:
             self.reach(self.done + 1)
-            return function(given)
+            return function(argument)
 
         return call
 
@@ -104,12 +104,12 @@ def _bar_class() -> Any:
     return bar_class
 
 
-def _appear(work: Work) -> None:
+def _appear(work: ProgressTask) -> None:
     """Show the bar, unless the work has ended by the time when it would appear."""
     time.sleep(_DELAY_S)
-    with Work._lock:
-        if work in Work._all and Work._bar is None:
-            Work._bar = _bar_class()(
+    with ProgressTask._lock:
+        if work in ProgressTask._all and ProgressTask._bar is None:
+            ProgressTask._bar = _bar_class()(
                 bar_format=_FORMAT,
                 leave=False,
                 dynamic_ncols=True,
@@ -119,19 +119,19 @@ def _appear(work: Work) -> None:
                 miniters=1,
             )
             _draw()
-            Work._bar.refresh()
+            ProgressTask._bar.refresh()
 
 
 def _draw() -> None:
-    with Work._lock:
-        if Work._bar is None or not Work._all:
+    with ProgressTask._lock:
+        if ProgressTask._bar is None or not ProgressTask._all:
             return
-        bar = Work._bar
-        first = Work._all[0]
-        last = Work._all[-1]
+        bar = ProgressTask._bar
+        first = ProgressTask._all[0]
+        last = ProgressTask._all[-1]
         bar.total = first.total
         bar.unit = first.unit
-        bar.set_description_str(first.what, refresh=False)
-        inner = "" if last is first else f"{last.what} {int(last.done)}/{last.total}"
+        bar.set_description_str(first.label, refresh=False)
+        inner = "" if last is first else f"{last.label} {int(last.done)}/{last.total}"
         bar.set_postfix_str(inner, refresh=False)
         bar.update(int(first.done) - bar.n)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from lazyrag.errors import CanceledError
-from lazyrag.progress.bar import Work
+from lazyrag.progress.bar import ProgressTask
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.validation import require
 
@@ -96,7 +96,7 @@ class ProgressMeter:
     `during_call`.
 
     Args:
-        what: The operation.
+        label: The operation.
         total: Number of documents, or of what the unit is.
         steps: Maximum number of steps for each of them.
         on_progress: Called at every step.
@@ -106,20 +106,20 @@ class ProgressMeter:
 
     def __init__(
         self,
-        what: str,
+        label: str,
         total: int,
         steps: int,
         on_progress: OnProgress | None,
         *,
         unit: str = "file",
     ) -> None:
-        self._what = what
+        self._label = label
         self._total = total
         self._is_of_nodes = unit == "node"
         self._share = 1.0 / max(1, steps)
         self._on_progress = _call.get()[0] or on_progress
         self._done = 0.0
-        self._work = Work(what, total, unit)
+        self._work = ProgressTask(label, total, unit)
 
     def __enter__(self) -> Self:
         self._work.__enter__()
@@ -138,15 +138,15 @@ class ProgressMeter:
         """Count embedded nodes."""
         raise_if_canceled()
         if self._is_of_nodes:
-            self._report(self._what, min(self._total, self._done + count))
+            self._report(self._label, min(self._total, self._done + count))
 
     def reach(self, done: int) -> None:
         """Set the number of documents, or nodes, that are finished."""
-        self._report(self._what, done)
+        self._report(self._label, done)
 
     def _report(self, step: str, done: float) -> None:
         self._done = done
         self._work.reach(done)
         if self._on_progress is not None:
-            self._on_progress(Progress(self._what, step, done, self._total))
+            self._on_progress(Progress(self._label, step, done, self._total))
         raise_if_canceled()

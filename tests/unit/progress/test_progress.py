@@ -14,7 +14,7 @@ import pytest
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError
 from lazyrag.progress import bar as progress_bar
-from lazyrag.progress.bar import Work
+from lazyrag.progress.bar import ProgressTask
 
 FILES = {f"{name}.txt": "green tea\nblack tea" for name in "abcde"}
 
@@ -191,7 +191,7 @@ def test_the_bar_appears_before_anything_is_done(folder, monkeypatch):
 def test_there_is_one_bar(monkeypatch):
     """Pages of a file stand behind the files, on the same line; Chinese names fit."""
     terminal = open_terminal(monkeypatch)
-    with Work("嵌入 段落", 10, "file") as files, Work("OCR", 8, "page") as pages:
+    with ProgressTask("嵌入 段落", 10, "file") as files, ProgressTask("OCR", 8, "page") as pages:
         until(lambda: "0/10 files" in terminal.getvalue())
         pages.reach(7)
         files.reach(5.4)
