@@ -131,7 +131,7 @@ class Dataset:
         """Return a file by its identity; None if there is none."""
         place = None if self.folder is None else self.folder / identity
         if place is None or not place.exists():  # its name may be written in another normal form
-            listed = [file for file in self.list_files().found if file.identity == identity]
+            listed = [file for file in self.list_files().files if file.identity == identity]
             if listed or place is None:
                 return next(iter(listed), None)
         return FoundFile(identity, place)
@@ -686,7 +686,7 @@ class WatchedFiles:
         own = "" if store is None else os.path.realpath(store)
         if dataset.folder is not None:
             return cls(os.path.realpath(dataset.folder), frozenset(), own)
-        files = (file.path for file in dataset.list_files().found)
+        files = (file.path for file in dataset.list_files().files)
         return cls(None, frozenset(str(one.parent.resolve() / one.name) for one in files), own)
 
     @property
@@ -843,6 +843,6 @@ def _poll(
             file.signature,
             file.signature is not None and listing.seen_ns - file.signature.mtime_ns >= _RACY_NS,
         )
-        for file in listing.found
+        for file in listing.files
         if not (watched.store and is_of_store(os.path.realpath(file.raw_path), watched.store))
     }

@@ -237,7 +237,7 @@ def ingest_changes(
         others = {one.file.identity for one in (*changes.added, *changes.moved, *changes.changed)}
         others |= {one.file.identity for one in (*changes.reconfigured, *changes.touched)}
         indexer.settled = SettledFiles({**compared.settled, **unchanged}, others, _basis(indexer))
-    if not compared.listing.found and compared.listing.skipped:
+    if not compared.listing.files and compared.listing.skipped:
         why = str(indexer.report).replace("\n ", ";")
         warn_user(f"{indexer.where} has no files to ingest: {why}.", IngestionWarning)
     _warn_of_failures(indexer, plan)
@@ -280,7 +280,7 @@ def _report_unknown_names(indexer: Indexer, listing: Listing) -> None:
 def _misnamed(indexer: Indexer, listing: Listing) -> list[Failure]:
     """Return keys of file_metadata that match no file: probably misspelt."""
     known = (
-        [file.identity for file in listing.found]
+        [file.identity for file in listing.files]
         if isinstance(indexer.dataset.metadata, Mapping)
         else []
     )
@@ -326,15 +326,15 @@ def compare_files(indexer: Indexer, max_deleted: float = MAX_DELETED) -> Compari
     listing = indexer.dataset.list_files()
     settled = {}
     before = indexer.settled
-    found: Sequence[FoundFile] = listing.found
+    found: Sequence[FoundFile] = listing.files
     if before is None or indexer.dataset.metadata is not None or before.basis != _basis(indexer):
         rows = indexer.ledger.documents.all()
     else:
         settled = dict(before.files)
         found = [file for file in found if before.files.get(file.identity) is not file]
         names = before.others.union(file.identity for file in found)
-        if len(settled) + len(found) != len(listing.found) or found:
-            names |= settled.keys() - {file.identity for file in listing.found}
+        if len(settled) + len(found) != len(listing.files) or found:
+            names |= settled.keys() - {file.identity for file in listing.files}
         for name in names:
             settled.pop(name, None)
         rows = indexer.ledger.documents.named(names)
@@ -670,7 +670,7 @@ def _unread(indexer: Indexer, compared: Comparison) -> list[Failure]:
         for file, exc in compared.changes.unreadable
     ]
     first = (
-        {file.identity: file for file in compared.listing.found} if compared.listing.clashes else {}
+        {file.identity: file for file in compared.listing.files} if compared.listing.clashes else {}
     )
     for file in compared.listing.clashes:
         name, other = (

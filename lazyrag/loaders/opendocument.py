@@ -103,18 +103,16 @@ def _sheet(table: Element, hidden: Container[str]) -> Sheet:
     return Sheet(attribute(table, "name"), _rows(table, merges), is_hidden, merges)
 
 
-def _body(archive: Archive, kind: str, container: str, suffix: str) -> Element:
+def _body(archive: Archive, kind: str, name: str, suffix: str) -> Element:
     """The body of a document."""
     if "META-INF/manifest.xml" in archive and b"encryption-data" in archive.read(
         "META-INF/manifest.xml"
     ):
-        raise LoadError(
-            f"The {container} is encrypted and needs a password. Save it again without one."
-        )
+        raise LoadError(f"The {name} is encrypted and needs a password. Save it again without one.")
     body = archive.xml("content.xml").find(f"{{*}}body/{{*}}{kind}")
     if body is None:
         raise LoadError(
-            f"The file is not a {container}: it is of another format than its suffix says. Save it as"
+            f"The file is not a {name}: it is of another format than its suffix says. Save it as"
             f" {suffix}."
         )
     return body
