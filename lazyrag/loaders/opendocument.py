@@ -14,7 +14,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
-from lazyrag.loaders.tables import GridCell, Merge, one_line, read_table
+from lazyrag.loaders.tables import GridCell, Merge, cell_text, read_table
 from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
@@ -167,13 +167,8 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
     nested: list[FoundTable] = []
 
     def read(cell: Element) -> GridCell:
-        words = []
-        for line, level in _blocks(cell):
-            if isinstance(level, list):
-                nested.extend(level)
-            words.append(" ".join((one_line(line) if isinstance(level, list) else line).split()))
         return GridCell(
-            " ".join(words).strip(),
+            cell_text(_blocks(cell), nested),
             _count(cell, "number-columns-spanned"),
             _count(cell, "number-rows-spanned"),
         )

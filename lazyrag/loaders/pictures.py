@@ -32,6 +32,7 @@ from lazyrag.loaders.archives import (
 from lazyrag.loaders.base import check_pages, is_built_in, reading
 from lazyrag.loaders.detect import clean, decode
 from lazyrag.loaders.media import SUFFIXES
+from lazyrag.loaders.slides import slide_parts
 
 if TYPE_CHECKING:
     from lazyrag.loaders.pdf import PdfFile
@@ -350,12 +351,7 @@ def _pptx(path: Path, _: Any) -> Iterator[_Drawn]:
     with open_archive(path, "presentation", ".pptx") as archive:
         describe = _describer(archive)
         main = related(archive, "officeDocument")
-        relation_of = relations(archive, main)
-        keys = [
-            attribute(slide, "id") for slide in archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")
-        ]
-        slides = [relation_of[key].target for key in keys if key in relation_of]
-        for number, slide in enumerate(slides, start=1):
+        for number, slide in enumerate(slide_parts(archive, main), start=1):
             shapes = archive.xml(slide).iterfind(".//{*}sp")
             title = next(("".join(_words(shape)) for shape in shapes if _is_title(shape)), "")
             for _, target, alternative in _drawings(archive, slide):

@@ -24,7 +24,7 @@ from lazyrag.loaders.archives import (
 )
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.rtf import HEADING_STYLE
-from lazyrag.loaders.tables import GridCell, one_line, read_table
+from lazyrag.loaders.tables import GridCell, cell_text, read_table
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
@@ -579,12 +579,7 @@ def _cell(cell: Any, page: _Page, nested: list[FoundTable]) -> GridCell:
     merged = None if properties is None else properties.find(f"{_W}vMerge")
     if merged is not None and _attribute(merged, "val") != "restart":
         return GridCell("", columns, rows=0)
-    words = []
-    for block, level in _blocks(cell, page):
-        if isinstance(level, list):  # of a table inside the cell
-            nested += level
-        words.append(" ".join((one_line(block) if isinstance(level, list) else block).split()))
-    return GridCell(" ".join(words).strip(), columns)
+    return GridCell(cell_text(_blocks(cell, page), nested), columns)
 
 
 def _run_text(paragraph: Any, page: _Page) -> Iterator[str]:
