@@ -113,7 +113,7 @@ def ingest_changes(
         evict_superseded(indexer, _CACHED_DAYS)
     if begun == indexer.turns.begun:  # else others have changed documents meanwhile
         _settle_files(indexer, comparison)
-    if not comparison.listing.found and comparison.listing.skipped:
+    if not comparison.listing.files and comparison.listing.skipped:
         why = str(indexer.report).replace("\n ", ";")
         warn_user(f"{indexer.where} has no files to ingest: {why}.", IngestionWarning)
     warn_of_failures(indexer, plan)
@@ -191,7 +191,7 @@ def _unknown_names(indexer: Indexer, listing: Listing) -> list[Failure]:
     metadata = indexer.dataset.metadata
     if not isinstance(metadata, Mapping):
         return []
-    names = {file.identity for file in listing.found}
+    names = {file.identity for file in listing.files}
     problem = "file_metadata names a file that does not exist."
     return [
         Failure(name, "metadata", ConfigError(f"{problem} {known_names(name, names)}"))
@@ -313,11 +313,11 @@ def _find_unsettled(
     documents = indexer.ledger.documents
     before = indexer.settled
     if before is None or indexer.dataset.metadata is not None or before.basis != basis_of(indexer):
-        return listing.found, documents.all(), {}
-    files = [file for file in listing.found if before.files.get(file.identity) is not file]
+        return listing.files, documents.all(), {}
+    files = [file for file in listing.files if before.files.get(file.identity) is not file]
     names = before.others.union(file.identity for file in files)
-    if files or len(before.files) != len(listing.found):
-        names |= before.files.keys() - {file.identity for file in listing.found}
+    if files or len(before.files) != len(listing.files):
+        names |= before.files.keys() - {file.identity for file in listing.files}
     settled = dict(before.files)
     for name in names:
         settled.pop(name, None)
@@ -645,7 +645,7 @@ def _file_failures(indexer: Indexer, comparison: FileComparison) -> list[Failure
 
 
 def _clash_failures(indexer: Indexer, listing: Listing) -> Iterator[Failure]:
-    first = {file.identity: file for file in listing.found}
+    first = {file.identity: file for file in listing.files}
 
     def name_of(file: FoundFile) -> str:
         return os.path.relpath(file.raw_path, indexer.dataset.folder).replace(os.sep, "/")

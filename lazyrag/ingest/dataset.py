@@ -127,7 +127,7 @@ class Dataset:
         """Return a file by its identity; None if there is none."""
         path = None if self.folder is None else self.folder / identity
         if path is None or not path.exists():  # its name may be written in another normal form
-            for file in self.list_files().found:
+            for file in self.list_files().files:
                 if file.identity == identity:
                     return file
         return None if path is None else FoundFile(identity, path)
@@ -693,7 +693,7 @@ class WatchedFiles:
         prefix = "" if store is None else os.path.realpath(store)
         if dataset.folder is not None:
             return cls(os.path.realpath(dataset.folder), frozenset(), prefix)
-        paths = (file.path for file in dataset.list_files().found)
+        paths = (file.path for file in dataset.list_files().files)
         return cls(
             None, frozenset(str(path.parent.resolve() / path.name) for path in paths), prefix
         )
@@ -853,6 +853,6 @@ def _poll(
             file.signature,
             file.signature is not None and listing.seen_ns - file.signature.mtime_ns >= _RACY_NS,
         )
-        for file in listing.found
+        for file in listing.files
         if not (watched.store and is_of_store(os.path.realpath(file.raw_path), watched.store))
     }

@@ -299,6 +299,7 @@ def by_escapes(data: bytes) -> Guess | None:
     return None
 
 
+_UNUSUAL_CONTROL = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _JAPANESE = frozenset(["CJK", "HIRAGANA", "KATAKANA"])
 _COMMON_SCRIPTS = _JAPANESE | {
     "HANGUL",
@@ -340,26 +341,25 @@ def utf16_or_32(data: bytes) -> Guess | None:
 def _is_usual(text: str) -> bool:
     """Whether a text is of everyday letters of one or two scripts."""
     letters = [character for character in text if ord(character) > 0x7F]
-    kinds = Counter(
-        unicodedata.name(letter, "NONE").partition(" ")[0].partition("-")[0] for letter in letters
-    )
-    scripts = {kind: count for kind, count in kinds.items() if kind in _COMMON_SCRIPTS}
+    scripts = Counter(filter(_COMMON_SCRIPTS.__contains__, map(_script, letters)))
     if not scripts:
         return False
-    punctuation = sum(
-        character in _PUNCTUATION or unicodedata.category(character)[0] in "PNZS"
-        for character in letters
-    )
     main = max(scripts, key=scripts.__getitem__)
     related = {main} if main == "HANGUL" else _JAPANESE | {main}
-    in_main = sum(number for script, number in scripts.items() if script in related)
-    if in_main + punctuation < 0.97 * len(letters):
-        return False
-    if any(ord(character) < 0x20 and character not in "\t\n\r\f" for character in text):
+    in_main = sum(scripts[script] for script in related)
+    punctuation = sum(
+        letter in _PUNCTUATION or unicodedata.category(letter)[0] in "PNZS" for letter in letters
+    )
+    if in_main + punctuation < 0.97 * len(letters) or _UNUSUAL_CONTROL.search(text):
         return False
     if main == "HANGUL" or main in _JAPANESE:
         return _is_everyday(letters, main)
     return in_main >= 2
+
+
+def _script(letter: str) -> str:
+    """The first word of a character's name, which is its script."""
+    return re.split("[ -]", unicodedata.name(letter, "NONE"), maxsplit=1)[0]
 
 
 def _is_everyday(letters: list[str], main: str, least: float = 0.85) -> bool:

@@ -58,20 +58,20 @@ class Archive:
     """
 
     def __init__(
-        self, file: zipfile.ZipFile, container: str, save_as: str, source: str | io.BytesIO = ""
+        self, file: zipfile.ZipFile, kind: str, save_as: str, source: str | io.BytesIO = ""
     ) -> None:
         self.source = source
         self.infos = file.infolist()
         self.names = tuple(info.filename for info in self.infos)
         self._known = frozenset(self.names)
         self._file = file
-        self._container = container
+        self._kind = kind
         self._save_as = save_as
         self._reading = reading()
         self.tolerated = self._reading.tolerated
         if len(self.names) > MAX_ENTRIES:
             msg = (
-                f"The {container} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split"
+                f"The {kind} holds {len(self.names)} entries; at most {MAX_ENTRIES} are read. Split"
                 f" it, or {save_as}."
             )
             raise LoadError(msg)
@@ -113,7 +113,7 @@ class Archive:
         try:
             return etree.fromstring(data, parser)
         except etree.XMLSyntaxError as exc:
-            msg = f"The {self._container} is damaged: its part {name} is not valid XML ({exc})."
+            msg = f"The {self._kind} is damaged: its part {name} is not valid XML ({exc})."
             raise LoadError(self._advised(msg)) from exc
 
     def pieces(self, entry: str | zipfile.ZipInfo) -> Iterator[bytes]:
@@ -125,7 +125,7 @@ class Archive:
             info = self._file.getinfo(entry) if isinstance(entry, str) else entry
         except KeyError as exc:
             msg = (
-                f"The file is no {self._container}: it is of another format, as it lacks the part"
+                f"The file is no {self._kind}: it is of another format, as it lacks the part"
                 f" {name}."
             )
             raise LoadError(self._advised(msg)) from exc
@@ -134,15 +134,15 @@ class Archive:
             with self._file.open(info) as stream:
                 while piece := stream.read(_CHUNK):
                     size += len(piece)
-                    self._reading.count_unpacked(len(piece), self._container)
+                    self._reading.count_unpacked(len(piece), self._kind)
                     self._check_ratio(name, size, info.compress_size)
                     yield piece
         except RuntimeError as exc:  # zipfile's error for a missing password
             raise LoadError(
-                f"The {self._container} is encrypted and needs a password. Save it again without one."
+                f"The {self._kind} is encrypted and needs a password. Save it again without one."
             ) from exc
         except _DAMAGE as exc:
-            msg = f"The {self._container} is damaged: its part {name} cannot be unpacked ({exc})."
+            msg = f"The {self._kind} is damaged: its part {name} cannot be unpacked ({exc})."
             raise LoadError(self._advised(msg)) from exc
 
     def _check_ratio(self, name: str, size: int, packed: int) -> None:
@@ -150,19 +150,19 @@ class Archive:
             self._reading.exceeded = True
             problem = f"its part {name} unpacks to more than {MAX_RATIO} times its size"
             hint = "If you trust it, save it again from its program."
-            raise LoadError(f"The {self._container} is packed like a zip bomb: {problem}. {hint}")
+            raise LoadError(f"The {self._kind} is packed like a zip bomb: {problem}. {hint}")
 
     def _advised(self, problem: str) -> str:
         return f"{problem} {self._save_as[:1].upper()}{self._save_as[1:]}."
 
 
 @contextmanager
-def open_archive(path: Path, container: str, suffix: str) -> Iterator[Archive]:
+def open_archive(path: Path, kind: str, suffix: str) -> Iterator[Archive]:
     """Open a zip container.
 
     Args:
         path: An existing file.
-        container: Kind of the file, for messages: ``"Word document"``.
+        kind: Kind of the file, for messages: ``"Word document"``.
         suffix: Its usual suffix, for messages: ``".docx"``.
 
     Raises:
@@ -171,31 +171,31 @@ def open_archive(path: Path, container: str, suffix: str) -> Iterator[Archive]:
     with path.open("rb") as stream:
         # zipfile would also find small archives inside old office files
         if stream.read(2) != b"PK":
-            raise LoadError(_no_archive(path, container, suffix))
+            raise LoadError(_no_archive(path, kind, suffix))
         try:
             with zipfile.ZipFile(stream) as file:
-                archive = Archive(file, container, f"save it again as {suffix}", str(path))
+                archive = Archive(file, kind, f"save it again as {suffix}", str(path))
                 usual = transitional(archive.names, archive.read) if suffix in _OOXML else None
                 if usual is None:
                     yield archive
                 else:
                     with zipfile.ZipFile(usual) as rewritten:
-                        yield Archive(rewritten, container, f"save it again as {suffix}", usual)
+                        yield Archive(rewritten, kind, f"save it again as {suffix}", usual)
         except zipfile.BadZipFile as exc:
-            raise LoadError(_no_archive(path, container, suffix)) from exc
+            raise LoadError(_no_archive(path, kind, suffix)) from exc
 
 
-def _no_archive(path: Path, container: str, suffix: str) -> str:
+def _no_archive(path: Path, kind: str, suffix: str) -> str:
     data = path.read_bytes()
     if data.startswith(_OLE) and _ENCRYPTED_PACKAGE in data:
-        return f"The {container} is encrypted and needs a password. Save it again without one."
+        return f"The {kind} is encrypted and needs a password. Save it again without one."
     if data.startswith(_OLE):
         return (
-            f"The file is no {container}: it is of another format, that of old office programs. Save it"
+            f"The file is no {kind}: it is of another format, that of old office programs. Save it"
             f" as {suffix}."
         )
     return (
-        f"The file is no {container}: it is cut off, encrypted, or of another format. Save it again as"
+        f"The file is no {kind}: it is cut off, encrypted, or of another format. Save it again as"
         f" {suffix}."
     )
 
@@ -351,8 +351,8 @@ def relations(archive: Archive, part: str = "") -> dict[str, Relation]:
     """Internal relations of a part, by id.
 
     Args:
-        archive: The container.
-        part: A part's name; "" for the container itself.
+        archive: The kind.
+        part: A part's name; "" for the kind itself.
 
     Raises:
         LoadError: If the list of relations cannot be read.

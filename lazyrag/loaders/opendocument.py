@@ -14,7 +14,7 @@ from lazyrag.errors import LoadError
 from lazyrag.loaders.archives import Archive, Element, attribute, local_name, open_archive
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.spreadsheets import Cell, Row, Sheet, SheetLoader, read_sheets
-from lazyrag.loaders.tables import GridCell, Merge, one_line, read_table
+from lazyrag.loaders.tables import GridCell, Merge, cell_text, read_table
 from lazyrag.text.structure import Heading, heading_locations
 
 # Comments, deleted text and declarations are invisible; notes are at the bottom of a page.
@@ -103,18 +103,16 @@ def _sheet(table: Element, hidden: Container[str]) -> Sheet:
     return Sheet(attribute(table, "name"), _rows(table, merges), is_hidden, merges)
 
 
-def _body(archive: Archive, kind: str, container: str, suffix: str) -> Element:
+def _body(archive: Archive, kind: str, name: str, suffix: str) -> Element:
     """The body of a document."""
     if "META-INF/manifest.xml" in archive and b"encryption-data" in archive.read(
         "META-INF/manifest.xml"
     ):
-        raise LoadError(
-            f"The {container} is encrypted and needs a password. Save it again without one."
-        )
+        raise LoadError(f"The {name} is encrypted and needs a password. Save it again without one.")
     body = archive.xml("content.xml").find(f"{{*}}body/{{*}}{kind}")
     if body is None:
         raise LoadError(
-            f"The file is not a {container}: it is of another format than its suffix says. Save it as"
+            f"The file is not a {name}: it is of another format than its suffix says. Save it as"
             f" {suffix}."
         )
     return body
@@ -169,13 +167,8 @@ def _table(table: Element) -> tuple[str, list[FoundTable]]:
     nested: list[FoundTable] = []
 
     def read(cell: Element) -> GridCell:
-        words = []
-        for line, level in _blocks(cell):
-            if isinstance(level, list):
-                nested.extend(level)
-            words.append(" ".join((one_line(line) if isinstance(level, list) else line).split()))
         return GridCell(
-            " ".join(words).strip(),
+            cell_text(_blocks(cell), nested),
             _count(cell, "number-columns-spanned"),
             _count(cell, "number-rows-spanned"),
         )

@@ -397,7 +397,7 @@ _RAISED = 0.6  # an exponent or index stays in its line
 
 
 @dataclass(slots=True)
-class Segment:
+class LineSegment:
     """A part of a line without wide gaps: text, edges and base line in points, font size."""
 
     text: str
@@ -421,10 +421,10 @@ class Segment:
 
 
 @dataclass
-class Row:
+class TextRow:
     """Segments side by side. Its edges are asked for when all are there."""
 
-    cells: list[Segment] = field(default_factory=list)
+    cells: list[LineSegment] = field(default_factory=list)
 
     @property
     def base(self) -> float:
@@ -447,17 +447,17 @@ class Row:
         return max(cell.right for cell in self.cells)
 
 
-def find_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
+def find_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
     """Group characters into segments, in drawing order; those of Arabic and Hebrew pages by their
     places.
     """
     if any(has_right_to_left(glyph.text) for glyph in glyphs):
         return _placed_segments(glyphs)
     drawn: dict[tuple[str, int, int], list[float]] = {}
-    segments: list[Segment] = []
+    segments: list[LineSegment] = []
     gaps: list[list[Gap]] = []  # of each segment, those between its parts
     texts: list[list[str]] = []  # a growing segment's own text is that of its last piece
-    current: Segment | None = None
+    current: LineSegment | None = None
     blank = False
     for glyph in glyphs:
         if not glyph.text.strip():
@@ -467,7 +467,7 @@ def find_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
             continue
         between = None if current is None else _between(current, glyph, blank=blank)
         if current is None or between is None:
-            current = Segment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size)
+            current = LineSegment(glyph.text, glyph.left, glyph.right, glyph.base, glyph.size)
             segments.append(current)
             gaps.append([])
             texts.append([glyph.text])
@@ -482,7 +482,7 @@ def find_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
     return segments
 
 
-def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
+def _placed_segments(glyphs: Sequence[Glyph]) -> list[LineSegment]:
     """Segments by the places of their characters, however they were drawn."""
     drawn: dict[tuple[str, int, int], list[float]] = {}
     visible = [
@@ -496,9 +496,9 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
             rows[-1].append(glyph)
         else:
             rows.append([glyph])
-    segments: list[Segment] = []
+    segments: list[LineSegment] = []
     for row in rows:
-        last: Segment | None = None
+        last: LineSegment | None = None
         for glyph in sorted(row, key=lambda glyph: glyph.left):
             if last is not None and (
                 glyph.text == " " or glyph.left - last.right <= CELL_GAP * glyph.size
@@ -509,14 +509,14 @@ def _placed_segments(glyphs: Sequence[Glyph]) -> list[Segment]:
                     last.right = max(last.right, glyph.right)
                     last.size = max(last.size, glyph.size)
             elif glyph.text != " ":
-                last = Segment(
+                last = LineSegment(
                     glyph.text, glyph.left, glyph.right, glyph.base, glyph.size, [glyph[:3]]
                 )
                 segments.append(last)
     return segments
 
 
-def _is_on_line(first: Glyph | Segment, other: Glyph | Segment) -> bool:
+def _is_on_line(first: Glyph | LineSegment, other: Glyph | LineSegment) -> bool:
     """Whether two base lines are so near that they are one line."""
     return abs(first.base - other.base) <= _SAME_LINE * 1.4 * max(first.size, other.size)
 
@@ -540,7 +540,7 @@ def _is_drawn_again(glyph: Glyph, drawn: dict[tuple[str, int, int], list[float]]
     return False
 
 
-def _extend(segment: Segment, glyph: Glyph) -> None:
+def _extend(segment: LineSegment, glyph: Glyph) -> None:
     segment.text = glyph.text
     segment.left = min(segment.left, glyph.left)
     segment.right = max(segment.right, glyph.right)
@@ -549,7 +549,7 @@ def _extend(segment: Segment, glyph: Glyph) -> None:
         segment.size = glyph.size
 
 
-def _between(segment: Segment, glyph: Glyph, *, blank: bool) -> str | None:
+def _between(segment: LineSegment, glyph: Glyph, *, blank: bool) -> str | None:
     """The text between a segment and the next character; None if this one begins another
     segment.
     """
@@ -582,23 +582,23 @@ def gap_text(before: str, after: str, gap: float, *, blank: bool) -> str:
     return " " if blank or gap >= _WORD_GAP else ""
 
 
-def rows_of(segments: Iterable[Segment]) -> list[Row]:
+def rows_of(segments: Iterable[LineSegment]) -> list[TextRow]:
     """Group segments into rows, from top to bottom, left to right, with their texts in reading
     order.
     """
-    rows: list[Row] = []
+    rows: list[TextRow] = []
     for segment in sorted(segments, key=lambda segment: -segment.base):
         if rows and _is_on_line(rows[-1].cells[0], segment):
             rows[-1].cells.append(segment)
         else:
-            rows.append(Row([segment]))
+            rows.append(TextRow([segment]))
     for row in rows:
         row.cells = _united(sorted(row.cells, key=lambda segment: segment.left))
     _order_letters(list(chain.from_iterable(row.cells for row in rows)))
     return rows
 
 
-def _order_letters(cells: Sequence[Segment]) -> None:
+def _order_letters(cells: Sequence[LineSegment]) -> None:
     if not any(cell.pieces for cell in cells):
         return
     share = right_to_left_share("".join(cell.text for cell in cells))
@@ -619,15 +619,15 @@ def _direction(line: str, share: float) -> bool:
     return line_share > 0.67 or (line_share > 0.33 and share >= 0.5)
 
 
-def _united(cells: Sequence[Segment]) -> list[Segment]:
+def _united(cells: Sequence[LineSegment]) -> list[LineSegment]:
     """Merge segments of a row that have no wide gap between them."""
-    united: list[Segment] = []
+    united: list[LineSegment] = []
     for cell in cells:
         last = united[-1] if united else None
         size = max(cell.size, last.size) if last else 0.0
         if last is None or cell.left - last.right > CELL_GAP * size:
             united.append(
-                Segment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces)
+                LineSegment(cell.text, cell.left, cell.right, cell.base, cell.size, cell.pieces)
             )
             continue
         blank = cell.left - last.right > _WORD_GAP * size
@@ -654,12 +654,12 @@ _MAX_GUTTERS = 8
 _MAX_GAPS = 100
 
 
-def regions(segments: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
+def regions(segments: Sequence[LineSegment], depth: int = 0) -> list[list[LineSegment]]:
     """Split a page into regions of one column each, in reading order."""
     if depth >= _MAX_NESTED or len(segments) < 2 * _MIN_ROWS_OF_COLUMN:
         return [list(segments)]
-    result: list[list[Segment]] = []
-    plain: list[Segment] = []
+    result: list[list[LineSegment]] = []
+    plain: list[LineSegment] = []
     for group in _groups(_bands(segments)):
         sides = _split_at_gutter(group)
         if sides is None:
@@ -673,9 +673,9 @@ def regions(segments: Sequence[Segment], depth: int = 0) -> list[list[Segment]]:
     return [*result, plain] if plain else result
 
 
-def _bands(segments: Iterable[Segment]) -> list[list[Segment]]:
+def _bands(segments: Iterable[LineSegment]) -> list[list[LineSegment]]:
     """Groups of segments with free horizontal space between them, from top to bottom."""
-    bands: list[list[Segment]] = []
+    bands: list[list[LineSegment]] = []
     lowest = 0.0
     for segment in sorted(segments, key=lambda segment: -segment.top):
         if bands and segment.top > lowest:
@@ -687,9 +687,9 @@ def _bands(segments: Iterable[Segment]) -> list[list[Segment]]:
     return bands
 
 
-def _groups(bands: Sequence[list[Segment]]) -> list[list[Segment]]:
+def _groups(bands: Sequence[list[LineSegment]]) -> list[list[LineSegment]]:
     """The segments of adjacent bands that share a gutter, and of those without one."""
-    groups: list[list[Segment]] = []
+    groups: list[list[LineSegment]] = []
     gutters: list[Interval] = []  # of the last group
     base = 0.0  # of the last band
     for band in bands:
@@ -711,7 +711,7 @@ def _groups(bands: Sequence[list[Segment]]) -> list[list[Segment]]:
     return groups
 
 
-def _gaps(band: Sequence[Segment]) -> list[Interval]:
+def _gaps(band: Sequence[LineSegment]) -> list[Interval]:
     """Gaps in a band that are wide enough for a gutter."""
     gaps = _wide(_free(band)[1:-1], band[0].size)
     return gaps if len(gaps) <= _MAX_GAPS else []
@@ -721,7 +721,7 @@ def _wide(gaps: Iterable[Interval], size: float) -> list[Interval]:
     return [gap for gap in gaps if gap[1] - gap[0] >= _GUTTER * size]
 
 
-def _free(segments: Iterable[Segment]) -> list[Interval]:
+def _free(segments: Iterable[LineSegment]) -> list[Interval]:
     """Free intervals from left to right, the unbounded edges included."""
     free: list[Interval] = []
     end = float("-inf")
@@ -738,7 +738,9 @@ def _common(some: Iterable[Interval], others: Sequence[Interval]) -> list[Interv
     return [gap for gap in common if gap[1] > gap[0]]
 
 
-def _split_at_gutter(segments: Sequence[Segment]) -> tuple[list[Segment], list[Segment]] | None:
+def _split_at_gutter(
+    segments: Sequence[LineSegment],
+) -> tuple[list[LineSegment], list[LineSegment]] | None:
     """Both sides of a gutter with running text on both sides; None without one."""
     for left, right in sorted(_free(segments)[1:-1], key=lambda gap: gap[0] - gap[1])[
         :_MAX_GUTTERS
@@ -750,7 +752,7 @@ def _split_at_gutter(segments: Sequence[Segment]) -> tuple[list[Segment], list[S
     return None
 
 
-def _is_running_text(side: Sequence[Segment]) -> bool:
+def _is_running_text(side: Sequence[LineSegment]) -> bool:
     """Whether lines fill their column, unlike cells of a table."""
     rows = rows_of(side)
     if len(rows) < _MIN_ROWS_OF_COLUMN:
@@ -818,13 +820,13 @@ def _upright_text(glyphs: Sequence[Glyph], sizes: list[SizedLine] | None) -> str
     return text
 
 
-def _is_scattered(segments: Sequence[Segment]) -> bool:
+def _is_scattered(segments: Sequence[LineSegment]) -> bool:
     """Whether nearly all segments are single characters, as in vertical lines."""
     single = sum(len(segment.text) == 1 for segment in segments)
     return len(segments) > _FEW and single > _MAX_SCATTERED * len(segments)
 
 
-def _vertical_text(segments: Sequence[Segment]) -> str:
+def _vertical_text(segments: Sequence[LineSegment]) -> str:
     """Text of single characters: those below one another are a line, in drawing order."""
     text = segments[0].text
     for before, segment in pairwise(segments):
@@ -842,7 +844,7 @@ def _vertical_text(segments: Sequence[Segment]) -> str:
     return text
 
 
-def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> str:
+def _region_text(region: Sequence[LineSegment], sizes: list[SizedLine] | None) -> str:
     rows = rows_of(region)
     lines = table_lines(
         [_cells_in_order(row) for row in rows], [(row.base, row.size) for row in rows]
@@ -871,7 +873,7 @@ def _region_text(region: Sequence[Segment], sizes: list[SizedLine] | None) -> st
     return text
 
 
-def _cells_in_order(row: Row) -> list[Cell]:
+def _cells_in_order(row: TextRow) -> list[Cell]:
     """Cells in reading order: from the right if most letters are Arabic or Hebrew."""
     cells = [(cell.left, cell.right, cell.text) for cell in row.cells]
     if len(cells) > 1 and right_to_left_share(_row_text(cells, "")) > 0.5:
@@ -879,20 +881,20 @@ def _cells_in_order(row: Row) -> list[Cell]:
     return cells
 
 
-def _pitch(rows: Sequence[Row]) -> float:
+def _pitch(rows: Sequence[TextRow]) -> float:
     """The most frequent distance between rows, in font sizes."""
     steps = Counter(round((a.base - b.base) / (b.size or 1), 1) for a, b in pairwise(rows))
     near = {step: count for step, count in steps.items() if step < 2.2}
     return max(near, key=lambda step: (near[step], -step)) if near else 1.6
 
 
-def _ends(previous: Row, row: Row, pitch: float) -> str:
+def _ends(previous: TextRow, row: TextRow, pitch: float) -> str:
     step = (previous.base - row.base) / (max(row.size, previous.size) or 1)
     return "\n\n" if step > _PARAGRAPH * max(pitch, 1.0) else "\n"
 
 
 def _joint(
-    previous: Row, row: Row, right: float, pitch: float, lines: tuple[str, str]
+    previous: TextRow, row: TextRow, right: float, pitch: float, lines: tuple[str, str]
 ) -> tuple[int, str]:
     """Number of characters to remove between two rows, and the text to put there."""
     ends = _ends(previous, row, pitch)

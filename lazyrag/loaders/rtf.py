@@ -40,7 +40,8 @@ _UNSEEN = frozenset(
     " nonesttables nonshppict objdata objclass objname pict private revtbl rsidtbl rxe shprslt sp"
     " tc template txe xe annotation atnauthor atnid comment company operator creatim revtim printim"
     " buptim bkmkstart bkmkend keywords category manager hlinkbase nesttableprops listtable"
-    " listoverridetable generator themedata datastore latentstyles pgptbl xmlnstbl mmathPict".split()
+    " listoverridetable generator themedata datastore latentstyles pgptbl xmlnstbl"
+    " mmathPict".split()
 )
 _SEEN_IF_MARKED = frozenset(["shpinst", "shptxt", "shpgrp", "footnote", "moMath", "moMathPara"])
 _PROPERTIES = {"title": "title", "author": "author", "subject": "subject"}

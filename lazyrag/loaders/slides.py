@@ -48,11 +48,7 @@ class PptxLoader:
                 raise LoadError(
                     "The file is not a presentation, but of another format. Save it as .pptx."
                 )
-            targets = relations(archive, main)
-            keys = [
-                attribute(slide, "id") for slide in presentation.iterfind("{*}sldIdLst/{*}sldId")
-            ]
-            slides = [targets[key].target for key in keys if key in targets]
+            slides = slide_parts(archive, main)
             check_pages(len(slides), "slides")
             texts = []
             hidden = []
@@ -76,6 +72,14 @@ class PptxLoader:
         for location, slide_tables in zip(locations, tables, strict=True):
             placed += moved(slide_tables, location.start)
         return LoadedFile(text, locations, metadata, tuple(placed))
+
+
+def slide_parts(archive: Archive, main: str) -> list[str]:
+    """The parts of the slides, in order."""
+    targets = relations(archive, main)
+    slides = archive.xml(main).iterfind("{*}sldIdLst/{*}sldId")
+    keys = [attribute(slide, "id") for slide in slides]
+    return [targets[key].target for key in keys if key in targets]
 
 
 def _read_slide(archive: Archive, slide: str, root: Element, lines: list[str]) -> list[Location]:

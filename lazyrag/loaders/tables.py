@@ -186,6 +186,19 @@ def one_line(lines: str) -> str:
     return lines.replace(" | ", ", ").replace("\n", "; ")
 
 
+def cell_text(
+    blocks: Iterable[tuple[str, int | list[FoundTable]]], nested: list[FoundTable]
+) -> str:
+    """The blocks of a cell on one line; the tables among them are added to the nested ones."""
+    lines = []
+    for block, data in blocks:
+        if isinstance(data, list):
+            nested += data
+        text = one_line(block) if isinstance(data, list) else block
+        lines.append(" ".join(text.split()))
+    return " ".join(lines).strip()
+
+
 def _header_rows(grid: Sequence[Sequence[GridCell]], texts: Sequence[Sequence[str]]) -> int:
     """Number of header rows of a table that declares none: rows of groups of columns, and one of
     names.

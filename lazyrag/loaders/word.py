@@ -24,7 +24,7 @@ from lazyrag.loaders.archives import (
 )
 from lazyrag.loaders.base import LoadedFile, reading
 from lazyrag.loaders.rtf import HEADING_STYLE
-from lazyrag.loaders.tables import GridCell, one_line, read_table
+from lazyrag.loaders.tables import GridCell, cell_text, read_table
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import known_arguments, validate_boolean
 
@@ -390,7 +390,7 @@ class DocxLoader:
                 for element in archive.optional(related(archive, "styles", main))
                 if element.tag == f"{_W}style"
             ]
-            page = _Page(
+            page = _DocxText(
                 _heading_levels(styles),
                 Numbering(archive, main, styles),
                 captions=_caption_styles(styles),
@@ -414,7 +414,7 @@ _PROPERTY_NAMES = ("title", "author", "subject", "keywords", "created", "modifie
 
 
 @dataclass(slots=True)
-class _Page:
+class _DocxText:
     """State of reading.
 
     Args:
@@ -453,7 +453,7 @@ class _Page:
         return " ".join(" ".join(block for block, _ in _blocks(parent, self)).split())
 
 
-def _notes(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, str, str]]:
+def _notes(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, str, str]]:
     notes: dict[str, dict[str, Any]] = {}
     words_of: dict[tuple[str, str], str] = {}
     # none within notes, which might refer to themselves
@@ -470,7 +470,7 @@ def _notes(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, str,
             yield "footnote", str(number), f"[{number}] {words}"
 
 
-def _comments(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, str, str]]:
+def _comments(archive: Archive, main: str, page: _DocxText) -> Iterator[tuple[str, str, str]]:
     part = archive.optional(related(archive, "comments", main))
     for number, comment in enumerate(part, start=1):
         words = page.words(comment)
@@ -483,7 +483,7 @@ def _comments(archive: Archive, main: str, page: _Page) -> Iterator[tuple[str, s
 
 
 def _headers_and_footers(
-    archive: Archive, main: str, page: _Page
+    archive: Archive, main: str, page: _DocxText
 ) -> dict[str, dict[tuple[str, int], None]]:
     """The distinct lines of all headers, and of all footers, in order."""
     lines_of: dict[str, dict[tuple[str, int], None]] = {"header": {}, "footer": {}}
@@ -516,7 +516,7 @@ def _caption_styles(styles: Iterable[Element]) -> frozenset[str]:
     )
 
 
-def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int | list[FoundTable]]]:
+def _blocks(parent: Any, page: _DocxText) -> Iterator[tuple[str, int | list[FoundTable]]]:
     """Paragraphs with their heading level (0: none), and tables with their data, through all
     wrapping elements.
     """
@@ -541,7 +541,7 @@ def _blocks(parent: Any, page: _Page) -> Iterator[tuple[str, int | list[FoundTab
             yield from _blocks(child, page)
 
 
-def _table(table: Any, page: _Page) -> tuple[str, list[FoundTable]]:
+def _table(table: Any, page: _DocxText) -> tuple[str, list[FoundTable]]:
     """The lines of a table; it and the tables inside it as data."""
     nested: list[FoundTable] = []
     rows: list[list[GridCell]] = []
@@ -573,21 +573,16 @@ def _caption(table: Any, styles: frozenset[str]) -> str:
     return caption
 
 
-def _cell(cell: Any, page: _Page, nested: list[FoundTable]) -> GridCell:
+def _cell(cell: Any, page: _DocxText, nested: list[FoundTable]) -> GridCell:
     properties = cell.find(f"{_W}tcPr")
     columns = _number(_value(properties, "gridSpan"), 1) or 1
     merged = None if properties is None else properties.find(f"{_W}vMerge")
     if merged is not None and _attribute(merged, "val") != "restart":
         return GridCell("", columns, rows=0)
-    words = []
-    for block, level in _blocks(cell, page):
-        if isinstance(level, list):  # of a table inside the cell
-            nested += level
-        words.append(" ".join((one_line(block) if isinstance(level, list) else block).split()))
-    return GridCell(" ".join(words).strip(), columns)
+    return GridCell(cell_text(_blocks(cell, page), nested), columns)
 
 
-def _run_text(paragraph: Any, page: _Page) -> Iterator[str]:
+def _run_text(paragraph: Any, page: _DocxText) -> Iterator[str]:
     for child in paragraph:
         if child.tag in _TEXT:
             yield child.text or ""

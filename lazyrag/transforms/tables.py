@@ -77,6 +77,11 @@ class _Stretches:
         some = self._sorted[bisect_right(self._reach, start) : bisect_left(self._starts, end)]
         return tuple(location for location in some if location.end > start)
 
+    def contain(self, place: Location) -> bool:
+        """Whether a place is within one of them."""
+        touching = self.touching(place.start, place.end)
+        return any(around.start <= place.start and place.end <= around.end for around in touching)
+
 
 def _piped(node: DocNode, located: Sequence[Location]) -> Iterator[tuple[Location, FoundTable]]:
     """Tables of lines with ``|`` that are in no located table: with a rule below the header, or on
@@ -86,10 +91,7 @@ def _piped(node: DocNode, located: Sequence[Location]) -> Iterator[tuple[Locatio
     for run in _piped_runs(node.get_text(), _Stretches(located)):
         place = Location(run[0].start(), run[-1].end(), TABLE, "")
         has_rule = _RULE.fullmatch(run[1][0]) is not None
-        around = pages.touching(place.start, place.end)
-        if not has_rule and not any(
-            page.start <= place.start and place.end <= page.end for page in around
-        ):
+        if not has_rule and not pages.contain(place):
             continue
         rows = [_cells(line[0], bordered=has_rule) for line in run]
         if has_rule:

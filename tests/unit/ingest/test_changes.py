@@ -576,7 +576,7 @@ class Ledger:
             return hash_file(one.path)
 
         changes = compare(
-            listing.found,
+            listing.files,
             self.known.values(),
             unlisted=listing.unreadable,
             content_hash=content_hash,
@@ -702,7 +702,7 @@ def test_a_file_that_vanishes_between_look_and_hash(ledger):
     listing = find_files(ledger.folder)
     path.unlink()
     changes = compare(
-        listing.found,
+        listing.files,
         ledger.known.values(),
         unlisted=listing.unreadable,
         content_hash=lambda one: hash_file(one.path),
