@@ -10,14 +10,9 @@ from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError, MissingDependencyError, RetrievalError
 from lazyrag.models.concurrency import in_thread
+from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint
+from lazyrag.models.onnx.hub import AmbiguousModelError, find_model, ways_to_download
 from lazyrag.models.onnx.models import OnnxCrossEncoder
-from lazyrag.models.onnx.session import (
-    TOKENIZER,
-    AmbiguousModelError,
-    FileFingerprint,
-    find_model,
-    ways_to_download,
-)
 from lazyrag.models.protocols import RerankModel
 from lazyrag.models.rerank import (
     RerankCallable,

@@ -283,7 +283,7 @@ class StoreConf:
             if segments is None:
                 segments = MapFileSegmentStore(file_of(self.segment.uri))
             if vectors is None:
-                from lazyrag.stores.sqlite import MapFileVectorStore
+                from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 
                 vectors = MapFileVectorStore(file_of(self.vector.uri))
             StoreFile.keep_in_order(tuple(files.values()))

@@ -14,8 +14,8 @@ from lazyrag import DataType, DocField
 from lazyrag.data.fields import make_schema
 from lazyrag.data.segment import Location, Segment
 from lazyrag.errors import ConfigError, SchemaMismatchError, StoreError
-from lazyrag.stores.opensearch import (
-    OpenSearchSegmentStore,
+from lazyrag.stores.opensearch import OpenSearchSegmentStore
+from lazyrag.stores.opensearch_encoding import (
     Shape,
     decode_segment,
     join_terms,

@@ -33,19 +33,10 @@ from lazyrag.models.embedding import (
     validate_embed_texts,
 )
 from lazyrag.models.embedding_cache import EmbeddingCache, VectorSpace
-from lazyrag.models.onnx.session import (
-    Ids,
-    ModelFolder,
-    Output,
-    Row,
-    TextModel,
-    TooLong,
-    find_model,
-    normalised,
-    run_batches,
-    settle,
-    windows,
-)
+from lazyrag.models.onnx.folder import ModelFolder
+from lazyrag.models.onnx.hub import find_model
+from lazyrag.models.onnx.pooling import normalised, settle
+from lazyrag.models.onnx.session import Ids, Output, Row, TextModel, TooLong, run_batches, windows
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix, Vector

@@ -256,7 +256,7 @@ class Endpoint:
 
     def hide_secrets(self, fault: EndpointError) -> EndpointError:
         """Remove the key and the headers from an error's message: some servers repeat them."""
-        fault.problem = self._secrets.hidden(fault.what)
+        fault.problem = self._secrets.hidden(fault.problem)
         return fault
 
     def close(self) -> None:

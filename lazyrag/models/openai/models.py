@@ -353,7 +353,9 @@ async def deltas_of(
                         yield delta
     except EndpointError as exc:
         if count:
-            exc.problem = f"{exc.problem} The answer is incomplete: it broke off after {count} pieces."
+            exc.problem = (
+                f"{exc.problem} The answer is incomplete: it broke off after {count} pieces."
+            )
         raise
     if not done and not all(candidate.finished for candidate in candidates):
         raise EndpointError(
