@@ -26,7 +26,7 @@ from lazyrag.stores.milvus import MilvusVectorStore
 from lazyrag.stores.milvus_encoding import Layout
 from lazyrag.stores.milvus_index import IndexChoice
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.testing.suites import HARD_TEXTS
+from lazyrag.testing.samples import HARD_TEXTS
 from lazyrag.types import SPARSE
 
 C = "lr_behaviour"

@@ -19,7 +19,7 @@ from werkzeug import Response
 from lazyrag.errors import ConfigError, StoreConnectionError, StoreError
 from lazyrag.stores import opensearch, opensearch_client
 from lazyrag.stores.opensearch import OpenSearchSegmentStore
-from lazyrag.testing.suites import SCHEMA, make_segments
+from lazyrag.testing.samples import SCHEMA, make_segments
 from tests.model_server import PATIENCE_S, answered, everything_shown
 
 C = "lr_rows"

@@ -22,7 +22,7 @@ from lazyrag.stores.opensearch_encoding import (
     read_shape,
     segment_encoder,
 )
-from lazyrag.testing.suites import SCHEMA, make_segments
+from lazyrag.testing.samples import SCHEMA, make_segments
 from tests.hard_fields import SCHEMA as HARD_FIELDS
 from tests.hard_fields import rows as hard_rows
 
