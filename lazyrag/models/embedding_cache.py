@@ -812,7 +812,8 @@ class CachedEmbedder:
         ...     print("asked for", text)
         ...     return [float(len(text)), 1.0]
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with CachedEmbedder(embed, pathlib.Path(folder, "cache.db"), identity="toy:length") as embedder:
+        ...     file = pathlib.Path(folder, "cache.db")
+        ...     with CachedEmbedder(embed, file, identity="toy:length") as embedder:
         ...         _ = embedder.embed(["tea"])
         ...         embedder.embed(["coffee", "tea"]).tolist()
         asked for tea

@@ -117,7 +117,9 @@ class AsyncReranker:
 
     Example:
         >>> import asyncio
-        >>> reranker = AsyncReranker(lambda query, documents, top_n: [(i, len(d)) for i, d in enumerate(documents)])
+        >>> def rank(query, documents, top_n):
+        ...     return [(number, len(text)) for number, text in enumerate(documents)]
+        >>> reranker = AsyncReranker(rank)
         >>> asyncio.run(reranker.rerank("tea?", ["tea", "green tea", "iced tea"], top_k=2))
         [(1, 9.0), (2, 8.0)]
         >>> reranker.get_scores("tea?", ["tea", "green tea"])

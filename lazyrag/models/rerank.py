@@ -63,7 +63,9 @@ class CallableRerankModel:
         ConfigError: If it cannot be called so, such as a class, or a method without its object.
 
     Example:
-        >>> model = CallableRerankModel(lambda query, documents, top_n: [(i, len(d)) for i, d in enumerate(documents)])
+        >>> def rank(query, documents, top_n):
+        ...     return [(number, len(text)) for number, text in enumerate(documents)]
+        >>> model = CallableRerankModel(rank)
         >>> model("tea?", ["tea", "green tea", "iced tea"], top_n=2)
         [(1, 9.0), (2, 8.0)]
     """

@@ -104,7 +104,8 @@ class ChromaVectorStore:
         ConfigError: If an argument is out of its range or unknown.
 
     Example:
-        >>> store = ChromaVectorStore(dir="vectors", index_kwargs={"hnsw": {"space": "cosine", "ef_construction": 200}})
+        >>> settings = {"hnsw": {"space": "cosine", "ef_construction": 200}}
+        >>> store = ChromaVectorStore(dir="vectors", index_kwargs=settings)
         >>> sorted(store.features)
         ['exact when small', 'native vectors', 'persistent']
     """
@@ -401,7 +402,8 @@ def _index_settings(index_kwargs: Any) -> dict[str, Any]:
     if "hnsw" in settings:
         if len(settings) > 1:
             raise ConfigError(
-                f"{owner} must be {{'hnsw': {{...}}}} with nothing beside it; got {settings!r:.200}."
+                f"{owner} must be {{'hnsw': {{...}}}} with nothing beside it;"
+                f" got {settings!r:.200}."
             )
         owner = "index_kwargs['hnsw'] of chromadb"
         settings = settings["hnsw"]

@@ -93,7 +93,8 @@ class MilvusVectorStore:
         ConfigError: If an argument is invalid.
 
     Example:
-        >>> store = MilvusVectorStore("localhost:19530", index_kwargs={"index_type": "HNSW", "params": {"M": 16}})
+        >>> index = {"index_type": "HNSW", "params": {"M": 16}}
+        >>> store = MilvusVectorStore("localhost:19530", index_kwargs=index)
         >>> sorted(store.features)
         ['native vectors', 'persistent', 'shared']
     """

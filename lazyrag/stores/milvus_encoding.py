@@ -192,7 +192,8 @@ class Layout:
         index_params: Parameters that it was built with.
 
     Example:
-        >>> layout = Layout(VectorSchema(2, "cosine", {"year": DocField(DataType.INT32)}), "FLAT", {})
+        >>> schema = VectorSchema(2, "cosine", {"year": DocField(DataType.INT32)})
+        >>> layout = Layout(schema, "FLAT", {})
         >>> Layout.parse(layout.text) == layout
         True
     """

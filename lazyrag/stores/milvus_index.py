@@ -55,7 +55,8 @@ class IndexSettings:
         ConfigError: If a key or an index is unknown, or a value is of the wrong type.
 
     Example:
-        >>> settings = IndexSettings([{"embed_key": "vec1", "index_type": "HNSW", "params": {"M": 16}}])
+        >>> entry = {"embed_key": "vec1", "index_type": "HNSW", "params": {"M": 16}}
+        >>> settings = IndexSettings([entry])
         >>> settings.choice(VectorSchema(2, "cosine", {}, embed_key="vec1")).type
         'HNSW'
         >>> settings.choice(VectorSchema(2, "cosine", {}, embed_key="vec2")).type

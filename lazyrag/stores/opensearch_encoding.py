@@ -159,7 +159,8 @@ def decode_segment(source: Mapping[str, Any]) -> Segment:
     """The segment in a document of `segment_encoder`.
 
     Example:
-        >>> segment = Segment("u", 1, "block", "d", "a.txt", None, 1, 0, fields={"tags": ("a",)}, span=(0, 1))
+        >>> fields = {"tags": ("a",)}
+        >>> segment = Segment("u", 1, "block", "d", "a.txt", None, 1, 0, fields=fields, span=(0, 1))
         >>> decode_segment(json.loads(segment_encoder(Shape({}, ()))(segment))) == segment
         True
     """

@@ -266,7 +266,9 @@ class StoreFile:
         >>> with StoreFile(None) as file:
         ...     before = file.commit_counter()
         ...     with file.writing() as connection:
-        ...         _ = connection.execute("INSERT INTO segment_collection (name, schema) VALUES ('c', '{}')")
+        ...         _ = connection.execute(
+        ...             "INSERT INTO segment_collection (name, schema) VALUES ('c', '{}')"
+        ...         )
         ...     file.commit_counter() == before
         False
     """

@@ -412,7 +412,7 @@ class MapFileVectorStore:
             name, content = self.file.arrays.write_or_inline(block.arrays(), _SMALL_BYTES)
             with self.file.writing() as connection:
                 now = {part.id: part for part in self._read(connection, collection).parts}
-                if any(part.id not in now for part in old):
+                if not now.keys() >= {part.id for part in old}:
                     return
                 left = _since_died(block, old, [now[part.id] for part in old])
                 connection.executemany(
@@ -422,9 +422,8 @@ class MapFileVectorStore:
                     if content is None:
                         self.file.check_there(name)
                     insert_part(connection, present.id, len(block), name, content, left)
-            self.file.arrays.postpone_deletion(
-                part.name for part in old if part.in_file and part.name != name
-            )
+            replaced = [part.name for part in old if part.in_file and part.name != name]
+            self.file.arrays.postpone_deletion(replaced)
 
 
 def _parts_to_merge(present: _MapCollection, *, complete: bool = False) -> Sequence[_Part]:

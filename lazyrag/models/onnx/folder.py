@@ -229,14 +229,16 @@ def choose_graph(files: Iterable[str], requested: str | None, where: str) -> str
         ConfigError: If there is none, not that one, or several and none of them the usual one.
 
     Example:
-        >>> choose_graph(["config.json", "onnx/model_O4.onnx", "onnx/model.onnx"], None, "the model")
+        >>> files = ["config.json", "onnx/model_O4.onnx", "onnx/model.onnx"]
+        >>> choose_graph(files, None, "the model")
         'onnx/model.onnx'
     """
     graphs = sorted(file for file in files if file.endswith(".onnx"))
     if requested is not None:
         if requested not in graphs:
             raise ConfigError(
-                f"file is {requested!r}; {where} has no such ONNX file. {known_names(requested, graphs)}"
+                f"file is {requested!r}; {where} has no such ONNX file."
+                f" {known_names(requested, graphs)}"
             )
         return requested
     if not graphs:

@@ -92,17 +92,7 @@ def find_model(
         )
         raise DatasetPathError(msg)
     identifier = identifier if "/" in identifier else _full_id(identifier)
-    folder = next(
-        (snapshot for name in marker_files if (snapshot := _cached(identifier, revision, name))),
-        None,
-    )
-    if folder is None and revision is None:
-        paths = (
-            path
-            for path in _in_modelscope(identifier)
-            if any((path / name).is_file() for name in marker_files)
-        )
-        folder = next((ModelFolder(path, _last(identifier)) for path in paths), None)
+    folder = _find_snapshot(identifier, revision, marker_files)
     if download and not _complete(folder, file):
         folder = _fetch(identifier, revision, file, on_fetch)
     if folder is None:
@@ -114,6 +104,21 @@ def find_model(
         )
         raise ConfigError(msg)
     return folder
+
+
+def _find_snapshot(
+    identifier: str, revision: str | None, marker_files: Sequence[str]
+) -> ModelFolder | None:
+    """The snapshot of the hub or of ModelScope on this machine that has any of some files."""
+    for name in marker_files:
+        folder = _cached(identifier, revision, name)
+        if folder is not None:
+            return folder
+    if revision is None:
+        for path in _in_modelscope(identifier):
+            if any((path / name).is_file() for name in marker_files):
+                return ModelFolder(path, _last(identifier))
+    return None
 
 
 def _hub() -> ModuleType:

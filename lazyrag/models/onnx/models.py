@@ -530,7 +530,8 @@ class OnnxEmbedder:
         length = len(self._recipe.of_row(row, self._model.run([row], self._recipe.output)[0])[1])
         if requested is not None and requested > length:
             msg = (
-                f"dimension is {requested}; {self.name!r} gives vectors of {length} numbers. Give at"
+                f"dimension is {requested}; {self.name!r} gives vectors of {length} numbers. Give"
+                " at"
                 " most so many, or None."
             )
             raise ConfigError(msg)
