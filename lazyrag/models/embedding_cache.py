@@ -969,5 +969,9 @@ def _batch(
     positions: Mapping[str, Sequence[int]], results: Mapping[str, Embedded]
 ) -> EmbeddedBatch:
     """Results by text as results by place; equal texts share one."""
-    pairs = [(position, result) for text, result in results.items() for position in positions[text]]
-    return EmbeddedBatch([position for position, _ in pairs], [result for _, result in pairs])
+    places: list[int] = []
+    repeated: list[Embedded] = []
+    for text, result in results.items():
+        places += positions[text]
+        repeated += [result] * len(positions[text])
+    return EmbeddedBatch(places, repeated)

@@ -4,6 +4,7 @@ judges.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import re
@@ -251,7 +252,7 @@ class Bm25RerankModel:
         terms_of = matching_function(analyser, query)
         query_terms = terms_of(query)
         document_terms = [terms_of(document) for document in documents]
-        if set(query_terms).isdisjoint(term for terms in document_terms for term in terms):
+        if set(query_terms).isdisjoint(itertools.chain.from_iterable(document_terms)):
             return [(index, 0.0) for index in range(top_n)]
         scores = rank_bm25_of(document_terms, self.variant).get_scores(query_terms)
         return checked_ranking(list(enumerate(map(float, scores))), len(documents), repr(self))[

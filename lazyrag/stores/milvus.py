@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -340,16 +341,17 @@ class _MilvusCollection:
         """The keys of the rows that meet a bound filter."""
         expression, rest = split_filter(filter, self.schema.fields)
         columns = (KEY,) if rest is None else (KEY, *field_columns(self.schema.fields))
+        rows = itertools.chain.from_iterable(self._pages(expression, columns))
         return [
             decode_text(values[KEY])
-            for page in self._pages(expression, columns)
-            for values in page
+            for values in rows
             if rest is None or matches(rest, decode_fields(values, self.schema.fields))
         ]
 
     def scan(self, after: str, limit: int) -> list[VectorRow]:
         pages = self._pages("", row_columns(self.schema.fields), after=after, limit=limit)
-        return [decode_row(values, self.schema) for page in pages for values in page]
+        rows = itertools.chain.from_iterable(pages)
+        return [decode_row(values, self.schema) for values in rows]
 
     def search(self, vectors: Embeddings, topk: int, filter: Filter | None) -> list[Ranking]:
         """See `VectorStore.search`."""
@@ -359,9 +361,8 @@ class _MilvusCollection:
 
         @functools.cache
         def aside() -> list[VectorRow]:
-            return [
-                row for page in self._read(all_of(expression, IS_UNRANKABLE), rest) for row in page
-            ]
+            pages = self._read(all_of(expression, IS_UNRANKABLE), rest)
+            return list(itertools.chain.from_iterable(pages))
 
         def rank(number: int, query: Embedding) -> Ranking:
             def fetch(depth: int) -> list[Candidate]:
@@ -434,10 +435,11 @@ class _MilvusCollection:
                 anns_field=VECTOR,
                 **_STRONG,
             )
-            rankings += [
-                [({**hit["entity"], KEY: hit.id}, sign * float(hit["distance"])) for hit in hits]
-                for hits in answer
-            ]
+            for hits in answer:
+                pairs = [
+                    ({**hit["entity"], KEY: hit.id}, sign * float(hit["distance"])) for hit in hits
+                ]
+                rankings.append(pairs)
         return rankings
 
     def _rank_all(

@@ -69,11 +69,8 @@ class ModelFolder:
         """The ONNX file: the one that is wanted, else the usual one, else the only one; see
         `choose_graph`.
         """
-        graphs = [
-            path.relative_to(self.path)
-            for pattern in ("*.onnx", "*/*.onnx")
-            for path in self.path.glob(pattern)
-        ]
+        paths = [*self.path.glob("*.onnx"), *self.path.glob("*/*.onnx")]
+        graphs = [path.relative_to(self.path) for path in paths]
         return self.path / choose_graph([path.as_posix() for path in graphs], file, str(self.path))
 
     def read_json_object(self, name: str) -> dict[str, Any]:
@@ -262,14 +259,9 @@ TENSORS = "Constant_*_attr__value"
 
 def graph_files(graph: Path) -> list[Path]:
     """Files of a graph: its own, and those that hold its weights if it is larger than 2 GB."""
-    return [
-        graph,
-        *sorted(
-            path
-            for pattern in (data_pattern(graph.name), TENSORS)
-            for path in graph.parent.glob(pattern)
-        ),
-    ]
+    folder = graph.parent
+    weights = [*folder.glob(data_pattern(graph.name)), *folder.glob(TENSORS)]
+    return [graph, *sorted(weights)]
 
 
 def data_pattern(graph: str) -> str:
