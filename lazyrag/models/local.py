@@ -53,7 +53,7 @@ def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> Rera
     """
     folder = _folder(model)
     with _lock:
-        files = (path for depth in ("*", "*/*") for path in folder.glob(depth))
+        files = [*folder.glob("*"), *folder.glob("*/*")]
         contents = FileFingerprint.of(sorted(path for path in files if path.suffix in _MADE_OF))
         loaded = _loaded.get((folder, batch_size))
         if loaded is None or loaded[0] != contents:

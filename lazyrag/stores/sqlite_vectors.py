@@ -415,9 +415,8 @@ class MapFileVectorStore:
                 if not now.keys() >= {part.id for part in old}:
                     return
                 left = _since_died(block, old, [now[part.id] for part in old])
-                connection.executemany(
-                    "DELETE FROM vector_part WHERE id = ?", [(part.id,) for part in old]
-                )
+                ids = [(part.id,) for part in old]
+                connection.executemany("DELETE FROM vector_part WHERE id = ?", ids)
                 if left is None or left.any():
                     if content is None:
                         self.file.check_there(name)

@@ -189,11 +189,8 @@ class HttpChatModel(_HttpModel):
             )
         except EndpointError as exc:
             raise GenerationError(self._message(exc)) from exc
-        usages = [
-            reported
-            for reported in (usage, *(reported for _, reported in more))
-            if reported is not None
-        ]
+        all_usages = [usage, *(reported for _, reported in more)]
+        usages = [reported for reported in all_usages if reported is not None]
         name = answer.get("model")
         return ChatCompletion(
             (*choices, *(choice for choice, _ in more)),
