@@ -19,17 +19,9 @@ from lazyrag.errors import (
     missing_package,
     sentence,
 )
-from lazyrag.stores.chroma_encoding import (
-    _STORE,
-)
-from lazyrag.stores.protocol import (
-    TRANSIENT_STATUSES,
-    backoff_s,
-    is_damage,
-)
-from lazyrag.validation import (
-    validate_mapping,
-)
+from lazyrag.stores.chroma_encoding import _STORE
+from lazyrag.stores.protocol import TRANSIENT_STATUSES, backoff_s, is_damage
+from lazyrag.validation import validate_mapping
 
 T = TypeVar("T")
 

@@ -14,9 +14,7 @@ import numpy as np
 
 from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter
-from lazyrag.errors import (
-    ConfigError,
-)
+from lazyrag.errors import ConfigError
 from lazyrag.stores.protocol import (
     LAYOUT,
     Pushed,

@@ -11,11 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lazyrag.data.filters import Filter
-from lazyrag.errors import (
-    CacheWarning,
-    sentence,
-    warn_user,
-)
+from lazyrag.errors import CacheWarning, sentence, warn_user
 from lazyrag.indexes.dense import DenseBlock, DenseState, Graph, check_installed
 from lazyrag.indexes.hnsw import MIN_ROWS, approximate_rankings
 from lazyrag.storage.arrays import DamagedError

@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from lazyrag.data.filters import Filter, matches
-from lazyrag.errors import (
-    ConfigError,
-    SchemaMismatchError,
-    UnsupportedError,
-)
+from lazyrag.errors import ConfigError, SchemaMismatchError, UnsupportedError
 from lazyrag.stores.milvus_client import NAME, MilvusConnection
 from lazyrag.stores.milvus_encoding import (
     ALWAYS,
@@ -55,15 +51,8 @@ from lazyrag.stores.protocol import (
     part_of_rows,
     rank_rows,
 )
-from lazyrag.types import (
-    Embedding,
-    Embeddings,
-    Ranking,
-)
-from lazyrag.validation import (
-    known_arguments,
-    validate_mapping,
-)
+from lazyrag.types import Embedding, Embeddings, Ranking
+from lazyrag.validation import known_arguments, validate_mapping
 
 _UPSERT_BYTES = 8 * 2**20  # of one message; servers take 64 MiB
 # of dense vectors; Milvus Lite 2.5 fails at the index of others

@@ -20,26 +20,11 @@ from lazyrag.errors import (
     missing_package,
     sentence,
 )
-from lazyrag.stores.milvus_encoding import (
-    KEY,
-    MAX_BYTES,
-    ROW,
-    VECTOR,
-    Layout,
-    columns_of,
-)
+from lazyrag.stores.milvus_encoding import KEY, MAX_BYTES, ROW, VECTOR, Layout, columns_of
 from lazyrag.stores.milvus_index import IndexChoice
-from lazyrag.stores.protocol import (
-    foreign_collection,
-    is_damage,
-)
-from lazyrag.types import (
-    Metric,
-)
-from lazyrag.validation import (
-    require,
-    validate_seconds,
-)
+from lazyrag.stores.protocol import foreign_collection, is_damage
+from lazyrag.types import Metric
+from lazyrag.validation import require, validate_seconds
 
 _FIRST_SPARSE = (2, 4)  # version of a server with sparse vectors: older ones crash on such a column
 T = TypeVar("T")

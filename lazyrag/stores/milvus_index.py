@@ -6,17 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from lazyrag.errors import (
-    ConfigError,
-)
-from lazyrag.stores.protocol import (
-    VectorSchema,
-)
-from lazyrag.validation import (
-    require,
-    validate_choice,
-    validate_mapping,
-)
+from lazyrag.errors import ConfigError
+from lazyrag.stores.protocol import VectorSchema
+from lazyrag.validation import require, validate_choice, validate_mapping
 
 IndexKwargs: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]] | None"
 """One dict for all embed keys, or one for each, with its ``embed_key``."""

@@ -12,10 +12,7 @@ from typing import Any, TypeAlias
 
 from lazyrag.data.fields import Schema, schema_text
 from lazyrag.data.filters import Filter, matches
-from lazyrag.data.segment import (
-    Segment,
-    digest,
-)
+from lazyrag.data.segment import Segment, digest
 from lazyrag.errors import (
     ConfigError,
     SchemaMismatchError,

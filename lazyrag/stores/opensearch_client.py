@@ -8,23 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
-from lazyrag.errors import (
-    ConfigError,
-    StoreConnectionError,
-    StoreError,
-    missing_package,
-    sentence,
-)
-from lazyrag.stores.protocol import (
-    TRANSIENT_STATUSES,
-    backoff_s,
-)
-from lazyrag.validation import (
-    is_list_of,
-    require,
-    validate_integer,
-    validate_mapping,
-)
+from lazyrag.errors import ConfigError, StoreConnectionError, StoreError, missing_package, sentence
+from lazyrag.stores.protocol import TRANSIENT_STATUSES, backoff_s
+from lazyrag.validation import is_list_of, require, validate_integer, validate_mapping
 
 T = TypeVar("T")
 

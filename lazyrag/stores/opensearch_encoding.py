@@ -21,15 +21,9 @@ from lazyrag.data.segment import (
     key_build,
     key_uid,
 )
-from lazyrag.errors import (
-    ConfigError,
-)
+from lazyrag.errors import ConfigError
 from lazyrag.stores.opensearch_client import STORE
-from lazyrag.stores.protocol import (
-    LAYOUT,
-    batches,
-    check_layout,
-)
+from lazyrag.stores.protocol import LAYOUT, batches, check_layout
 from lazyrag.text.analyzers import term_function
 from lazyrag.types import Fields, FieldValue, Scalar
 

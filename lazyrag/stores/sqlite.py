@@ -26,10 +26,7 @@ from lazyrag.errors import (
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.storage.arrays import ArrayFiles
 from lazyrag.storage.database import Database, RawText, is_server
-from lazyrag.stores.protocol import (
-    Feature,
-    check_deletion,
-)
+from lazyrag.stores.protocol import Feature, check_deletion
 from lazyrag.stores.tables import STORE_FORMAT, TERM_ARRAY_FILES, VECTOR_ARRAY_FILES
 from lazyrag.types import Fields
 

@@ -13,11 +13,7 @@ import numpy as np
 
 from lazyrag.data.fields import schema_text
 from lazyrag.data.filters import Filter
-from lazyrag.errors import (
-    StoreDamagedError,
-    StoreError,
-    known_names,
-)
+from lazyrag.errors import StoreDamagedError, StoreError, known_names
 from lazyrag.indexes.postings import Mask, encoded_keys
 from lazyrag.indexes.tiers import tail_to_join, without
 from lazyrag.progress.blocks import acquired

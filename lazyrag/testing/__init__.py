@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("lazyrag.testing.samples", "lazyrag.testing.suites")
+pytest.register_assert_rewrite("lazyrag.testing.suites")
 
 from lazyrag.testing.suites import (  # noqa: E402  after the line above
     SegmentStoreContract,

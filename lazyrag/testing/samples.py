@@ -9,18 +9,8 @@ import numpy as np
 from lazyrag.data.fields import DataType, DocField, Schema, make_schema
 from lazyrag.data.filters import And, Condition, Filter, Not, Or, bind_filter, matches
 from lazyrag.data.segment import Content, Segment
-from lazyrag.stores.protocol import (
-    VectorRow,
-)
-from lazyrag.types import (
-    Embedding,
-    Fields,
-    Matrix,
-    Metric,
-    Ranking,
-    SparseVector,
-    Vector,
-)
+from lazyrag.stores.protocol import VectorRow
+from lazyrag.types import Embedding, Fields, Matrix, Metric, Ranking, SparseVector, Vector
 
 SCHEMA: Schema = make_schema(
     {

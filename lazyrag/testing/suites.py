@@ -47,12 +47,7 @@ from lazyrag.testing.samples import (
     sparse_queries,
 )
 from lazyrag.text.analyzers import analysers
-from lazyrag.types import (
-    SPARSE,
-    Embeddings,
-    Metric,
-    Ranking,
-)
+from lazyrag.types import SPARSE, Embeddings, Metric, Ranking
 
 
 def all_rows(store: Any, collection: str) -> list[Any]:

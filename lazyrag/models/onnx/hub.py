@@ -14,13 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from lazyrag.errors import ConfigError, DatasetPathError, missing_package, sentence
-from lazyrag.models.onnx.folder import (
-    TENSORS,
-    TOKENIZER,
-    ModelFolder,
-    choose_graph,
-    data_pattern,
-)
+from lazyrag.models.onnx.folder import TENSORS, TOKENIZER, ModelFolder, choose_graph, data_pattern
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 _DESCRIPTIONS = (

@@ -9,9 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from lazyrag.errors import ConfigError
-from lazyrag.models.onnx.folder import (
-    ModelFolder,
-)
+from lazyrag.models.onnx.folder import ModelFolder
 from lazyrag.models.onnx.session import Output, Row, TooLong
 from lazyrag.models.protocols import InputType
 from lazyrag.types import Matrix, Vector

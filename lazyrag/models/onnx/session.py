@@ -17,12 +17,7 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.models.concurrency import map_in_threads
-from lazyrag.models.onnx.folder import (
-    TOKENIZER,
-    FileFingerprint,
-    ModelFolder,
-    graph_files,
-)
+from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint, ModelFolder, graph_files
 from lazyrag.models.protocols import Usage, report_usage
 from lazyrag.validation import validate_integer
 
