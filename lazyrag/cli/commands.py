@@ -916,7 +916,7 @@ def fetch(name: str, file: str | None) -> Output:
     lazyrag model fetch sentence-transformers/all-MiniLM-L6-v2    English, 91 MB
     lazyrag model fetch intfloat/multilingual-e5-small            100 languages
     """  # noqa: D301  see `app`
-    from lazyrag.models.onnx.session import find_model
+    from lazyrag.models.onnx.hub import find_model
 
     found = find_model(name, download=True, file=file, on_fetch=_complain)
     graph = found.graph(file)

@@ -336,20 +336,25 @@ def _bind_value(condition: Condition, field: DocField) -> Any:
         # a part of a MIME type is no suffix
         return _in_normal_form(name, check_scalar(name, scalar_type, value))
     if op in _ORDERINGS or op == "in range":
-        is_single = not is_array or op == "in range"
-        require(
-            is_single and scalar_type is not DataType.BOOLEAN,
-            f"The field of filter {op!r}",
-            field.data_type.name,
-            "ordered",
-            f"It is {name!r}.",
-        )
+        _require_ordered(name, field, op)
         bounds = value if op == "in range" else (value,)
         bound = tuple(_bind_scalar(name, scalar_type, limit) for limit in bounds)
         return bound if op == "in range" else bound[0]
     if is_array and value is not None:
         return check_value(name, DocField(DataType.ARRAY, field.element_type), value)
     return None if value is None else _bind_scalar(name, scalar_type, value)
+
+
+def _require_ordered(name: str, field: DocField, op: str) -> None:
+    """Check the field of a filter by order; arrays have none, their elements may."""
+    is_single = field.element_type is None or op == "in range"
+    require(
+        is_single and (field.element_type or field.data_type) is not DataType.BOOLEAN,
+        f"The field of filter {op!r}",
+        field.data_type.name,
+        "ordered",
+        f"It is {name!r}.",
+    )
 
 
 def _require_containable(name: str, field: DocField, value: Any) -> None:

@@ -781,13 +781,11 @@ class LexicalState:
 
     def _recent(self, part: TermPart) -> list[Saturation]:
         """The computed saturations of a part, here or in an earlier state; the latest ones."""
-        part_ranges = [
-            saturation
-            for of_parts in reversed(self._saturations.values())
-            for owner, saturation in zip(self.parts, of_parts, strict=True)
-            if owner is part
-        ]
-        return (part_ranges or self._inherited.get(id(part), []))[:2]
+        recent: list[Saturation] = []
+        for of_parts in reversed(self._saturations.values()):
+            pairs = zip(self.parts, of_parts, strict=True)
+            recent += [saturation for owner, saturation in pairs if owner is part]
+        return (recent or self._inherited.get(id(part), []))[:2]
 
 
 _MAX_PARTS = 8

@@ -583,7 +583,8 @@ class LiveRows:
         alive: For each part a mask that is false for dead rows; None where all live.
 
     Example:
-        >>> rows = LiveRows([RowBlock.of(["a", "b"], None), RowBlock.of(["c"], None)], [np.array([True, False]), None])
+        >>> blocks = [RowBlock.of(["a", "b"], None), RowBlock.of(["c"], None)]
+        >>> rows = LiveRows(blocks, [np.array([True, False]), None])
         >>> rows.live, rows.keys(np.array([2, 0]))
         (2, ['c', 'a'])
     """

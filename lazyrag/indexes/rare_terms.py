@@ -75,9 +75,12 @@ class RareTerms:
             rest = order[taken:]
             if missing > sum(most[:taken]):  # no row scores more than that yet
                 continue
-            visible, lower = (
-                (rows, scores) if mask is None else (rows[mask[rows]], scores[mask[rows]])
-            )
+            visible = rows
+            lower = scores
+            if mask is not None:
+                seen = mask[rows]
+                visible = rows[seen]
+                lower = scores[seen]
             if len(visible) < topk:
                 if rest:
                     continue
@@ -90,14 +93,31 @@ class RareTerms:
             bound = kth_largest(full, topk) * (1.0 - self.slack)
             if bound <= missing:
                 continue
-            for number in range(taken, len(order) + 1):
-                left = lower * (1.0 + self.slack) + sum(most[number:]) >= bound
-                visible = visible[left]
-                lower = lower[left]
-                if number < len(order):
-                    lower = lower + self._lookup(order[number], visible)
-            return visible
+            return self._narrow(visible, lower, bound, rest, most[taken:])
         return None
+
+    def _narrow(
+        self,
+        rows: NDArray[np.int32],
+        scores: NDArray[np.float32],
+        bound: float,
+        terms: Sequence[int],
+        most: Sequence[float],
+    ) -> NDArray[np.int32]:
+        """The rows that may reach a bound, after looking up the terms that are not added yet.
+
+        Args:
+            rows: The rows.
+            scores: Of each row, without these terms.
+            bound: The least score of the best rows.
+            terms: Not added yet.
+            most: What each of them adds at most.
+        """
+        for number, term in enumerate(terms):
+            left = scores * (1.0 + self.slack) + sum(most[number:]) >= bound
+            rows = rows[left]
+            scores = scores[left] + self._lookup(term, rows)
+        return rows[scores * (1.0 + self.slack) >= bound]
 
     def _lookup(self, term: int, rows: NDArray[np.int32]) -> NDArray[np.float32]:
         """What a term adds to the scores of some rows, which are ascending."""

@@ -44,7 +44,8 @@ from lazyrag.stores.protocol import (
     local_path,
     set_aside,
 )
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore
+from lazyrag.stores.sqlite import MapFileSegmentStore
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.types import SPARSE, Embeddings
 
 _PATIENCE_S = 10.0

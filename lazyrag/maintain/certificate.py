@@ -36,7 +36,7 @@ from lazyrag.models.embedding_cache import CachedEmbedder
 from lazyrag.progress.blocks import contextmanager
 from lazyrag.stores.chroma_encoding import unit_vectors
 from lazyrag.stores.protocol import local_path
-from lazyrag.stores.sqlite import VECTOR_PARTS
+from lazyrag.stores.tables import VECTOR_PARTS
 from lazyrag.types import Embedding
 from lazyrag.validation import normal_name, validate_text
 

@@ -91,7 +91,8 @@ class ReasoningSplitter:
 
     Example:
         >>> splitter = ReasoningSplitter()
-        >>> [splitter.feed(piece) for piece in ("<th", "ink>Tea, so ...</thi", "nk>80 ", "degrees")], splitter.reasoning
+        >>> pieces = ("<th", "ink>Tea, so ...</thi", "nk>80 ", "degrees")
+        >>> [splitter.feed(piece) for piece in pieces], splitter.reasoning
         (['', '', '80 ', 'degrees'], 'Tea, so ...')
     """
 
@@ -278,7 +279,8 @@ class CallableChatModel:
         >>> model = CallableChatModel(lambda text: text.upper())
         >>> model.chat("tea?").text
         'TEA?'
-        >>> model.chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "tea?"}]).text
+        >>> system = {"role": "system", "content": "Be brief."}
+        >>> model.chat([system, {"role": "user", "content": "tea?"}]).text
         'SYSTEM: BE BRIEF.\n\nUSER: TEA?'
     """
 

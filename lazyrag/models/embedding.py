@@ -261,11 +261,11 @@ class CheckedEmbedder:
             for part, error in failed:
                 if len(part) == 1 or model_down:
                     yield EmbeddedBatch(part, [error] * len(part))
-            parts = (
-                []
-                if model_down
-                else [half for part, _ in failed if len(part) > 1 for half in _halves(part)]
-            )
+            parts = []
+            if not model_down:
+                for part, _ in failed:
+                    if len(part) > 1:
+                        parts += _halves(part)
         return model_down
 
     def _call(self, batch: Sequence[str], input_type: InputType) -> Sequence[Any] | EmbeddingError:

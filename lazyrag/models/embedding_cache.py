@@ -812,7 +812,8 @@ class CachedEmbedder:
         ...     print("asked for", text)
         ...     return [float(len(text)), 1.0]
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with CachedEmbedder(embed, pathlib.Path(folder, "cache.db"), identity="toy:length") as embedder:
+        ...     file = pathlib.Path(folder, "cache.db")
+        ...     with CachedEmbedder(embed, file, identity="toy:length") as embedder:
         ...         _ = embedder.embed(["tea"])
         ...         embedder.embed(["coffee", "tea"]).tolist()
         asked for tea
@@ -968,5 +969,9 @@ def _batch(
     positions: Mapping[str, Sequence[int]], results: Mapping[str, Embedded]
 ) -> EmbeddedBatch:
     """Results by text as results by place; equal texts share one."""
-    pairs = [(position, result) for text, result in results.items() for position in positions[text]]
-    return EmbeddedBatch([position for position, _ in pairs], [result for _, result in pairs])
+    places: list[int] = []
+    repeated: list[Embedded] = []
+    for text, result in results.items():
+        places += positions[text]
+        repeated += [result] * len(positions[text])
+    return EmbeddedBatch(places, repeated)

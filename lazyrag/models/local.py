@@ -10,14 +10,9 @@ from typing import Any, TypeAlias
 
 from lazyrag.errors import ConfigError, MissingDependencyError, RetrievalError
 from lazyrag.models.concurrency import in_thread
+from lazyrag.models.onnx.folder import TOKENIZER, FileFingerprint
+from lazyrag.models.onnx.hub import AmbiguousModelError, find_model, ways_to_download
 from lazyrag.models.onnx.models import OnnxCrossEncoder
-from lazyrag.models.onnx.session import (
-    TOKENIZER,
-    AmbiguousModelError,
-    FileFingerprint,
-    find_model,
-    ways_to_download,
-)
 from lazyrag.models.protocols import RerankModel
 from lazyrag.models.rerank import (
     RerankCallable,
@@ -58,7 +53,7 @@ def local_rerank_model(model: LocalModel, batch_size: int | None = None) -> Rera
     """
     folder = _folder(model)
     with _lock:
-        files = (path for depth in ("*", "*/*") for path in folder.glob(depth))
+        files = [*folder.glob("*"), *folder.glob("*/*")]
         contents = FileFingerprint.of(sorted(path for path in files if path.suffix in _MADE_OF))
         loaded = _loaded.get((folder, batch_size))
         if loaded is None or loaded[0] != contents:
@@ -122,7 +117,9 @@ class AsyncReranker:
 
     Example:
         >>> import asyncio
-        >>> reranker = AsyncReranker(lambda query, documents, top_n: [(i, len(d)) for i, d in enumerate(documents)])
+        >>> def rank(query, documents, top_n):
+        ...     return [(number, len(text)) for number, text in enumerate(documents)]
+        >>> reranker = AsyncReranker(rank)
         >>> asyncio.run(reranker.rerank("tea?", ["tea", "green tea", "iced tea"], top_k=2))
         [(1, 9.0), (2, 8.0)]
         >>> reranker.get_scores("tea?", ["tea", "green tea"])

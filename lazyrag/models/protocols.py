@@ -212,7 +212,8 @@ def as_messages(prompt: Prompt, name: str = "The prompt") -> tuple[Message, ...]
             message = Message(cast("Any", message["role"]), message["content"])  # noqa: PLW2901
         if not isinstance(message, Message):
             raise ConfigError(
-                f"A message must be a Message or {{'role': ..., 'content': ...}}; got {message!r:.80}."
+                "A message must be a Message or {'role': ..., 'content': ...};"
+                f" got {message!r:.80}."
             )
         messages.append(message)
     if not any(message.text.strip() for message in messages):

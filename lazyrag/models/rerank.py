@@ -4,6 +4,7 @@ judges.
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import re
@@ -63,7 +64,9 @@ class CallableRerankModel:
         ConfigError: If it cannot be called so, such as a class, or a method without its object.
 
     Example:
-        >>> model = CallableRerankModel(lambda query, documents, top_n: [(i, len(d)) for i, d in enumerate(documents)])
+        >>> def rank(query, documents, top_n):
+        ...     return [(number, len(text)) for number, text in enumerate(documents)]
+        >>> model = CallableRerankModel(rank)
         >>> model("tea?", ["tea", "green tea", "iced tea"], top_n=2)
         [(1, 9.0), (2, 8.0)]
     """
@@ -249,7 +252,7 @@ class Bm25RerankModel:
         terms_of = matching_function(analyser, query)
         query_terms = terms_of(query)
         document_terms = [terms_of(document) for document in documents]
-        if set(query_terms).isdisjoint(term for terms in document_terms for term in terms):
+        if set(query_terms).isdisjoint(itertools.chain.from_iterable(document_terms)):
             return [(index, 0.0) for index in range(top_n)]
         scores = rank_bm25_of(document_terms, self.variant).get_scores(query_terms)
         return checked_ranking(list(enumerate(map(float, scores))), len(documents), repr(self))[

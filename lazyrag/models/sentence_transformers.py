@@ -10,7 +10,8 @@ import numpy as np
 
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, missing_package, sentence
 from lazyrag.models.embedding import blank_error, is_embeddable, shown
-from lazyrag.models.onnx.session import FileFingerprint, unknown_share
+from lazyrag.models.onnx.folder import FileFingerprint
+from lazyrag.models.onnx.session import unknown_share
 from lazyrag.models.protocols import InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.validation import (

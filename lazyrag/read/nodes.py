@@ -29,7 +29,8 @@ from lazyrag.stores.protocol import (
     VectorSchema,
     VectorStore,
 )
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.types import SPARSE, Embedding, Embeddings, Metric, Ranking
 
 if TYPE_CHECKING:

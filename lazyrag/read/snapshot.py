@@ -17,13 +17,7 @@ import numpy as np
 
 from lazyrag.data.filters import Filter, FilterLike, both, matches
 from lazyrag.data.node import DocNode, NodeSource, remember
-from lazyrag.data.segment import (
-    EMPTY,
-    LAZY_ROOT_NAME,
-    Segment,
-    child_uids,
-    store_key,
-)
+from lazyrag.data.segment import EMPTY, LAZY_ROOT_NAME, Segment, child_uids, store_key
 from lazyrag.errors import ConfigError, EmbeddingError, RetrievalError, StaleNodeError, StoreError
 from lazyrag.groups.node_group import Step
 from lazyrag.indexes.bm25 import BM25, LexicalState, Statistics

@@ -7,13 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lazyrag.data.node import DocNode
-from lazyrag.data.segment import (
-    ReadOnly,
-    Segment,
-    Span,
-    content_text,
-    digest,
-)
+from lazyrag.data.segment import ReadOnly, Segment, Span, content_text, digest
 from lazyrag.ledger.tree import Build
 from lazyrag.read.snapshot import LocalSnapshot
 

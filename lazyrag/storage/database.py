@@ -197,7 +197,8 @@ class Database:
         https://sqlite.org/wal.html, https://sqlite.org/pragma.html#pragma_application_id
 
     Example:
-        >>> notes = FileFormat("notebook", 0x6E6F7465, ("CREATE TABLE note (text TEXT);",), "Delete it.")
+        >>> tables = ("CREATE TABLE note (text TEXT);",)
+        >>> notes = FileFormat("notebook", 0x6E6F7465, tables, "Delete it.")
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder, Database(Path(folder, "notes.db"), notes) as database:
         ...     with database.writing() as connection:

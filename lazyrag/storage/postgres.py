@@ -129,7 +129,8 @@ def _parts(url: str) -> tuple[str, str]:
             " in the password; "
         )
         raise ConfigError(msg + "the one given is not shown.") from None  # nor a piece of it
-    host = "".join(f", {value}" for name in ("host", "unix_sock") for value in query.get(name, ()))
+    hosts = [*query.get("host", ()), *query.get("unix_sock", ())]
+    host = "".join(f", {value}" for value in hosts)
     schema = query.get("schema", [_SCHEMA])[-1]
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
         raise ConfigError(
@@ -329,11 +330,10 @@ class Connection:
     def fetch_each(self, query: str, rows: Iterable[Parameters]) -> list[tuple[Any, ...]]:
         """The first rows of a query for each row of parameters, in order."""
         selects = (f"({_bound(query, row)} LIMIT 1)" for row in rows)
-        return [
-            row
-            for some in batches_reaching(selects, len, _BATCH, most_items=500)
-            for row in self.run(" UNION ALL ".join(some))
-        ]
+        first_rows: list[tuple[Any, ...]] = []
+        for batch in batches_reaching(selects, len, _BATCH, most_items=500):
+            first_rows += self.run(" UNION ALL ".join(batch))
+        return first_rows
 
     def executemany(self, query: str, rows: Iterable[Parameters]) -> None:
         """Run a statement for each row of parameters."""

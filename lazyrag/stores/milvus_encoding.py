@@ -16,10 +16,7 @@ import numpy as np
 from lazyrag.data.fields import DataType, DocField, Schema, read_schema, schema_text
 from lazyrag.data.filters import Condition, Filter
 from lazyrag.data.segment import ReadOnly
-from lazyrag.errors import (
-    StoreError,
-    UnsupportedError,
-)
+from lazyrag.errors import StoreError, UnsupportedError
 from lazyrag.stores.protocol import (
     LAYOUT,
     Pushed,
@@ -29,15 +26,7 @@ from lazyrag.stores.protocol import (
     has_type,
     push_down,
 )
-from lazyrag.types import (
-    SPARSE,
-    Embedding,
-    Fields,
-    FieldValue,
-    Scalar,
-    SparseVector,
-    Vector,
-)
+from lazyrag.types import SPARSE, Embedding, Fields, FieldValue, Scalar, SparseVector, Vector
 
 CUT: Final = 2048
 """Length in characters to which the texts of fields are cut."""
@@ -192,7 +181,8 @@ class Layout:
         index_params: Parameters that it was built with.
 
     Example:
-        >>> layout = Layout(VectorSchema(2, "cosine", {"year": DocField(DataType.INT32)}), "FLAT", {})
+        >>> schema = VectorSchema(2, "cosine", {"year": DocField(DataType.INT32)})
+        >>> layout = Layout(schema, "FLAT", {})
         >>> Layout.parse(layout.text) == layout
         True
     """

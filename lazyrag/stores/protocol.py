@@ -582,7 +582,8 @@ def other_schema(
     """The error for a collection that exists with another schema."""
     msg = (
         f"Collection {collection!r} has {_describe(dimension)} under the metric {metric!r}; got a"
-        f" schema with {_describe(requested.dimension)} under {requested.metric!r}, or with other fields."
+        f" schema with {_describe(requested.dimension)} under {requested.metric!r}, or with other"
+        " fields."
     )
     return SchemaMismatchError(msg, store=store, collection=collection)
 
@@ -735,7 +736,8 @@ def check_layout(version: int, backend: str, store: str, collection: str) -> Non
     """
     if version != LAYOUT:
         msg = (
-            f"Collection {collection!r} in {backend} has rows of layout {version}, written by another"
+            f"Collection {collection!r} in {backend} has rows of layout {version}, written by"
+            " another"
             f" version of lazyrag; this one reads {LAYOUT}. Drop it and read the files again, or"
             " use the version that wrote it."
         )

@@ -14,7 +14,7 @@ import pytest
 import lazyrag
 from lazyrag import CachedEmbedder, EmbeddingCache, Retriever
 from lazyrag.errors import ReadOnlyError, StoreError
-from lazyrag.stores.sqlite import STORE_FORMAT
+from lazyrag.stores.tables import STORE_FORMAT
 from tests.behaviour import answers, goldens
 from tests.behaviour.library import Letters, Library, Pairs, open_document
 from tests.behaviour.make_stores import (

@@ -37,6 +37,7 @@ from lazyrag.errors import IngestionWarning
 from lazyrag.ingest import engine as ingest
 from lazyrag.ingest import term_index
 from lazyrag.stores import sqlite as store_file
+from lazyrag.stores import sqlite_vectors
 from tests.crash.scenario import (
     LINES,
     PATIENCE_S,
@@ -150,8 +151,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     signal.alarm(PATIENCE_S)
     warnings.simplefilter("ignore", IngestionWarning)
     _set(opening, "_GRACE_S", 0.0)
-    _set(store_file, "_YOUNG_S", 0.0)
-    _set(store_file, "_SMALL_BYTES", 2048)
+    _set(store_file, "YOUNG_S", 0.0)
+    _set(sqlite_vectors, "_SMALL_BYTES", 2048)
     _set(term_index, "_SMALL_BYTES", 2048)
     _set(ingest, "_BATCH", 4)
     try:

@@ -26,9 +26,9 @@ from lazyrag.ingest import engine as bringing
 from lazyrag.ingest import load_files as loading
 from lazyrag.ingest import term_index
 from lazyrag.loaders import load_file
-from lazyrag.stores import sqlite as map_vectors
 from lazyrag.stores import sqlite as store_file
-from lazyrag.stores import sqlite as store_format
+from lazyrag.stores import sqlite_vectors as map_vectors
+from lazyrag.stores import tables as store_format
 from lazyrag.transforms import base as transforms
 from lazyrag.transforms.base import run_transform
 from tests.crash.faults import Switch
@@ -279,7 +279,7 @@ def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) 
     ``calls``.
     """
     _set(opening, "_GRACE_S", grace_s)
-    _set(store_file, "_YOUNG_S", grace_s)
+    _set(store_file, "YOUNG_S", grace_s)
     _prepare(phase)
     log = os.open(store / "calls", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 

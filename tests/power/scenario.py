@@ -29,6 +29,7 @@ from lazyrag.ledger import lease
 from lazyrag.storage import arrays
 from lazyrag.storage.database import Database
 from lazyrag.stores import sqlite as store_file
+from lazyrag.stores import sqlite_vectors
 from tests.crash.kills import VECTOR_STORES
 from tests.crash.scenario import EMBEDDERS, LINES, QUESTIONS, CrashLoader, _set, ask, pieces
 from tests.forked import serve
@@ -270,8 +271,8 @@ def _configure() -> None:
     """Bring sizes and waiting times down to those of a small dataset."""
     _set(ingest, "_BATCH", _BATCH)
     _set(term_index, "_SMALL_BYTES", 2048)
-    _set(store_file, "_SMALL_BYTES", 2048)
-    _set(store_file, "_YOUNG_S", 0.0)
+    _set(sqlite_vectors, "_SMALL_BYTES", 2048)
+    _set(store_file, "YOUNG_S", 0.0)
     _set(opening, "_GRACE_S", 0.0)
     connect = sqlite3.connect
 

@@ -33,19 +33,10 @@ from lazyrag.models.embedding import (
     validate_embed_texts,
 )
 from lazyrag.models.embedding_cache import EmbeddingCache, VectorSpace
-from lazyrag.models.onnx.session import (
-    Ids,
-    ModelFolder,
-    Output,
-    Row,
-    TextModel,
-    TooLong,
-    find_model,
-    normalised,
-    run_batches,
-    settle,
-    windows,
-)
+from lazyrag.models.onnx.folder import ModelFolder
+from lazyrag.models.onnx.hub import find_model
+from lazyrag.models.onnx.pooling import normalised, settle
+from lazyrag.models.onnx.session import Ids, Output, Row, TextModel, TooLong, run_batches, windows
 from lazyrag.models.protocols import Embedded, EmbeddedBatch, InputType
 from lazyrag.models.rerank import checked_documents, checked_query, checked_ranking
 from lazyrag.types import Matrix, Vector
@@ -539,7 +530,8 @@ class OnnxEmbedder:
         length = len(self._recipe.of_row(row, self._model.run([row], self._recipe.output)[0])[1])
         if requested is not None and requested > length:
             msg = (
-                f"dimension is {requested}; {self.name!r} gives vectors of {length} numbers. Give at"
+                f"dimension is {requested}; {self.name!r} gives vectors of {length} numbers. Give"
+                " at"
                 " most so many, or None."
             )
             raise ConfigError(msg)

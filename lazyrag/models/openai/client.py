@@ -393,7 +393,8 @@ class Endpoint:
             if content_type.partition(";")[0].strip().lower() != "text/event-stream":
                 shown_type = self._secrets.hidden(content_type)
                 raise EndpointError(
-                    f"the answer is no stream, but of content type {shown_type!r:.80}. Check base_url."
+                    f"the answer is no stream, but of content type {shown_type!r:.80}."
+                    " Check base_url."
                 )
             async for event in self._http.EventSource(response, max_event_size=most):
                 size += len(event.data)

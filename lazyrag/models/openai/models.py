@@ -189,11 +189,8 @@ class HttpChatModel(_HttpModel):
             )
         except EndpointError as exc:
             raise GenerationError(self._message(exc)) from exc
-        usages = [
-            reported
-            for reported in (usage, *(reported for _, reported in more))
-            if reported is not None
-        ]
+        all_usages = [usage, *(reported for _, reported in more)]
+        usages = [reported for reported in all_usages if reported is not None]
         name = answer.get("model")
         return ChatCompletion(
             (*choices, *(choice for choice, _ in more)),
@@ -361,10 +358,15 @@ async def deltas_of(
         raise EndpointError(
             f"the stream ended early, after {count} pieces. The answer is incomplete."
         )
-    missing = sum(not candidate.came for candidate in candidates)
-    if missing:
+    _check_candidates(candidates)
+
+
+def _check_candidates(candidates: Sequence[_Candidate]) -> None:
+    """Raise an EndpointError if a candidate is missing or has no text."""
+    came = sum(candidate.came for candidate in candidates)
+    if came < len(candidates):
         raise EndpointError(
-            f"the stream held {candidate_count - missing} of {candidate_count} candidates. Use n=1, or do not stream."
+            f"the stream held {came} of {len(candidates)} candidates. Use n=1, or do not stream."
         )
     for candidate in candidates:
         if candidate.instead is not None and not candidate.has_text:

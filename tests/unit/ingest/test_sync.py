@@ -31,7 +31,7 @@ from lazyrag.errors import (
     TransformError,
 )
 from lazyrag.ingest import engine as bringing
-from lazyrag.stores.sqlite import MapFileVectorStore
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from tests.privileges import without_privileges
 from tests.shelf import Letters, Lines, Shelf, asked
 

@@ -25,9 +25,10 @@ from lazyrag.document import Problem
 from lazyrag.document import document as opening
 from lazyrag.errors import ConfigError, StoreError
 from lazyrag.ingest import term_index
-from lazyrag.stores import sqlite as map_vectors
+from lazyrag.stores import sqlite_vectors as map_vectors
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.sqlite import MapFileSegmentStore, MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import MapFileSegmentStore, StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from tests.shelf import ShelfOfWords
 
 FILES = {

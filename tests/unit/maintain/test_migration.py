@@ -17,7 +17,8 @@ from lazyrag.ledger.lease import LedgerConnection
 from lazyrag.storage.database import FileFormat
 from lazyrag.stores.memory import MapSegmentStore, MapVectorStore
 from lazyrag.stores.protocol import segment_stores, vector_stores
-from lazyrag.stores.sqlite import STORE_FORMAT, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.tables import STORE_FORMAT
 from tests.interpreter import python
 
 # The source has a file that fails, which every program that opens it is told.
@@ -677,7 +678,7 @@ def test_a_ledger_of_the_format_before(source, tmp_path, monkeypatch):
     """
     path = tmp_path / "old.db"
     monkeypatch.setattr(
-        "lazyrag.stores.sqlite.STORE_FORMAT",
+        "lazyrag.stores.tables.STORE_FORMAT",
         FileFormat("store", STORE_FORMAT.application_id, STORE_FORMAT.migrations[:1], "."),
     )
     with closing(StoreFile(path)) as file, file.writing() as connection:

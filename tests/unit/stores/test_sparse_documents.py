@@ -18,7 +18,8 @@ from lazyrag.ingest.model_identity import PROBE
 from lazyrag.ranking.fusion import rrf
 from lazyrag.retrieval.similarity import cosine, ip, nearest
 from lazyrag.stores.protocol import VectorRow, VectorSchema
-from lazyrag.stores.sqlite import MapFileVectorStore, StoreFile
+from lazyrag.stores.sqlite import StoreFile
+from lazyrag.stores.sqlite_vectors import MapFileVectorStore
 from lazyrag.text.analyzers import chinese_terms, english_terms
 from tests.interpreter import python
 

@@ -19,7 +19,7 @@ from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.ingest import term_index
 from lazyrag.stores import config as store_conf
-from lazyrag.stores import sqlite as map_vectors
+from lazyrag.stores import sqlite_vectors as map_vectors
 from lazyrag.stores.sqlite import StoreFile
 from tests.interpreter import python
 from tests.privileges import without_privileges
@@ -112,7 +112,7 @@ import importlib.util, json, resource, sys, warnings
 from pathlib import Path
 from lazyrag.errors import StoreError
 from lazyrag.ingest import term_index as term_spaces
-from lazyrag.stores import sqlite as map_vectors
+from lazyrag.stores import sqlite_vectors as map_vectors
 spec = importlib.util.spec_from_file_location("trouble", sys.argv[1])
 trouble = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(trouble)
