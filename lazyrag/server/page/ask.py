@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi import Form as FormFields
@@ -17,7 +17,7 @@ from lazyrag.server.api import answers
 from lazyrag.server.api.uploads import Reading
 from lazyrag.server.page import page
 from lazyrag.server.page.operate import first_run, suggestions
-from lazyrag.server.page.page import Form, scope_of
+from lazyrag.server.page.page import Facts, Form, scope_of
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.server.page.sources import locate_sources, source_pane
 from lazyrag.server.page.turns import (
@@ -40,16 +40,14 @@ _MOST_CHARACTERS = 20_000  # of a message of the history
 async def ask_page(call: Reading, book: answers.Book, knobs: KnobsInQuery) -> Response:
     """The query bar, suggestions, recent questions; on an empty set the way to the first files."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         return {
             **query_bar(call, knobs),
             "recent": recent_questions(scope_of(call), book),
             "suggested": suggestions(call.docs, page.language_of(call.request)),
         }
 
-    return await first_run(call) or await page.render(
-        call.request, "ask.html", **await call.run(find)
-    )
+    return await first_run(call) or await page.render_set(call, "ask.html", **await call.run(find))
 
 
 @router.post("/ask")
@@ -101,7 +99,7 @@ async def answer_page(
     scope = scope_of(call)
     until = time.monotonic() + WAIT_S
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         turns = read_thread(scope, book, thread)
         knobs = Knobs.model_validate(turns[-1].options)
         sources = []
@@ -123,7 +121,7 @@ async def answer_page(
             pass
         facts = await call.run(find)
         turn = facts["turn"]
-    response = await page.render(call.request, "answer.html", fragments=("turn", "source"), **facts)
+    response = await page.render_set(call, "answer.html", fragments=("turn", "source"), **facts)
     if wait and turn.answer["state"] == "WORKING":
         response.headers["Refresh"] = "5"
     return response

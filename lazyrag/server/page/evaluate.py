@@ -22,7 +22,7 @@ from lazyrag.server.api.search import SearchOptions
 from lazyrag.server.api.uploads import Administration, Call, Writing
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form, scope_of
+from lazyrag.server.page.page import Facts, Form, scope_of
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
@@ -52,7 +52,7 @@ async def evaluate(
 ) -> Response:
     """Two configurations side by side: the last comparison, or another one."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         scope = scope_of(call)
         chosen = page.defaults_of(call.service, call.name)
         comparisons = [
@@ -130,7 +130,7 @@ def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
     return None
 
 
-def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> dict[str, Any]:
+def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> Facts:
     """What the page shows of a comparison's rows: measures, a verdict by the first of them,
     questions.
     """
@@ -155,7 +155,7 @@ def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> dict[st
     }
 
 
-def _measure(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _measure(name: str, rows: Sequence[Mapping[str, Any]]) -> Facts:
     """A measure of both configurations, and how they compare by it."""
     value = _MEASURES[name]
     a = {number: value(row["ranks"][0] or math.inf) for number, row in enumerate(rows)}
@@ -191,7 +191,7 @@ async def golden(
 ) -> Response:
     """Golden questions; and judgements of answers that may become some."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         scope = scope_of(call)
         questions = book.records(scope, "golden")
         used = {record["feedback"] for record in (*questions, *book.records(scope, "dismissed"))}

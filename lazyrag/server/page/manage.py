@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Header, Query
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
@@ -25,7 +26,7 @@ from lazyrag.server.api import answers, documents, uploads
 from lazyrag.server.api.uploads import Administration, Call, Reading, Writing
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form, scope_of
+from lazyrag.server.page.page import Facts, Form, scope_of
 from lazyrag.stores.sqlite import read_text
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
@@ -46,48 +47,45 @@ _tasks: set[asyncio.Task[None]] = set()
 # Files: the table
 
 
+class FilesQuery(BaseModel):
+    """Which files are shown: those with a text in their path, or of a state, or with a label."""
+
+    q: str = ""
+    status: str = ""
+    label: str = ""
+    after: str = ""
+
+
 @router.get("/files")
 async def show_files(
-    call: Reading,
-    book: answers.Book,
-    q: str = "",
-    status: str = "",
-    label: str = "",
-    after: str = "",
+    call: Reading, book: answers.Book, query: Annotated[FilesQuery, Query()]
 ) -> Response:
     """The files, failed ones first."""
-    return await _files(call, book, q=q, status=status, label=label, after=after)
+    return await _files(call, book, query)
 
 
 async def _files(
-    call: Call,
-    book: answers.Book,
-    *,
-    q: str = "",
-    status: str = "",
-    label: str = "",
-    after: str = "",
-    **more: Any,
+    call: Call, book: answers.Book, query: FilesQuery | None = None, **more: Any
 ) -> Response:
+    query = query or FilesQuery()
     if call.principal.may("write"):
         await _finish_deletions(call, book)
-    facts = await call.run(_file_facts, call, book, q, status.upper(), label, after)
-    facts |= {"q": q, "label": label, "after": after, "dialog": None, **more}
+    facts = await call.run(_file_facts, call, book, query)
+    facts |= {"q": query.q, "label": query.label, "after": query.after, "dialog": None, **more}
     return await page.render_set(call, "files.html", page="files", fragments=("files",), **facts)
 
 
-def _file_facts(
-    call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str
-) -> dict[str, Any]:
+def _file_facts(call: Call, book: answers.Notebook, query: FilesQuery) -> Facts:
+    status = query.status.upper()
     stamp = _stamp(call, book)
     jobs: list[Any] = []
     for state in _UNFINISHED:
         jobs += documents.own_jobs(call, None, 20, state)
-    if q:
-        rows, following = _named(call, q, status, after)
+    if query.q:
+        rows, following = _named(call, query.q, status, query.after)
     else:
-        rows, following = _listed(call, status, label, after)
-    if not (q or label or after) and status in ("", "WAITING"):
+        rows, following = _listed(call, status, query.label, query.after)
+    if not (query.q or query.label or query.after) and status in ("", "WAITING"):
         failed = sum(info.status == "FAILED" for info in rows)
         rows[failed:failed] = _coming(call, jobs, rows)
     return {
@@ -391,7 +389,7 @@ async def show_change(call: Writing, book: answers.Book, ids: Chosen = []) -> Re
         return page.to_set(call, "files", notice=("info", _t(call, "files.none_chosen")))
     await call.visible(*ids)
     infos = [await call.run(call.find, identity) for identity in ids]
-    facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, ids)}
+    facts: Facts = {"chosen": infos, "can_purge": await call.run(_can_purge, call, ids)}
     return await _files(call, book, dialog=kind, **facts)
 
 
@@ -551,7 +549,7 @@ async def groups(
     return await page.render_set(call, "groups.html", page="groups", build=build, **facts)
 
 
-def _tree(call: Call) -> dict[str, Any]:
+def _tree(call: Call) -> Facts:
     docs = call.docs
     status = documents.status_of(call)
     built = {group["name"]: group for group in status["groups"]}
@@ -608,7 +606,7 @@ async def build_group(call: Administration, form: Form) -> Response:
 async def node(call: Reading, uid: str, group: str | None = None) -> Response:
     """A node with its parent, neighbours and children."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         node = scope_of(call).node(uid, group)
         ancestors = []
         ancestor = node.parent

@@ -29,7 +29,7 @@ from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form
+from lazyrag.server.page.page import Facts, Form
 from lazyrag.text.sentences import resolve_language
 
 router = APIRouter(include_in_schema=False)
@@ -87,7 +87,7 @@ async def log_out(request: Request, _: Form) -> Response:
     """End the session."""
     await service_of(request).run(access_of(request).end_session, request.cookies.get(COOKIE, ""))
     response = page.redirect(request, "login")
-    response.delete_cookie(COOKIE, request.scope.get("root_path") or "/")
+    response.delete_cookie(COOKIE, page.root_of(request) or "/")
     return response
 
 
@@ -100,9 +100,7 @@ def _local(target: str) -> str:
 
 def _onward(request: Request, target: str) -> Response:
     """To the page that wanted a log-in, which is quoted already."""
-    return RedirectResponse(
-        f"{request.scope.get('root_path', '').rstrip('/')}{_local(target)}", 303
-    )
+    return RedirectResponse(f"{page.root_of(request)}{_local(target)}", 303)
 
 
 @router.get("/more")
@@ -138,7 +136,7 @@ async def start(call: Reading) -> Response:
     return await page.render_set(call, "first_run.html", page="ask", fragments=fragments, **facts)
 
 
-def _first_facts(call: Call) -> dict[str, Any]:
+def _first_facts(call: Call) -> Facts:
     return {
         "ready": call.docs.documents(limit=100, status="SUCCESS"),
         "failed": call.docs.documents(limit=100, status="FAILED"),
@@ -347,7 +345,7 @@ async def _tokens(
     response = await _settings(request, "tokens", status, **more)
     if secret:
         response.headers["Cache-Control"] = "no-store"
-        response.delete_cookie(_SECRET, f"{request.scope.get('root_path', '')}/settings")
+        response.delete_cookie(_SECRET, f"{page.root_of(request)}/settings")
     return response
 
 
@@ -370,7 +368,7 @@ async def create_token(request: Request, form: Form, principal: _ADMIN) -> Respo
     except (LazyRAGError, ProblemError) as exc:
         return await _tokens(request, 422, fields, problem_of(exc))
     response = page.redirect(request, "settings", "tokens")
-    path = f"{request.scope.get('root_path', '')}/settings"
+    path = f"{page.root_of(request)}/settings"
     page.set_cookie(request, response, _SECRET, text, max_age=120, httponly=True, path=path)
     return await _signed_in(request, response, Principal(token.id)) if is_first else response
 
@@ -391,7 +389,7 @@ async def models(request: Request, book: Book, _: _ADMIN) -> Response:
     service = service_of(request)
     name = _last_set(request)
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         notes = page.notes_of(page.models_file(service))
         for created, text in book.rows(_LAST_ANSWER) if service.chat else ():
             chat_note = notes.setdefault("", {})
@@ -487,7 +485,7 @@ async def retrieval(
     return await _settings(request, "retrieval", set=name, names=service.names(principal), **facts)
 
 
-def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
+def _retrieval_facts(service: Service, name: str) -> Facts:
     docs = service.sets[name]
     chosen = page.defaults_of(service, name)
     sample = []
