@@ -11,7 +11,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, TypeVar
@@ -172,7 +172,7 @@ def _optional(kind: Any, names: str) -> Any:
     return dict.fromkeys(names.split(), (Optional[kind], None))  # noqa: UP045  kind may be None
 
 
-def _without_nulls(options: Mapping[str, Any]) -> JsonObject:
+def _without_nulls(options: JsonObject) -> JsonObject:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -237,7 +237,7 @@ class AnswerRequest:
     sets: dict[str, Document]
     turns: Sequence[InputMessage]
     instructions: str | None
-    options: Mapping[str, Any]
+    options: JsonObject
     topk: int = TOPK
     filters: FilterLike | None = None
     threshold: float = 0.0
@@ -503,7 +503,7 @@ class _ChatWriter:
             annotations.append({"type": "url_citation", "url_citation": cited, **details})
         return {"annotations": annotations}
 
-    def completion(self, name: str, content: Mapping[str, Any], reason: str | None) -> JsonObject:
+    def completion(self, name: str, content: JsonObject, reason: str | None) -> JsonObject:
         """The completion, or a chunk of it."""
         choice = {"index": 0, name: content, "logprobs": None, "finish_reason": reason}
         return {**self.head, "object": "chat.completion", "choices": [choice]}
@@ -669,7 +669,7 @@ def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
     return [json.loads(data) for [data] in rows]
 
 
-def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any) -> None:
+def _store(book: Notebook, call: Call, response: JsonObject, *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
     row = response["id"], _owner(call), time.time(), response["created_at"]
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.

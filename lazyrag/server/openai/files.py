@@ -7,9 +7,10 @@ import hashlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.exceptions import RequestValidationError
@@ -74,7 +75,7 @@ class Completion(Model):
     md5: str | None = None
 
 
-def file_object(row: Mapping[str, Any]) -> JsonObject:
+def file_object(row: JsonObject) -> JsonObject:
     """A file as OpenAI writes it."""
     file = {
         "id": row["id"],
@@ -119,7 +120,7 @@ def _find(call: Call, file_id: str) -> JsonObject | None:
     return next((row for row in rows if openai.sees(call.principal, row["labels"])), None)
 
 
-def _path(service: Service, row: Mapping[str, Any]) -> Path:
+def _path(service: Service, row: JsonObject) -> Path:
     return stored_path(records(service).folder, row["content_hash"], row["filename"])
 
 
@@ -131,7 +132,7 @@ def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterato
     for name in sorted(call.service.sets) if only is None else [only]:
         try:
             view = call.service.view(name, call.principal)
-            of_set = Call(call.request, call.service, name, call.principal, view, None)
+            of_set = replace(call, name=name, docs=view)
             identities = of_set.whole._indexer.ledger.documents.with_content(content_hash)
         except (ProblemError, KeyError):
             continue  # its labels do not restrict every set; another request has deleted it
@@ -166,7 +167,7 @@ def known_file(call: Call, file_id: str) -> tuple[JsonObject, Path | None]:
     raise openai.unknown("File object", file_id)
 
 
-def _remove(call: Call, row: Mapping[str, Any]) -> None:
+def _remove(call: Call, row: JsonObject) -> None:
     """Delete a file, and the documents that are made of it in all sets, as far as the principal
     sees them.
     """
@@ -194,7 +195,7 @@ def _sweep(call: Call) -> None:
     ago.
     """
     tables = records(call.service)
-    everything = Call(call.request, call.service, "", Principal(), call.docs, None)
+    everything = replace(call, principal=Principal())
     stamp = tables.folder / "swept"
     if stamp.exists() and now() - stamp.stat().st_mtime < _SWEEP_S:
         return
@@ -336,7 +337,7 @@ def _pending(call: Call, upload_id: str) -> tuple[JsonObject, Path]:
     return row, records(call.service).folder / "unfinished" / upload_id
 
 
-def _upload_object(row: Mapping[str, Any], file: Mapping[str, Any] | None = None) -> JsonObject:
+def _upload_object(row: JsonObject, file: JsonObject | None = None) -> JsonObject:
     upload = {
         "id": row["id"],
         "bytes": row["bytes"],

@@ -213,7 +213,7 @@ def _store(call: Call, store_id: str, name: str) -> OpenedStore:
         table.write("INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", store_id, now(), now())
         rows = table.select(query, store_id)
     [row] = rows
-    of_set = Call(call.request, call.service, name, call.principal, docs, None)
+    of_set = replace(call, name=name, docs=docs)
     is_made = made_sets(call.service).find(name) is not None
     return OpenedStore(
         store_id, of_set, row["created"], row["active"], json.loads(row["details"]), is_made
@@ -284,7 +284,7 @@ def _all_files(store: OpenedStore) -> list[JsonObject]:
     return [file for file, _ in _entries(store, store.attached("1"), None)]
 
 
-def _counts(files: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _counts(files: Sequence[JsonObject]) -> dict[str, int]:
     counts = Counter(file["status"] for file in files)
     return {**{status: counts[status] for status in _STATES}, "total": len(files)}
 
@@ -311,9 +311,7 @@ def _details(change: StoreChange, *names: str) -> JsonObject:
     return details
 
 
-def _record(
-    call: Call, store_id: str, created: int, active: int, details: Mapping[str, Any]
-) -> None:
+def _record(call: Call, store_id: str, created: int, active: int, details: JsonObject) -> None:
     row = {"id": store_id, "created": created, "active": active, "details": json.dumps(details)}
     records(call.service).insert("store", [row])
 
@@ -519,7 +517,7 @@ def _entries(
     return sorted(entries, key=position)
 
 
-def _metadata(row: Any, record: Mapping[str, Any] | None) -> JsonObject:
+def _metadata(row: Any, record: JsonObject | None) -> JsonObject:
     """The metadata of a file: of its live document, else those that it was attached with."""
     metadata: JsonObject = json.loads(record["metadata"]) if record else {}
     if row is not None:
@@ -533,7 +531,7 @@ def _created(row: Any, created: Mapping[int, float]) -> int:
 
 def _status(
     find_job: Callable[[str], Job],
-    record: Mapping[str, Any] | None,
+    record: JsonObject | None,
     error: ErrorInfo | None,
     *,
     is_working: bool,
@@ -558,7 +556,7 @@ def _status(
     return "", None
 
 
-def _size(row: Any, record: Mapping[str, Any] | None) -> int:
+def _size(row: Any, record: JsonObject | None) -> int:
     """The bytes of a file: of what was loaded, else of what was attached."""
     if row is not None and row.signature:
         return int(row.signature.size)
@@ -591,7 +589,7 @@ def _rows(
 
 
 def _described(
-    store: OpenedStore, status: str, metadata: Mapping[str, Any], error: ErrorInfo | None
+    store: OpenedStore, status: str, metadata: JsonObject, error: ErrorInfo | None
 ) -> JsonObject:
     """The rest of a file's properties."""
     chunking: JsonObject = {"type": "other"}
@@ -661,7 +659,7 @@ def _change(
     store: OpenedStore,
     identity: str,
     kind: str,
-    arguments: Mapping[str, Any],
+    arguments: JsonObject,
     value: JsonObject,
 ) -> Changing:
     store.call.request.state.documents = [identity]

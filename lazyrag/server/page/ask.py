@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from lazyrag.generation.markers import replace_markers
 from lazyrag.server.api import answers
+from lazyrag.server.api.answers import Book
 from lazyrag.server.api.uploads import Reading
 from lazyrag.server.page import page
 from lazyrag.server.page.operate import first_run, suggestions
@@ -37,7 +38,7 @@ _MOST_CHARACTERS = 20_000  # of a message of the history
 
 
 @router.get("/ask")
-async def ask_page(call: Reading, book: answers.Book, knobs: KnobsInQuery) -> Response:
+async def ask_page(call: Reading, book: Book, knobs: KnobsInQuery) -> Response:
     """The query bar, suggestions, recent questions; on an empty set the way to the first files."""
 
     def find() -> Facts:
@@ -52,7 +53,7 @@ async def ask_page(call: Reading, book: answers.Book, knobs: KnobsInQuery) -> Re
 
 @router.post("/ask")
 async def ask(
-    call: Reading, book: answers.Book, form: Form, knobs: Annotated[Knobs, FormFields()]
+    call: Reading, book: Book, form: Form, knobs: Annotated[Knobs, FormFields()]
 ) -> Response:
     """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it
     is written.
@@ -90,7 +91,7 @@ async def ask(
 @router.get("/ask/{thread}")
 async def answer_page(
     call: Reading,
-    book: answers.Book,
+    book: Book,
     thread: str,
     cite: Annotated[int, Query(ge=0)] = 0,
     wait: bool = False,
@@ -128,7 +129,7 @@ async def answer_page(
 
 
 @router.get("/ask/{thread}/events")
-async def answer_events(call: Reading, book: answers.Book, thread: str, after: int = 0) -> Response:
+async def answer_events(call: Reading, book: Book, thread: str, after: int = 0) -> Response:
     """The last answer of a thread while it is written: texts and numbers of citations, under the
     numbers of its log.
     """
@@ -153,7 +154,7 @@ async def answer_events(call: Reading, book: answers.Book, thread: str, after: i
 
 
 @router.post("/ask/{thread}/stop")
-async def stop(call: Reading, book: answers.Book, thread: str, _: Form) -> Response:
+async def stop(call: Reading, book: Book, thread: str, _: Form) -> Response:
     """Stop the last answer of a thread."""
     scope = scope_of(call)
     turn = (await call.run(read_thread, scope, book, thread))[-1]
@@ -164,7 +165,7 @@ async def stop(call: Reading, book: answers.Book, thread: str, _: Form) -> Respo
 
 
 @router.post("/ask/{thread}/feedback")
-async def judge(call: Reading, book: answers.Book, thread: str, form: Form) -> Response:
+async def judge(call: Reading, book: Book, thread: str, form: Form) -> Response:
     """Judge an answer: it becomes a candidate for a golden question."""
     body = answers.FeedbackBody(good=form.get("good") == "1", answer=str(form.get("answer", "")))
     await answers.give_feedback(body, scope_of(call), book)

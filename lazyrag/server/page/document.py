@@ -216,5 +216,5 @@ async def restore(call: Writing, document_id: str, form: Form) -> Response:
     number = str(form.get("version", ""))
     version = int(number) if number.isdecimal() else None
     await documents.roll_back(call, documents.Rollback(document=document_id, version=version))
-    notice = "info", page.translate(page.language_of(call.request), "doc.restored", version=number)
+    notice = ("info", page.translator(call.request)("doc.restored", version=number))
     return page.to_set(call, "files", document_id, "versions", notice=notice)

@@ -316,6 +316,12 @@ async def _settings(request: Request, tab: str, status: int = 200, **context: An
     return await page.render(request, f"settings_{tab}.html", status, page="settings", **context)
 
 
+def _saved(request: Request, tab: str, key: str, **query: Any) -> Response:
+    """The answer to a form of the settings that has changed something."""
+    notice = ("ok", page.translator(request)(key))
+    return page.redirect(request, "settings", tab, notice=notice, **query)
+
+
 @router.get("/settings")
 async def settings(request: Request, _: _ADMIN) -> Response:
     """The first page of the settings."""
@@ -378,9 +384,7 @@ async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADM
     """Revoke a token and its sessions."""
     require_whole(principal)
     await service_of(request).run(access_of(request).revoke, token_id, by=principal.id)
-    return page.redirect(
-        request, "settings", "tokens", notice=("ok", page.translator(request)("set.revoked"))
-    )
+    return _saved(request, "tokens", "set.revoked")
 
 
 @router.get("/settings/models")
@@ -453,7 +457,7 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
     if "price" in form:
         notes[chosen] = {**notes.get(chosen, {}), "price": page.price_of(form.get("price"))}
         await service.run(page.note, path, notes)
-        return page.redirect(request, "settings", "models", notice=("ok", t("models.price_saved")))
+        return _saved(request, "models", "models.price_saved")
     began = time.perf_counter()
 
     def ask() -> str:
@@ -513,8 +517,8 @@ async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> R
             "topk": int(topk),
         }
     await service.run(page.change_defaults, service, service.view(name, principal), name, **values)
-    text = page.translator(request)("set.undone" if form.get("undo") else "set.saved")
-    return page.redirect(request, "settings", "retrieval", notice=("ok", text), set=name)
+    key = "set.undone" if form.get("undo") else "set.saved"
+    return _saved(request, "retrieval", key, set=name)
 
 
 @router.get("/settings/network")
