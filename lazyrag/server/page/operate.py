@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
-from lazyrag.server.api.access import access_of, require_whole
+from lazyrag.server.api.access import Whole, access_of, require_whole
 from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
 from lazyrag.server.api.uploads import Administration, Call, Reading, Writing, reply
@@ -39,7 +39,6 @@ _DAYS = 14
 # the cookie that carries a new token to the next page, once
 _SECRET = "lazyrag_secret"  # noqa: S105  it is a name
 _READ = Annotated[Principal, needs("read")]
-_ADMIN = Annotated[Principal, needs("admin")]
 
 
 # Log-in, More
@@ -121,11 +120,9 @@ def _last_set(request: Request, chosen: str | None = None) -> str | None:
 
 async def first_run(call: Call) -> Response | None:
     """The first steps in place of the page Ask, as long as no document can be searched."""
-    return (
-        None
-        if await call.run(call.docs.documents, limit=1, status="SUCCESS")
-        else await start(call)
-    )
+    if await call.run(call.docs.documents, limit=1, status="SUCCESS"):
+        return None
+    return await start(call)
 
 
 @router.get("/s/{set}/start")
@@ -311,7 +308,6 @@ async def maintain(call: Administration, form: Form) -> Response:
 
 
 async def _settings(request: Request, tab: str, status: int = 200, **context: Any) -> Response:
-    require_whole(request.state.principal)
     context = {"set": _last_set(request), "tab": tab, **context}
     return await page.render(request, f"settings_{tab}.html", status, page="settings", **context)
 
@@ -323,13 +319,13 @@ def _saved(request: Request, tab: str, key: str, **query: Any) -> Response:
 
 
 @router.get("/settings")
-async def settings(request: Request, _: _ADMIN) -> Response:
+async def settings(request: Request, _: Whole) -> Response:
     """The first page of the settings."""
     return page.redirect(request, "settings", "tokens")
 
 
 @router.get("/settings/tokens")
-async def tokens(request: Request, _: _ADMIN) -> Response:
+async def tokens(request: Request, _: Whole) -> Response:
     """Tokens; a new one's secret once."""
     return await _tokens(request)
 
@@ -356,9 +352,8 @@ async def _tokens(
 
 
 @router.post("/settings/tokens")
-async def create_token(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def create_token(request: Request, form: Form, principal: Whole) -> Response:
     """Create a token. The first one closes the service, so this browser gets a session of it."""
-    require_whole(principal)
     service = service_of(request)
     access = access_of(request)
     fields = {
@@ -380,15 +375,14 @@ async def create_token(request: Request, form: Form, principal: _ADMIN) -> Respo
 
 
 @router.post("/settings/tokens/{token_id}/revoke")
-async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADMIN) -> Response:
+async def revoke_token(request: Request, token_id: str, _: Form, principal: Whole) -> Response:
     """Revoke a token and its sessions."""
-    require_whole(principal)
     await service_of(request).run(access_of(request).revoke, token_id, by=principal.id)
     return _saved(request, "tokens", "set.revoked")
 
 
 @router.get("/settings/models")
-async def models(request: Request, book: Book, _: _ADMIN) -> Response:
+async def models(request: Request, book: Book, _: Whole) -> Response:
     """The models of all sets, with the state of their last calls."""
     service = service_of(request)
     name = _last_set(request)
@@ -445,13 +439,12 @@ def _endpoint_of(model: Any) -> Endpoint | None:
 
 
 @router.post("/settings/models")
-async def check_model(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def check_model(request: Request, form: Form, _: Whole) -> Response:
     """Call a model once, or note its price."""
-    require_whole(principal)
     service = service_of(request)
     t = page.translator(request)
     chosen = str(form.get("model"))
-    name, _, model = _models(service).get(chosen, ("", "", None))
+    name, _key, model = _models(service).get(chosen, ("", "", None))
     path = page.models_file(service)
     notes = page.notes_of(path)
     if "price" in form:
@@ -479,7 +472,7 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
 @router.get("/settings/retrieval")
 async def retrieval(
     request: Request,
-    principal: _ADMIN,
+    principal: Whole,
     set: str | None = None,  # noqa: A002
 ) -> Response:
     """How the sets are searched where nothing is chosen, and what it costs."""
@@ -501,9 +494,8 @@ def _retrieval_facts(service: Service, name: str) -> Facts:
 
 
 @router.post("/settings/retrieval")
-async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def change_retrieval(request: Request, form: Form, principal: Whole) -> Response:
     """Change the defaults of a set, or take the last change back."""
-    require_whole(principal)
     service = service_of(request)
     name = str(form.get("set", ""))
     values: dict[str, Any] = {}
@@ -522,7 +514,7 @@ async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> R
 
 
 @router.get("/settings/network")
-async def network(request: Request, _: _ADMIN) -> Response:
+async def network(request: Request, _: Whole) -> Response:
     """How the service is reached, and which limits it has."""
     service = service_of(request)
     access = access_of(request)
