@@ -11,7 +11,7 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Optional, TypeVar
@@ -40,6 +40,7 @@ from lazyrag.server.api.uploads import Call, reply
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
+from lazyrag.server.openai.protocol import JsonObject
 from lazyrag.server.openai.stores import open_store
 from lazyrag.text.tokens import EstimatedTokenCounter
 
@@ -64,9 +65,9 @@ def model_name(model: Any, default: str) -> str:
     return default
 
 
-def rerankers_of(call: Call) -> dict[str, Any]:
+def rerankers_of(call: Call) -> JsonObject:
     """The models that rerank, by name: the configured one, and BM25, which needs none."""
-    rerankers: dict[str, Any] = {"bm25": Bm25RerankModel()}
+    rerankers: JsonObject = {"bm25": Bm25RerankModel()}
     if call.service.rerank is not None:
         rerankers[model_name(call.service.rerank, "reranker")] = call.service.rerank
     return rerankers
@@ -108,11 +109,11 @@ def no_model(name: str) -> ProblemError:
     )
 
 
-def _models(call: Call) -> dict[str, dict[str, Any]]:
+def _models(call: Call) -> dict[str, JsonObject]:
     sets = _sets(call)
     kinds = {"rerank": rerankers_of(call), "embedding": _embedders(sets), "set": sets}
     common = {"object": "model", "created": 0, "owned_by": "lazyrag"}
-    models: dict[str, dict[str, Any]] = {}
+    models: dict[str, JsonObject] = {}
     for kind, names in kinds.items():
         models |= {name: {"id": name, **common, "kind": kind} for name in names}
     return models
@@ -171,7 +172,7 @@ def _optional(kind: Any, names: str) -> Any:
     return dict.fromkeys(names.split(), (Optional[kind], None))  # noqa: UP045  kind may be None
 
 
-def _without_nulls(options: Mapping[str, Any]) -> dict[str, Any]:
+def _without_nulls(options: JsonObject) -> JsonObject:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -194,7 +195,7 @@ _BOTH: Any = create_model(
     **_optional(Annotated[float, Field(ge=0, le=1)], "top_p"),
     **_optional(bool, "stream parallel_tool_calls"),
     **_optional(openai.Metadata, "metadata"),
-    **_optional(dict[str, Any], "stream_options"),
+    **_optional(JsonObject, "stream_options"),
     **_optional(dict[_Text, _Text], "prompt_cache_options"),
     **_optional(
         _Text, "user safety_identifier service_tier prompt_cache_key prompt_cache_retention"
@@ -213,9 +214,9 @@ class ScoredHit:
     score: float
     file_id: str
     filename: str
-    attributes: dict[str, Any]
+    attributes: JsonObject
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> JsonObject:
         """As a result of file search; the raw score and the location are beside OpenAI's fields."""
         return {
             "file_id": self.file_id,
@@ -236,7 +237,7 @@ class AnswerRequest:
     sets: dict[str, Document]
     turns: Sequence[InputMessage]
     instructions: str | None
-    options: Mapping[str, Any]
+    options: JsonObject
     topk: int = TOPK
     filters: FilterLike | None = None
     threshold: float = 0.0
@@ -267,7 +268,7 @@ class AnswerRequest:
             remedy = "Set chat in [models] of the configuration."
             raise ProblemError(400, msg, remedy, param="model", code="no_chat_model")
 
-    def usage(self, *names: str) -> dict[str, Any]:
+    def usage(self, *names: str) -> JsonObject:
         """The tokens of all calls of the chat model, under some names; {} if it reports none."""
         if not self.usages:
             return {}
@@ -392,7 +393,7 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 def _streamed(
     events: AsyncGenerator[tuple[str, Any], None],
-    failed: Callable[[dict[str, Any]], tuple[str, Any]],
+    failed: Callable[[JsonObject], tuple[str, Any]],
 ) -> Response:
     """A response of events, each with its name; an error is the last one."""
 
@@ -447,7 +448,7 @@ class ChatBody(_CHAT):  # type: ignore[misc]  # it is made at run time
 
     messages: list[InputMessage] = Field(min_length=1)
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> JsonObject:
         """The options of the chat model."""
         options = {
             "max_tokens": self.max_completion_tokens or self.max_tokens,
@@ -488,7 +489,7 @@ class _ChatWriter:
             "model": body.model,
         }
 
-    def annotations(self, text: str, citations: Sequence[Citation]) -> dict[str, Any]:
+    def annotations(self, text: str, citations: Sequence[Citation]) -> JsonObject:
         """The citations of a text."""
         annotations = []
         for citation in citations:
@@ -502,14 +503,12 @@ class _ChatWriter:
             annotations.append({"type": "url_citation", "url_citation": cited, **details})
         return {"annotations": annotations}
 
-    def completion(
-        self, name: str, content: Mapping[str, Any], reason: str | None
-    ) -> dict[str, Any]:
+    def completion(self, name: str, content: JsonObject, reason: str | None) -> JsonObject:
         """The completion, or a chunk of it."""
         choice = {"index": 0, name: content, "logprobs": None, "finish_reason": reason}
         return {**self.head, "object": "chat.completion", "choices": [choice]}
 
-    async def complete(self) -> dict[str, Any]:
+    async def complete(self) -> JsonObject:
         """The whole completion."""
         last: Any = [step async for step in self.request.steps()][-1]
         text = last.answer.text
@@ -670,7 +669,7 @@ def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
     return [json.loads(data) for [data] in rows]
 
 
-def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any) -> None:
+def _store(book: Notebook, call: Call, response: JsonObject, *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
     row = response["id"], _owner(call), time.time(), response["created_at"]
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.
@@ -719,8 +718,8 @@ class _ResponseWriter:
         self.book = book
         self.numbers = itertools.count()
         key = uuid.uuid4().hex
-        self.search: dict[str, Any] = {"type": "file_search_call", "id": f"fs_{key}", "queries": []}
-        self.message: dict[str, Any] = {
+        self.search: JsonObject = {"type": "file_search_call", "id": f"fs_{key}", "queries": []}
+        self.message: JsonObject = {
             "type": "message",
             "id": f"msg_{key}",
             "role": "assistant",
@@ -737,11 +736,11 @@ class _ResponseWriter:
             "created_at": openai.now(),
             "status": "in_progress",
         }
-        self.response: dict[str, Any] = {**nulls, **defaults, **settings, **head}
+        self.response: JsonObject = {**nulls, **defaults, **settings, **head}
 
     def event(self, kind: str, at: int | None = None, **data: Any) -> tuple[str, Any]:
         """An event, of the output item at a place."""
-        where: dict[str, Any] = {}
+        where: JsonObject = {}
         if at is not None:
             where["output_index"] = at
             if "item" not in data:
@@ -751,23 +750,23 @@ class _ResponseWriter:
         name = f"response.{kind}"
         return name, {"type": name, "sequence_number": next(self.numbers), **where, **data}
 
-    def failed(self, error: dict[str, Any]) -> tuple[str, Any]:
+    def failed(self, error: JsonObject) -> tuple[str, Any]:
         """The event of an error."""
         about = {"code": "server_error", "message": error["error"]["message"]}
         return self.event("failed", response={**self.response, "status": "failed", "error": about})
 
-    def annotation(self, text: str, citation: Citation) -> dict[str, Any]:
+    def annotation(self, text: str, citation: Citation) -> JsonObject:
         """The annotation of a citation; the quotation and its location are beside OpenAI's
         fields.
         """
         source, start, _, details = self.request.cited(text, citation)
         return {"type": "file_citation", "index": start, "filename": source.filename, **details}
 
-    async def complete(self) -> dict[str, Any]:
+    async def complete(self) -> JsonObject:
         """The whole response."""
         async with aclosing(self.events()) as events:
             last = [data async for _, data in events][-1]
-        response: dict[str, Any] = last["response"]
+        response: JsonObject = last["response"]
         return response
 
     async def events(self) -> AsyncGenerator[tuple[str, Any], None]:
@@ -776,8 +775,8 @@ class _ResponseWriter:
         """
         event = self.event
         text = ""
-        cited = list[dict[str, Any]]()
-        part: dict[str, Any] = {
+        cited = list[JsonObject]()
+        part: JsonObject = {
             "type": "output_text",
             "text": "",
             "annotations": [],
@@ -819,14 +818,14 @@ class _ResponseWriter:
         yield event("output_item.done", 1, item=self.message)
         yield event(self.response["status"], response=self.response)
 
-    def searched(self, query: str) -> dict[str, Any]:
+    def searched(self, query: str) -> JsonObject:
         """The item of the search."""
         included = "file_search_call.results" in (self.body.include or ())
         results = [source.result() for source in self.request.sources] if included else None
         self.search |= {"status": "completed", "queries": [query], "results": results}
         return self.search
 
-    async def finish(self, part: dict[str, Any], reason: str) -> None:
+    async def finish(self, part: JsonObject, reason: str) -> None:
         """Complete the response, and store it."""
         why = {"length": "max_output_tokens"}.get(reason, reason)
         status = {"status": "completed" if why == "stop" else "incomplete"}
@@ -896,7 +895,7 @@ async def embed(body: EmbeddingBody, call: openai.Reading) -> Response:
             400, "input must have no blank text.", "Leave blank texts out.", param="input"
         )
 
-    def work() -> dict[str, Any]:
+    def work() -> JsonObject:
         sets = _sets(call)
         embedder = _embedders(sets).get(body.model)
         if embedder is None and body.model in sets:

@@ -7,9 +7,10 @@ import hashlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.exceptions import RequestValidationError
@@ -33,7 +34,7 @@ from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
 from lazyrag.server.core.sets import records
 from lazyrag.server.jobs import Jobs
-from lazyrag.server.openai.protocol import Id, Model, Reading, Writing, in_pool, now
+from lazyrag.server.openai.protocol import Id, JsonObject, Model, Reading, Writing, in_pool, now
 
 router = APIRouter(prefix="/v1", tags=["openai"], default_response_class=Response)
 
@@ -74,7 +75,7 @@ class Completion(Model):
     md5: str | None = None
 
 
-def file_object(row: Mapping[str, Any]) -> dict[str, Any]:
+def file_object(row: JsonObject) -> JsonObject:
     """A file as OpenAI writes it."""
     file = {
         "id": row["id"],
@@ -90,11 +91,11 @@ def file_object(row: Mapping[str, Any]) -> dict[str, Any]:
     return file
 
 
-def _add(call: Call, new: NewFile, filename: str, size: int, content_hash: str) -> dict[str, Any]:
+def _add(call: Call, new: NewFile, filename: str, size: int, content_hash: str) -> JsonObject:
     """Record a stored file. An equal one stays the same, and lasts at least as long as it did."""
     labels = openai.labels_of(call.principal)
     end = new.expires_after
-    record: dict[str, Any] = {
+    record: JsonObject = {
         "id": openai.file_id(content_hash, filename, new.purpose, labels),
         "labels": labels,
         "filename": filename,
@@ -112,14 +113,14 @@ def _add(call: Call, new: NewFile, filename: str, size: int, content_hash: str) 
     return record
 
 
-def _find(call: Call, file_id: str) -> dict[str, Any] | None:
+def _find(call: Call, file_id: str) -> JsonObject | None:
     """The record of an uploaded file; None if there is none that the principal sees."""
     query = "SELECT * FROM file WHERE id = ? AND ifnull(expires, 1e12) > ?"
     rows = records(call.service).select(query, file_id, now())
     return next((row for row in rows if openai.sees(call.principal, row["labels"])), None)
 
 
-def _path(service: Service, row: Mapping[str, Any]) -> Path:
+def _path(service: Service, row: JsonObject) -> Path:
     return stored_path(records(service).folder, row["content_hash"], row["filename"])
 
 
@@ -131,7 +132,7 @@ def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterato
     for name in sorted(call.service.sets) if only is None else [only]:
         try:
             view = call.service.view(name, call.principal)
-            of_set = Call(call.request, call.service, name, call.principal, view, None)
+            of_set = replace(call, name=name, docs=view)
             identities = of_set.whole._indexer.ledger.documents.with_content(content_hash)
         except (ProblemError, KeyError):
             continue  # its labels do not restrict every set; another request has deleted it
@@ -141,7 +142,7 @@ def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterato
                 yield of_set, identity
 
 
-def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
+def known_file(call: Call, file_id: str) -> tuple[JsonObject, Path | None]:
     """A file and its content: an uploaded one, or one that a document of a set is made of.
 
     Raises:
@@ -166,7 +167,7 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
     raise openai.unknown("File object", file_id)
 
 
-def _remove(call: Call, row: Mapping[str, Any]) -> None:
+def _remove(call: Call, row: JsonObject) -> None:
     """Delete a file, and the documents that are made of it in all sets, as far as the principal
     sees them.
     """
@@ -194,7 +195,7 @@ def _sweep(call: Call) -> None:
     ago.
     """
     tables = records(call.service)
-    everything = Call(call.request, call.service, "", Principal(), call.docs, None)
+    everything = replace(call, principal=Principal())
     stamp = tables.folder / "swept"
     if stamp.exists() and now() - stamp.stat().st_mtime < _SWEEP_S:
         return
@@ -233,7 +234,7 @@ def list_files(
     return response
 
 
-def _fields(form: Form) -> dict[str, Any]:
+def _fields(form: Form) -> JsonObject:
     """The fields of a form with one file; ``expires_after[seconds]`` is one of an object."""
     if len(form.files) > 1:
         raise ProblemError(
@@ -241,7 +242,7 @@ def _fields(form: Form) -> dict[str, Any]:
         )
     if form.files[0].problem is not None:
         raise ProblemError(**form.files[0].problem, param="file")
-    fields: dict[str, Any] = {}
+    fields: JsonObject = {}
     for name, value in form.fields.items():
         match = _FIELD.fullmatch(name)
         text = value.decode("utf-8", "replace")
@@ -276,7 +277,7 @@ async def create_file(call: Writing) -> Response:
 
 @router.get("/files/{file_id}")
 @in_pool
-def get_file(call: Reading, file_id: Id) -> dict[str, Any]:
+def get_file(call: Reading, file_id: Id) -> JsonObject:
     """Get a file."""
     return file_object(known_file(call, file_id)[0])
 
@@ -296,7 +297,7 @@ def get_file_content(call: Reading, file_id: Id) -> Response:
 
 @router.delete("/files/{file_id}")
 @in_pool
-def delete_file(call: Writing, file_id: Id) -> dict[str, Any]:
+def delete_file(call: Writing, file_id: Id) -> JsonObject:
     """Delete a file, and its documents in all vector stores."""
     if (row := _find(call, file_id)) is None:
         known_file(call, file_id)
@@ -309,7 +310,7 @@ def delete_file(call: Writing, file_id: Id) -> dict[str, Any]:
 # Uploads
 
 
-def _upload(call: Call, upload_id: str) -> dict[str, Any]:
+def _upload(call: Call, upload_id: str) -> JsonObject:
     """An upload of the principal.
 
     Raises:
@@ -322,7 +323,7 @@ def _upload(call: Call, upload_id: str) -> dict[str, Any]:
     raise openai.unknown("Upload", upload_id)
 
 
-def _pending(call: Call, upload_id: str) -> tuple[dict[str, Any], Path]:
+def _pending(call: Call, upload_id: str) -> tuple[JsonObject, Path]:
     """An upload that takes parts, and their folder.
 
     Raises:
@@ -336,7 +337,7 @@ def _pending(call: Call, upload_id: str) -> tuple[dict[str, Any], Path]:
     return row, records(call.service).folder / "unfinished" / upload_id
 
 
-def _upload_object(row: Mapping[str, Any], file: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _upload_object(row: JsonObject, file: JsonObject | None = None) -> JsonObject:
     upload = {
         "id": row["id"],
         "bytes": row["bytes"],
@@ -354,7 +355,7 @@ def _upload_object(row: Mapping[str, Any], file: Mapping[str, Any] | None = None
 
 @router.post("/uploads")
 @in_pool
-def create_upload(call: Writing, new: NewPartedUpload) -> dict[str, Any]:
+def create_upload(call: Writing, new: NewPartedUpload) -> JsonObject:
     """Begin an upload in parts."""
     filename = checked_name(new.filename)
     if new.bytes > call.service.upload_bytes:
@@ -395,7 +396,7 @@ async def add_upload_part(call: Writing, upload_id: Id) -> Response:
 
 @router.post("/uploads/{upload_id}/complete")
 @in_pool
-def complete_upload(call: Writing, upload_id: Id, completion: Completion) -> dict[str, Any]:
+def complete_upload(call: Writing, upload_id: Id, completion: Completion) -> JsonObject:
     """Put the parts together; may be repeated."""
     row = _upload(call, upload_id)
     tables = records(call.service)
@@ -431,7 +432,7 @@ def complete_upload(call: Writing, upload_id: Id, completion: Completion) -> dic
 
 @router.post("/uploads/{upload_id}/cancel")
 @in_pool
-def cancel_upload(call: Writing, upload_id: Id) -> dict[str, Any]:
+def cancel_upload(call: Writing, upload_id: Id) -> JsonObject:
     """Abort an upload."""
     row, folder = _pending(call, upload_id)
     records(call.service).write("UPDATE upload SET status = 'cancelled' WHERE id = ?", upload_id)

@@ -30,6 +30,8 @@ from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.core.sets import made_sets
 from lazyrag.server.jobs import Job, Jobs
 
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of a request, a response or a record, as JSON has it."""
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
 _LOOK_S = 0.05
 
@@ -41,7 +43,7 @@ class Changing:
     """The response to a change, which is sent when its job is finished."""
 
     job: Job
-    value: dict[str, Any]
+    value: JsonObject
 
 
 def _face(scope: str) -> Any:
@@ -103,7 +105,7 @@ class CursorPaging:
         self.after = after
         self.before = before
 
-    def page(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def page(self, rows: Sequence[JsonObject]) -> JsonObject:
         """A page of objects, which come oldest first.
 
         Raises:
@@ -187,14 +189,14 @@ Filters = Annotated[ComparisonFilter | CompoundFilter, BeforeValidator(_checked_
 
 
 @functools.cache
-def _published() -> dict[str, Any]:
+def _published() -> JsonObject:
     text = files("lazyrag.server.openai").joinpath("openai.json").read_text(encoding="utf-8")
     text = text.replace("#/components/schemas/", "#/components/schemas/OpenAI.")
-    published: dict[str, Any] = json.loads(text)
+    published: JsonObject = json.loads(text)
     return published
 
 
-def with_openai(document: dict[str, Any]) -> dict[str, Any]:
+def with_openai(document: JsonObject) -> JsonObject:
     """Describe the routes of an OpenAPI document that OpenAI has as OpenAI publishes them."""
     published = _published()
     for name, schema in published["schemas"].items():
@@ -271,14 +273,14 @@ def _declared(schema: Schema) -> list[str]:
     return [name for name in schema if name not in BUILT_IN_FIELDS and name not in _OWN]
 
 
-def metadata_of(attributes: Attributes, schema: Schema) -> dict[str, Any]:
+def metadata_of(attributes: Attributes, schema: Schema) -> JsonObject:
     """The metadata of a document with some attributes; None for other declared fields.
 
     Raises:
         ProblemError: 400 if the set has neither a field of the name nor one for all of them.
     """
     values = attributes or {}
-    metadata: dict[str, Any] = {name: _plain(values.get(name)) for name in _declared(schema)}
+    metadata: JsonObject = {name: _plain(values.get(name)) for name in _declared(schema)}
     others = sorted(_encoded(key, value) for key, value in values.items() if key not in metadata)
     if "attributes" in schema:
         return {**metadata, "attributes": others}
@@ -291,7 +293,7 @@ def metadata_of(attributes: Attributes, schema: Schema) -> dict[str, Any]:
     return metadata
 
 
-def attributes_of(fields: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+def attributes_of(fields: Mapping[str, Any], schema: Schema) -> JsonObject:
     """The attributes in the fields, or the metadata, of a document."""
     fields_declared = {name: fields.get(name) for name in _declared(schema)}
     attributes = {

@@ -34,7 +34,15 @@ from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
 from lazyrag.server.jobs import Job, Jobs
 from lazyrag.server.openai.files import documents_with, known_file
-from lazyrag.server.openai.protocol import Changing, CursorPaging, Id, Model, in_pool, now
+from lazyrag.server.openai.protocol import (
+    Changing,
+    CursorPaging,
+    Id,
+    JsonObject,
+    Model,
+    in_pool,
+    now,
+)
 
 router = APIRouter(prefix="/v1/vector_stores", tags=["openai"], default_response_class=Response)
 
@@ -158,7 +166,7 @@ class OpenedStore:
     call: Call
     created: int
     active: int
-    details: dict[str, Any]
+    details: JsonObject
     is_made: bool
 
     @property
@@ -182,16 +190,17 @@ class OpenedStore:
                 "UPDATE store SET active = ? WHERE id = ?", now(), self.id
             )
 
-    def attached(self, condition: str, *values: Any) -> list[dict[str, Any]]:
+    def attached(self, condition: str, *values: Any) -> list[JsonObject]:
         """Records of attached files that the principal sees, the newest first."""
         query = f"SELECT * FROM attached WHERE store = ? AND {condition}"  # noqa: S608
         query += " ORDER BY number DESC"
         rows = records(self.call.service).select(query, self.id, *values)
         return [row for row in rows if openai.sees(self.call.principal, row["labels"])]
 
-    def row(self, identity: str) -> Any:
-        """The ledger's row of a document; None for none."""
-        return self.call.whole._indexer.ledger.documents.find(identity)
+    @property
+    def documents(self) -> Any:
+        """The ledger's table of documents."""
+        return self.call.whole._indexer.ledger.documents
 
 
 def _store(call: Call, store_id: str, name: str) -> OpenedStore:
@@ -204,7 +213,7 @@ def _store(call: Call, store_id: str, name: str) -> OpenedStore:
         table.write("INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", store_id, now(), now())
         rows = table.select(query, store_id)
     [row] = rows
-    of_set = Call(call.request, call.service, name, call.principal, docs, None)
+    of_set = replace(call, name=name, docs=docs)
     is_made = made_sets(call.service).find(name) is not None
     return OpenedStore(
         store_id, of_set, row["created"], row["active"], json.loads(row["details"]), is_made
@@ -246,7 +255,7 @@ Writing: TypeAlias = Annotated[OpenedStore, _dependency(openai.Writing)]
 Administration: TypeAlias = Annotated[OpenedStore, _dependency(openai.Administration)]
 
 
-def _store_object(store: OpenedStore) -> dict[str, Any]:
+def _store_object(store: OpenedStore) -> JsonObject:
     details = store.details
     files = _all_files(store)
     counts = _counts(files)
@@ -271,18 +280,18 @@ def _store_object(store: OpenedStore) -> dict[str, Any]:
     return description
 
 
-def _all_files(store: OpenedStore) -> list[dict[str, Any]]:
+def _all_files(store: OpenedStore) -> list[JsonObject]:
     return [file for file, _ in _entries(store, store.attached("1"), None)]
 
 
-def _counts(files: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _counts(files: Sequence[JsonObject]) -> dict[str, int]:
     counts = Counter(file["status"] for file in files)
     return {**{status: counts[status] for status in _STATES}, "total": len(files)}
 
 
 @router.get("")
 @in_pool
-def list_vector_stores(call: openai.Reading, paging: Pages) -> dict[str, Any]:
+def list_vector_stores(call: openai.Reading, paging: Pages) -> JsonObject:
     """List the vector stores."""
     stores: dict[str, OpenedStore] = {}
     for store_id, name in openai.store_ids(call.service).items():
@@ -293,18 +302,16 @@ def list_vector_stores(call: openai.Reading, paging: Pages) -> dict[str, Any]:
     return {**page, "data": [_store_object(stores[row["id"]]) for row in page["data"]]}
 
 
-def _details(change: StoreChange, *names: str) -> dict[str, Any]:
+def _details(change: StoreChange, *names: str) -> JsonObject:
     """What is recorded of a vector store."""
-    details: dict[str, Any] = change.model_dump(include=set(names) & change.model_fields_set)
+    details: JsonObject = change.model_dump(include=set(names) & change.model_fields_set)
     if "expires_after" in details:
         del details["expires_after"]
         details["days"] = change.expires_after and change.expires_after.days
     return details
 
 
-def _record(
-    call: Call, store_id: str, created: int, active: int, details: Mapping[str, Any]
-) -> None:
+def _record(call: Call, store_id: str, created: int, active: int, details: JsonObject) -> None:
     row = {"id": store_id, "created": created, "active": active, "details": json.dumps(details)}
     records(call.service).insert("store", [row])
 
@@ -341,14 +348,14 @@ async def create_vector_store(call: openai.Administration, new: NewStore) -> Res
 
 @router.get("/{vector_store_id}")
 @in_pool
-def get_vector_store(store: Reading) -> dict[str, Any]:
+def get_vector_store(store: Reading) -> JsonObject:
     """Get a vector store."""
     return _store_object(store)
 
 
 @router.post("/{vector_store_id}")
 @in_pool
-def modify_vector_store(store: Writing, change: StoreChange) -> dict[str, Any]:
+def modify_vector_store(store: Writing, change: StoreChange) -> JsonObject:
     """Change name, metadata or expiration."""
     if store.call.principal.labels is not None:
         raise ProblemError(403, "Others use the vector store, too.", "Use a token without labels.")
@@ -362,7 +369,7 @@ def modify_vector_store(store: Writing, change: StoreChange) -> dict[str, Any]:
 
 @router.delete("/{vector_store_id}")
 @in_pool
-def delete_vector_store(store: Administration) -> dict[str, Any]:
+def delete_vector_store(store: Administration) -> JsonObject:
     """Delete a vector store that was created at run time, with its documents; files stay."""
     delete_set(store.call.service, store.call.name, store.call.principal)
     return {"id": store.id, "object": "vector_store.deleted", "deleted": True}
@@ -422,7 +429,7 @@ def _copied(path: Path | None, target: Path) -> Path:
     return target
 
 
-def _chunk_sizes(store: OpenedStore, chunking: Chunking | None) -> dict[str, Any]:
+def _chunk_sizes(store: OpenedStore, chunking: Chunking | None) -> JsonObject:
     """The metadata of a file for its chunks."""
     if chunking is None or (chunking.type, chunking.static) == ("auto", None):
         return {}
@@ -444,8 +451,8 @@ def _chunk_sizes(store: OpenedStore, chunking: Chunking | None) -> dict[str, Any
 
 
 def _identity(
-    store: OpenedStore, file_id: str, name: str, metadata: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
+    store: OpenedStore, file_id: str, name: str, metadata: JsonObject
+) -> tuple[str, JsonObject]:
     """The id and the metadata of a file's document: of the one that there is, with its labels, or
     of a new one.
     """
@@ -458,8 +465,8 @@ def _identity(
 
 
 def _entries(
-    store: OpenedStore, attached: Sequence[dict[str, Any]], documents: Sequence[str] | None = ()
-) -> list[tuple[dict[str, Any], str]]:
+    store: OpenedStore, attached: Sequence[JsonObject], documents: Sequence[str] | None = ()
+) -> list[tuple[JsonObject, str]]:
     """Files of a store that the principal sees, oldest first, each with the id of its document.
 
     Args:
@@ -467,7 +474,7 @@ def _entries(
         attached: Records of attached files, the newest first.
         documents: Ids of other documents; None for all.
     """
-    table = store.call.whole._indexer.ledger.documents
+    table = store.documents
     jobs = Jobs(store.call.whole)
     find_job = functools.cache(jobs.get)
     records_by_id = {row["identity"]: row for row in reversed(attached)}
@@ -502,7 +509,7 @@ def _entries(
         }
         entries.append((file, identity))
 
-    def position(entry: tuple[dict[str, Any], str]) -> tuple[int, int, str]:
+    def position(entry: tuple[JsonObject, str]) -> tuple[int, int, str]:
         file, identity = entry
         record = records_by_id.get(identity)
         return file["created_at"], record["number"] if record else 0, identity
@@ -510,9 +517,9 @@ def _entries(
     return sorted(entries, key=position)
 
 
-def _metadata(row: Any, record: Mapping[str, Any] | None) -> dict[str, Any]:
+def _metadata(row: Any, record: JsonObject | None) -> JsonObject:
     """The metadata of a file: of its live document, else those that it was attached with."""
-    metadata: dict[str, Any] = json.loads(record["metadata"]) if record else {}
+    metadata: JsonObject = json.loads(record["metadata"]) if record else {}
     if row is not None:
         metadata = json.loads(row.loaded) | json.loads(row.user_metadata) | json.loads(row.updates)
     return metadata
@@ -524,7 +531,7 @@ def _created(row: Any, created: Mapping[int, float]) -> int:
 
 def _status(
     find_job: Callable[[str], Job],
-    record: Mapping[str, Any] | None,
+    record: JsonObject | None,
     error: ErrorInfo | None,
     *,
     is_working: bool,
@@ -549,7 +556,7 @@ def _status(
     return "", None
 
 
-def _size(row: Any, record: Mapping[str, Any] | None) -> int:
+def _size(row: Any, record: JsonObject | None) -> int:
     """The bytes of a file: of what was loaded, else of what was attached."""
     if row is not None and row.signature:
         return int(row.signature.size)
@@ -558,12 +565,12 @@ def _size(row: Any, record: Mapping[str, Any] | None) -> int:
 
 def _rows(
     store: OpenedStore, attached: Mapping[str, Any], documents: Sequence[str] | None
-) -> tuple[dict[str, Any], set[str]]:
+) -> tuple[JsonObject, set[str]]:
     """The ledger's rows of attached and other documents, and which of them the principal sees
     live.
     """
     call = store.call
-    table = call.whole._indexer.ledger.documents
+    table = store.documents
     if call.principal.labels is None:
         rows = table.all() if documents is None else table.named([*attached, *documents])
         return rows, {identity for identity, row in rows.items() if row.status == "live"}
@@ -582,10 +589,10 @@ def _rows(
 
 
 def _described(
-    store: OpenedStore, status: str, metadata: Mapping[str, Any], error: ErrorInfo | None
-) -> dict[str, Any]:
+    store: OpenedStore, status: str, metadata: JsonObject, error: ErrorInfo | None
+) -> JsonObject:
     """The rest of a file's properties."""
-    chunking: dict[str, Any] = {"type": "other"}
+    chunking: JsonObject = {"type": "other"}
     if sizes := metadata.get("chunking") or (store.is_made and CHUNK_SIZES):
         static = {"max_chunk_size_tokens": sizes[0], "chunk_overlap_tokens": sizes[1]}
         chunking = {"type": "static", "static": static}
@@ -604,7 +611,7 @@ def _described(
     }
 
 
-def _find(store: OpenedStore, file_id: str) -> tuple[dict[str, Any], str]:
+def _find(store: OpenedStore, file_id: str) -> tuple[JsonObject, str]:
     """A file of a store, and the id of its document.
 
     Raises:
@@ -618,9 +625,7 @@ def _find(store: OpenedStore, file_id: str) -> tuple[dict[str, Any], str]:
     raise openai.unknown("vector store file", file_id)
 
 
-def _filtered(
-    paging: CursorPaging, rows: Sequence[dict[str, Any]], status: str | None
-) -> dict[str, Any]:
+def _filtered(paging: CursorPaging, rows: Sequence[JsonObject], status: str | None) -> JsonObject:
     return paging.page([row for row in rows if status in (None, row["status"])])
 
 
@@ -630,14 +635,14 @@ def list_vector_store_files(
     store: Reading,
     paging: Pages,
     filter: FileFilter = None,  # noqa: A002
-) -> dict[str, Any]:
+) -> JsonObject:
     """List the files of a vector store."""
     return _filtered(paging, _all_files(store), filter)
 
 
 @router.post("/{vector_store_id}/files")
 @in_pool
-def create_vector_store_file(store: Writing, new: NewStoreFile) -> dict[str, Any]:
+def create_vector_store_file(store: Writing, new: NewStoreFile) -> JsonObject:
     """Add a file to a vector store."""
     _attach(store, [new])
     return _find(store, new.file_id)[0]
@@ -645,7 +650,7 @@ def create_vector_store_file(store: Writing, new: NewStoreFile) -> dict[str, Any
 
 @router.get("/{vector_store_id}/files/{file_id}")
 @in_pool
-def get_vector_store_file(store: Reading, file_id: Id) -> dict[str, Any]:
+def get_vector_store_file(store: Reading, file_id: Id) -> JsonObject:
     """Get a file of a vector store."""
     return _find(store, file_id)[0]
 
@@ -654,8 +659,8 @@ def _change(
     store: OpenedStore,
     identity: str,
     kind: str,
-    arguments: Mapping[str, Any],
-    value: dict[str, Any],
+    arguments: JsonObject,
+    value: JsonObject,
 ) -> Changing:
     store.call.request.state.documents = [identity]
     return Changing(Jobs(store.call.whole).submit(kind, arguments, key=store.call.key(kind)), value)
@@ -679,7 +684,7 @@ def delete_vector_store_file(store: Writing, file_id: Id) -> Any:
     """Remove a file from a vector store; the file itself stays."""
     file, identity = _find(store, file_id)
     value = {"id": file_id, "object": "vector_store.file.deleted", "deleted": True}
-    is_stored = file["status"] != "cancelled" or store.row(identity) is not None
+    is_stored = file["status"] != "cancelled" or store.documents.find(identity) is not None
     result = (
         _change(store, identity, "delete_files", {"documents": [identity]}, value)
         if is_stored
@@ -693,7 +698,7 @@ def delete_vector_store_file(store: Writing, file_id: Id) -> Any:
 
 @router.get("/{vector_store_id}/files/{file_id}/content")
 @in_pool
-def get_vector_store_file_content(store: Reading, file_id: Id) -> dict[str, Any]:
+def get_vector_store_file_content(store: Reading, file_id: Id) -> JsonObject:
     """Get the text of a file."""
     nodes = store.call.docs.get_nodes(
         LAZY_ROOT_NAME, document_ids=[root_uid(_find(store, file_id)[1])]
@@ -714,9 +719,7 @@ def get_vector_store_file_content(store: Reading, file_id: Id) -> dict[str, Any]
 # Batches
 
 
-def _batch(
-    store: OpenedStore, batch_id: str
-) -> tuple[dict[str, Any], list[dict[str, Any]], set[str]]:
+def _batch(store: OpenedStore, batch_id: str) -> tuple[JsonObject, list[JsonObject], set[str]]:
     """A batch, its files, and its jobs.
 
     Raises:
@@ -741,9 +744,9 @@ def _batch(
 
 @router.post("/{vector_store_id}/file_batches")
 @in_pool
-def create_file_batch(store: Writing, new: NewBatch) -> dict[str, Any]:
+def create_file_batch(store: Writing, new: NewBatch) -> JsonObject:
     """Add files to a vector store together."""
-    common: dict[str, Any] = {
+    common: JsonObject = {
         "attributes": new.attributes,
         "chunking_strategy": new.chunking_strategy,
     }
@@ -763,14 +766,14 @@ def create_file_batch(store: Writing, new: NewBatch) -> dict[str, Any]:
 
 @router.get("/{vector_store_id}/file_batches/{batch_id}")
 @in_pool
-def get_file_batch(store: Reading, batch_id: Id) -> dict[str, Any]:
+def get_file_batch(store: Reading, batch_id: Id) -> JsonObject:
     """Get a batch."""
     return _batch(store, batch_id)[0]
 
 
 @router.post("/{vector_store_id}/file_batches/{batch_id}/cancel")
 @in_pool
-def cancel_file_batch(store: Writing, batch_id: Id) -> dict[str, Any]:
+def cancel_file_batch(store: Writing, batch_id: Id) -> JsonObject:
     """Cancel a batch: what is not begun is not added."""
     for job in _batch(store, batch_id)[2]:
         with suppress(NotRegisteredError):
@@ -785,7 +788,7 @@ def list_batch_files(
     batch_id: Id,
     paging: Pages,
     filter: FileFilter = None,  # noqa: A002
-) -> dict[str, Any]:
+) -> JsonObject:
     """List the files of a batch."""
     return _filtered(paging, _batch(store, batch_id)[1], filter)
 
@@ -793,7 +796,7 @@ def list_batch_files(
 # Search
 
 
-def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> list[dict[str, Any]]:
+def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> list[JsonObject]:
     """Search a vector store: the best results of all queries, with scores from 0 to 1 in the order
     of the retriever's.
     """
@@ -813,12 +816,12 @@ def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> l
             if score >= max(request.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
                 best[node.uid] = score, node
     ranked = sorted(best.values(), key=lambda scored: (-scored[0], scored[1].uid))[:topk]
-    rows = call.whole._indexer.ledger.documents.named({node.path for _, node in ranked})
+    rows = store.documents.named({node.path for _, node in ranked})
     results = []
     for score, node in ranked:
         content_hash = rows[node.path].content_hash if node.path in rows else ""
         file_id, filename = openai.file_id_of(node.path, content_hash)
-        result: dict[str, Any] = {
+        result: JsonObject = {
             "file_id": file_id,
             "filename": filename,
             "score": score,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi import Form as FormFields
@@ -14,10 +14,11 @@ from starlette.responses import Response
 
 from lazyrag.generation.markers import replace_markers
 from lazyrag.server.api import answers
+from lazyrag.server.api.answers import Book
 from lazyrag.server.api.uploads import Reading
 from lazyrag.server.page import page
 from lazyrag.server.page.operate import first_run, suggestions
-from lazyrag.server.page.page import Form, scope_of
+from lazyrag.server.page.page import Facts, Form, scope_of
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.server.page.sources import locate_sources, source_pane
 from lazyrag.server.page.turns import (
@@ -37,24 +38,22 @@ _MOST_CHARACTERS = 20_000  # of a message of the history
 
 
 @router.get("/ask")
-async def ask_page(call: Reading, book: answers.Book, knobs: KnobsInQuery) -> Response:
+async def ask_page(call: Reading, book: Book, knobs: KnobsInQuery) -> Response:
     """The query bar, suggestions, recent questions; on an empty set the way to the first files."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         return {
             **query_bar(call, knobs),
             "recent": recent_questions(scope_of(call), book),
             "suggested": suggestions(call.docs, page.language_of(call.request)),
         }
 
-    return await first_run(call) or await page.render(
-        call.request, "ask.html", **await call.run(find)
-    )
+    return await first_run(call) or await page.render_set(call, "ask.html", **await call.run(find))
 
 
 @router.post("/ask")
 async def ask(
-    call: Reading, book: answers.Book, form: Form, knobs: Annotated[Knobs, FormFields()]
+    call: Reading, book: Book, form: Form, knobs: Annotated[Knobs, FormFields()]
 ) -> Response:
     """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it
     is written.
@@ -92,7 +91,7 @@ async def ask(
 @router.get("/ask/{thread}")
 async def answer_page(
     call: Reading,
-    book: answers.Book,
+    book: Book,
     thread: str,
     cite: Annotated[int, Query(ge=0)] = 0,
     wait: bool = False,
@@ -101,7 +100,7 @@ async def answer_page(
     scope = scope_of(call)
     until = time.monotonic() + WAIT_S
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         turns = read_thread(scope, book, thread)
         knobs = Knobs.model_validate(turns[-1].options)
         sources = []
@@ -123,14 +122,14 @@ async def answer_page(
             pass
         facts = await call.run(find)
         turn = facts["turn"]
-    response = await page.render(call.request, "answer.html", fragments=("turn", "source"), **facts)
+    response = await page.render_set(call, "answer.html", fragments=("turn", "source"), **facts)
     if wait and turn.answer["state"] == "WORKING":
         response.headers["Refresh"] = "5"
     return response
 
 
 @router.get("/ask/{thread}/events")
-async def answer_events(call: Reading, book: answers.Book, thread: str, after: int = 0) -> Response:
+async def answer_events(call: Reading, book: Book, thread: str, after: int = 0) -> Response:
     """The last answer of a thread while it is written: texts and numbers of citations, under the
     numbers of its log.
     """
@@ -155,7 +154,7 @@ async def answer_events(call: Reading, book: answers.Book, thread: str, after: i
 
 
 @router.post("/ask/{thread}/stop")
-async def stop(call: Reading, book: answers.Book, thread: str, _: Form) -> Response:
+async def stop(call: Reading, book: Book, thread: str, _: Form) -> Response:
     """Stop the last answer of a thread."""
     scope = scope_of(call)
     turn = (await call.run(read_thread, scope, book, thread))[-1]
@@ -166,7 +165,7 @@ async def stop(call: Reading, book: answers.Book, thread: str, _: Form) -> Respo
 
 
 @router.post("/ask/{thread}/feedback")
-async def judge(call: Reading, book: answers.Book, thread: str, form: Form) -> Response:
+async def judge(call: Reading, book: Book, thread: str, form: Form) -> Response:
     """Judge an answer: it becomes a candidate for a golden question."""
     body = answers.FeedbackBody(good=form.get("good") == "1", answer=str(form.get("answer", "")))
     await answers.give_feedback(body, scope_of(call), book)

@@ -18,7 +18,7 @@ from lazyrag.server.api import documents
 from lazyrag.server.api.uploads import Call, Reading, Writing
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form, scope_of
+from lazyrag.server.page.page import Facts, Form, scope_of
 from lazyrag.server.page.sources import (
     PAGES_AT_ONCE,
     content_hash_of,
@@ -50,20 +50,19 @@ async def document_page(
     call: Reading, document_id: str, view: Annotated[DocumentView, Query()]
 ) -> Response:
     """A document: its source, nodes, versions or details."""
-    return await page.render(
-        call.request,
+    return await page.render_set(
+        call,
         "document.html",
         fragments=("document_source",),
         **await call.run(_document_facts, call, document_id, view),
     )
 
 
-def _document_facts(call: Call, document_id: str, view: DocumentView) -> dict[str, Any]:
+def _document_facts(call: Call, document_id: str, view: DocumentView) -> Facts:
     info, tab = _find_document(call, document_id)
     versions = call.docs.versions(info.id) if info.version else []
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "page": "files",
-        "set": call.name,
         "info": info,
         "tab": tab,
         "groups": _group_sizes(info),
@@ -105,7 +104,7 @@ def _group_sizes(info: Any) -> list[tuple[str, int]]:
     ]
 
 
-def _source(call: Call, info: Any, view: DocumentView) -> dict[str, Any]:
+def _source(call: Call, info: Any, view: DocumentView) -> Facts:
     """The text or pages of a document, with a node of it, or some words of that, marked."""
     node = None
     place = None
@@ -132,7 +131,7 @@ def _source(call: Call, info: Any, view: DocumentView) -> dict[str, Any]:
     }
 
 
-def _node_rows(call: Call, info: Any, group: str, offset: int) -> dict[str, Any]:
+def _node_rows(call: Call, info: Any, group: str, offset: int) -> Facts:
     names = [name for name, _ in _group_sizes(info)]
     chosen = group if group in names else next(iter(names), LAZY_ROOT_NAME)
     ids = [root_uid(info.id)]
@@ -147,7 +146,7 @@ _MOST_EQUAL = 240
 _WORD = re.compile(r"[^\W\u2e80-\u9fff]+|\s+|.", re.DOTALL)
 
 
-def _diff(call: Call, info: Any, versions: Sequence[Any], view: DocumentView) -> dict[str, Any]:
+def _diff(call: Call, info: Any, versions: Sequence[Any], view: DocumentView) -> Facts:
     """The changed lines of two versions, with their words, and how many nodes changed."""
     numbers = [version.number for version in versions]
     last = view.after if view.after in numbers else info.version
@@ -217,5 +216,5 @@ async def restore(call: Writing, document_id: str, form: Form) -> Response:
     number = str(form.get("version", ""))
     version = int(number) if number.isdecimal() else None
     await documents.roll_back(call, documents.Rollback(document=document_id, version=version))
-    notice = "info", page.translate(page.language_of(call.request), "doc.restored", version=number)
+    notice = ("info", page.translator(call.request)("doc.restored", version=number))
     return page.to_set(call, "files", document_id, "versions", notice=notice)

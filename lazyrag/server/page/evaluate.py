@@ -18,11 +18,12 @@ from lazyrag.errors import LazyRAGError
 from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
 from lazyrag.evaluation.metrics import compare
 from lazyrag.server.api import answers, documents
+from lazyrag.server.api.answers import Book
 from lazyrag.server.api.search import SearchOptions
 from lazyrag.server.api.uploads import Administration, Call, Writing
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form, scope_of
+from lazyrag.server.page.page import Facts, Form, scope_of
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
@@ -44,7 +45,7 @@ _MEASURES: dict[str, Callable[[float], float]] = {
 @router.get("/evaluate")
 async def evaluate(
     call: Writing,
-    book: answers.Book,
+    book: Book,
     run: str = "",
     show: str = "changed",
     group: str = "",
@@ -52,7 +53,7 @@ async def evaluate(
 ) -> Response:
     """Two configurations side by side: the last comparison, or another one."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         scope = scope_of(call)
         chosen = page.defaults_of(call.service, call.name)
         comparisons = [
@@ -87,7 +88,7 @@ async def evaluate(
 
 
 @router.post("/evaluate")
-async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Response:
+async def run_comparison(call: Writing, book: Book, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
     chosen = page.defaults_of(call.service, call.name)
     scope = scope_of(call)
@@ -130,7 +131,7 @@ def _rank_of(question: GoldenQuestion, judged: JudgedQuestion) -> int | None:
     return None
 
 
-def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> dict[str, Any]:
+def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> Facts:
     """What the page shows of a comparison's rows: measures, a verdict by the first of them,
     questions.
     """
@@ -155,7 +156,7 @@ def describe_comparison(rows: Sequence[Mapping[str, Any]], show: str) -> dict[st
     }
 
 
-def _measure(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _measure(name: str, rows: Sequence[Mapping[str, Any]]) -> Facts:
     """A measure of both configurations, and how they compare by it."""
     value = _MEASURES[name]
     a = {number: value(row["ranks"][0] or math.inf) for number, row in enumerate(rows)}
@@ -187,11 +188,11 @@ async def use(call: Administration, form: Form) -> Response:
 
 @router.get("/evaluate/golden")
 async def golden(
-    call: Writing, book: answers.Book, edit: str = "", question: str = "", tab: str = ""
+    call: Writing, book: Book, edit: str = "", question: str = "", tab: str = ""
 ) -> Response:
     """Golden questions; and judgements of answers that may become some."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         scope = scope_of(call)
         questions = book.records(scope, "golden")
         used = {record["feedback"] for record in (*questions, *book.records(scope, "dismissed"))}
@@ -212,7 +213,7 @@ async def golden(
 
 
 @router.post("/evaluate/golden")
-async def change_golden(call: Writing, book: answers.Book, form: Form) -> Response:
+async def change_golden(call: Writing, book: Book, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
     scope = scope_of(call)
     action = str(form.get("action", "add"))
@@ -255,7 +256,7 @@ def _labelled(call: Call, fields: Mapping[str, Any]) -> answers.GoldenBody:
 
 
 @router.post("/evaluate/import")
-async def import_golden(call: Writing, book: answers.Book, request: Request) -> Response:
+async def import_golden(call: Writing, book: Book, request: Request) -> Response:
     """Add the golden questions of a JSON file; known ones are left as they are."""
     t = page.translator(request)
     async with request.form(max_files=1) as form:

@@ -16,16 +16,18 @@ from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Header, Query
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.api import answers, documents, uploads
+from lazyrag.server.api.answers import Book, Notebook
 from lazyrag.server.api.uploads import Administration, Call, Reading, Writing
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form, scope_of
+from lazyrag.server.page.page import Facts, Form, scope_of
 from lazyrag.stores.sqlite import read_text
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
@@ -46,48 +48,41 @@ _tasks: set[asyncio.Task[None]] = set()
 # Files: the table
 
 
+class FilesQuery(BaseModel):
+    """Which files are shown: those with a text in their path, or of a state, or with a label."""
+
+    q: str = ""
+    status: str = ""
+    label: str = ""
+    after: str = ""
+
+
 @router.get("/files")
-async def show_files(
-    call: Reading,
-    book: answers.Book,
-    q: str = "",
-    status: str = "",
-    label: str = "",
-    after: str = "",
-) -> Response:
+async def show_files(call: Reading, book: Book, query: Annotated[FilesQuery, Query()]) -> Response:
     """The files, failed ones first."""
-    return await _files(call, book, q=q, status=status, label=label, after=after)
+    return await _files(call, book, query)
 
 
-async def _files(
-    call: Call,
-    book: answers.Book,
-    *,
-    q: str = "",
-    status: str = "",
-    label: str = "",
-    after: str = "",
-    **more: Any,
-) -> Response:
+async def _files(call: Call, book: Book, query: FilesQuery | None = None, **more: Any) -> Response:
+    query = query or FilesQuery()
     if call.principal.may("write"):
         await _finish_deletions(call, book)
-    facts = await call.run(_file_facts, call, book, q, status.upper(), label, after)
-    facts |= {"q": q, "label": label, "after": after, "dialog": None, **more}
+    facts = await call.run(_file_facts, call, book, query)
+    facts |= {"q": query.q, "label": query.label, "after": query.after, "dialog": None, **more}
     return await page.render_set(call, "files.html", page="files", fragments=("files",), **facts)
 
 
-def _file_facts(
-    call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str
-) -> dict[str, Any]:
+def _file_facts(call: Call, book: Notebook, query: FilesQuery) -> Facts:
+    status = query.status.upper()
     stamp = _stamp(call, book)
     jobs: list[Any] = []
     for state in _UNFINISHED:
         jobs += documents.own_jobs(call, None, 20, state)
-    if q:
-        rows, following = _named(call, q, status, after)
+    if query.q:
+        rows, following = _named(call, query.q, status, query.after)
     else:
-        rows, following = _listed(call, status, label, after)
-    if not (q or label or after) and status in ("", "WAITING"):
+        rows, following = _listed(call, status, query.label, query.after)
+    if not (query.q or query.label or query.after) and status in ("", "WAITING"):
         failed = sum(info.status == "FAILED" for info in rows)
         rows[failed:failed] = _coming(call, jobs, rows)
     return {
@@ -98,11 +93,7 @@ def _file_facts(
         "jobs": jobs,
         "now": time.time(),
         "undo_s": UNDO_S,
-        "deletions": [
-            deletion
-            for deletion in book.records(scope_of(call), "deletion")
-            if deletion["principal"] == call.principal.id
-        ],
+        "deletions": book.records(scope_of(call), "deletion", is_own=True),
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
         "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
@@ -231,7 +222,7 @@ def _skipped(call: Call) -> list[tuple[str, str]]:
 @router.get("/events")
 async def events(
     call: Reading,
-    book: answers.Book,
+    book: Book,
     since: str = "",
     last_event_id: Annotated[str, Header(max_length=40)] = "",
 ) -> Response:
@@ -261,7 +252,7 @@ _CHANGED = (
 _counted: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
 
 
-def _stamp(call: Call, book: answers.Notebook) -> str:
+def _stamp(call: Call, book: Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
     deletions = [deletion["id"] for deletion in book.records(scope_of(call), "deletion")]
@@ -278,7 +269,7 @@ def _stamp(call: Call, book: answers.Notebook) -> str:
 @router.post("/files")
 async def add(
     call: Writing,
-    book: answers.Book,
+    book: Book,
     next: str = "",  # noqa: A002  the name in the address
     csrf: str = "",
 ) -> Response:
@@ -317,7 +308,7 @@ async def _added(
 
 
 async def _hold(
-    call: Call, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str
+    call: Call, book: Book, files: list[Any], metadata: dict[str, Any], key: str
 ) -> Response:
     """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
     response = await uploads.add_files(call, files, metadata, key, 0.0)
@@ -335,9 +326,7 @@ async def _hold(
 
 
 @router.get("/files/upload")
-async def show_upload(
-    call: Writing, book: answers.Book, number: str, price: str | None = None
-) -> Response:
+async def show_upload(call: Writing, book: Book, number: str, price: str | None = None) -> Response:
     """What received files would cost."""
     upload = await call.run(book.record, scope_of(call), "upload", number)
     estimate = upload["estimate"]
@@ -348,7 +337,7 @@ async def show_upload(
 
 
 @router.post("/files/upload")
-async def confirm_upload(call: Writing, book: answers.Book, form: Form) -> Response:
+async def confirm_upload(call: Writing, book: Book, form: Form) -> Response:
     """Add files that were held."""
     upload = await call.run(book.record, scope_of(call), "upload", str(form.get("number")))
     await call.run(book.take, upload["id"])
@@ -375,14 +364,14 @@ def _t(call: Call, key: str, **slots: Any) -> str:
     return page.translator(call.request)(key, **slots)
 
 
-Chosen = Annotated[list[str], Query(alias="id")]
+Chosen = Annotated[list[str], Query(alias="id", default_factory=list)]
 
 
 @router.get("/files/add")
 @router.get("/files/delete")
 @router.get("/files/labels")
 @router.get("/files/retry")
-async def show_change(call: Writing, book: answers.Book, ids: Chosen = []) -> Response:  # noqa: B006
+async def show_change(call: Writing, book: Book, ids: Chosen) -> Response:
     """The form for new files; or ask before chosen files are deleted, or for their labels."""
     kind = call.request.url.path.rpartition("/")[2]
     if kind == "add":
@@ -391,7 +380,7 @@ async def show_change(call: Writing, book: answers.Book, ids: Chosen = []) -> Re
         return page.to_set(call, "files", notice=("info", _t(call, "files.none_chosen")))
     await call.visible(*ids)
     infos = [await call.run(call.find, identity) for identity in ids]
-    facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, ids)}
+    facts: Facts = {"chosen": infos, "can_purge": await call.run(_can_purge, call, ids)}
     return await _files(call, book, dialog=kind, **facts)
 
 
@@ -442,7 +431,7 @@ def _source(call: Call, identity: str) -> str | None:
 
 
 @router.post("/files/delete")
-async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
+async def delete(call: Writing, book: Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(identity) for identity in form.getlist("id")))
     await call.visible(*chosen or [""])
@@ -470,20 +459,19 @@ def _before(call: Call, identity: str) -> dict[str, Any]:
     return {"text": "".join(root.text for root in roots), "metadata": metadata}
 
 
-async def _finish_later(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
+async def _finish_later(call: Call, book: Notebook, deletion: Mapping[str, Any]) -> None:
     await asyncio.sleep(UNDO_S)
     await call.run(_finish, call, book, deletion)
 
 
-async def _finish_deletions(call: Call, book: answers.Notebook) -> None:
+async def _finish_deletions(call: Call, book: Notebook) -> None:
     """Finish what a process that has ended since has begun."""
-    for deletion in await call.run(book.records, scope_of(call), "deletion"):
-        is_late = time.time() - deletion["created"] > UNDO_S + 5
-        if deletion["principal"] == call.principal.id and is_late:
+    for deletion in await call.run(book.records, scope_of(call), "deletion", is_own=True):
+        if time.time() - deletion["created"] > UNDO_S + 5:
             await call.run(_finish, call, book, deletion)
 
 
-def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
+def _finish(call: Call, book: Notebook, deletion: Mapping[str, Any]) -> None:
     if not book.take(deletion["id"]) or not deletion["purge"]:
         return
     fresh = replace(call, given_key=None)
@@ -493,7 +481,7 @@ def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> 
 
 
 @router.post("/files/undo")
-async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
+async def undo(call: Writing, book: Book, form: Form) -> Response:
     """Bring deleted documents back."""
     number = str(form.get("deletion"))
     records = await call.run(book.records, scope_of(call), "deletion", one=number)
@@ -515,7 +503,7 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
 
 
 @router.get("/files/sync")
-async def show_sync(call: Writing, book: answers.Book, price: str | None = None) -> Response:
+async def show_sync(call: Writing, book: Book, price: str | None = None) -> Response:
     """What a sync of the folder would do and cost."""
     documents.require_all(call)
     plan = await call.run_slow(call.docs.plan)
@@ -551,7 +539,7 @@ async def groups(
     return await page.render_set(call, "groups.html", page="groups", build=build, **facts)
 
 
-def _tree(call: Call) -> dict[str, Any]:
+def _tree(call: Call) -> Facts:
     docs = call.docs
     status = documents.status_of(call)
     built = {group["name"]: group for group in status["groups"]}
@@ -608,7 +596,7 @@ async def build_group(call: Administration, form: Form) -> Response:
 async def node(call: Reading, uid: str, group: str | None = None) -> Response:
     """A node with its parent, neighbours and children."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         node = scope_of(call).node(uid, group)
         ancestors = []
         ancestor = node.parent

@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
-from lazyrag.server.api.access import access_of, require_whole
+from lazyrag.server.api.access import Whole, access_of, require_whole
 from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
 from lazyrag.server.api.uploads import Administration, Call, Reading, Writing, reply
@@ -29,7 +29,7 @@ from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Form
+from lazyrag.server.page.page import Facts, Form
 from lazyrag.text.sentences import resolve_language
 
 router = APIRouter(include_in_schema=False)
@@ -39,7 +39,6 @@ _DAYS = 14
 # the cookie that carries a new token to the next page, once
 _SECRET = "lazyrag_secret"  # noqa: S105  it is a name
 _READ = Annotated[Principal, needs("read")]
-_ADMIN = Annotated[Principal, needs("admin")]
 
 
 # Log-in, More
@@ -87,7 +86,7 @@ async def log_out(request: Request, _: Form) -> Response:
     """End the session."""
     await service_of(request).run(access_of(request).end_session, request.cookies.get(COOKIE, ""))
     response = page.redirect(request, "login")
-    response.delete_cookie(COOKIE, request.scope.get("root_path") or "/")
+    response.delete_cookie(COOKIE, page.root_of(request) or "/")
     return response
 
 
@@ -100,9 +99,7 @@ def _local(target: str) -> str:
 
 def _onward(request: Request, target: str) -> Response:
     """To the page that wanted a log-in, which is quoted already."""
-    return RedirectResponse(
-        f"{request.scope.get('root_path', '').rstrip('/')}{_local(target)}", 303
-    )
+    return RedirectResponse(f"{page.root_of(request)}{_local(target)}", 303)
 
 
 @router.get("/more")
@@ -123,11 +120,9 @@ def _last_set(request: Request, chosen: str | None = None) -> str | None:
 
 async def first_run(call: Call) -> Response | None:
     """The first steps in place of the page Ask, as long as no document can be searched."""
-    return (
-        None
-        if await call.run(call.docs.documents, limit=1, status="SUCCESS")
-        else await start(call)
-    )
+    if await call.run(call.docs.documents, limit=1, status="SUCCESS"):
+        return None
+    return await start(call)
 
 
 @router.get("/s/{set}/start")
@@ -138,7 +133,7 @@ async def start(call: Reading) -> Response:
     return await page.render_set(call, "first_run.html", page="ask", fragments=fragments, **facts)
 
 
-def _first_facts(call: Call) -> dict[str, Any]:
+def _first_facts(call: Call) -> Facts:
     return {
         "ready": call.docs.documents(limit=100, status="SUCCESS"),
         "failed": call.docs.documents(limit=100, status="FAILED"),
@@ -313,19 +308,24 @@ async def maintain(call: Administration, form: Form) -> Response:
 
 
 async def _settings(request: Request, tab: str, status: int = 200, **context: Any) -> Response:
-    require_whole(request.state.principal)
     context = {"set": _last_set(request), "tab": tab, **context}
     return await page.render(request, f"settings_{tab}.html", status, page="settings", **context)
 
 
+def _saved(request: Request, tab: str, key: str, **query: Any) -> Response:
+    """The answer to a form of the settings that has changed something."""
+    notice = ("ok", page.translator(request)(key))
+    return page.redirect(request, "settings", tab, notice=notice, **query)
+
+
 @router.get("/settings")
-async def settings(request: Request, _: _ADMIN) -> Response:
+async def settings(request: Request, _: Whole) -> Response:
     """The first page of the settings."""
     return page.redirect(request, "settings", "tokens")
 
 
 @router.get("/settings/tokens")
-async def tokens(request: Request, _: _ADMIN) -> Response:
+async def tokens(request: Request, _: Whole) -> Response:
     """Tokens; a new one's secret once."""
     return await _tokens(request)
 
@@ -347,14 +347,13 @@ async def _tokens(
     response = await _settings(request, "tokens", status, **more)
     if secret:
         response.headers["Cache-Control"] = "no-store"
-        response.delete_cookie(_SECRET, f"{request.scope.get('root_path', '')}/settings")
+        response.delete_cookie(_SECRET, f"{page.root_of(request)}/settings")
     return response
 
 
 @router.post("/settings/tokens")
-async def create_token(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def create_token(request: Request, form: Form, principal: Whole) -> Response:
     """Create a token. The first one closes the service, so this browser gets a session of it."""
-    require_whole(principal)
     service = service_of(request)
     access = access_of(request)
     fields = {
@@ -370,28 +369,25 @@ async def create_token(request: Request, form: Form, principal: _ADMIN) -> Respo
     except (LazyRAGError, ProblemError) as exc:
         return await _tokens(request, 422, fields, problem_of(exc))
     response = page.redirect(request, "settings", "tokens")
-    path = f"{request.scope.get('root_path', '')}/settings"
+    path = f"{page.root_of(request)}/settings"
     page.set_cookie(request, response, _SECRET, text, max_age=120, httponly=True, path=path)
     return await _signed_in(request, response, Principal(token.id)) if is_first else response
 
 
 @router.post("/settings/tokens/{token_id}/revoke")
-async def revoke_token(request: Request, token_id: str, _: Form, principal: _ADMIN) -> Response:
+async def revoke_token(request: Request, token_id: str, _: Form, principal: Whole) -> Response:
     """Revoke a token and its sessions."""
-    require_whole(principal)
     await service_of(request).run(access_of(request).revoke, token_id, by=principal.id)
-    return page.redirect(
-        request, "settings", "tokens", notice=("ok", page.translator(request)("set.revoked"))
-    )
+    return _saved(request, "tokens", "set.revoked")
 
 
 @router.get("/settings/models")
-async def models(request: Request, book: Book, _: _ADMIN) -> Response:
+async def models(request: Request, book: Book, _: Whole) -> Response:
     """The models of all sets, with the state of their last calls."""
     service = service_of(request)
     name = _last_set(request)
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         notes = page.notes_of(page.models_file(service))
         for created, text in book.rows(_LAST_ANSWER) if service.chat else ():
             chat_note = notes.setdefault("", {})
@@ -443,19 +439,18 @@ def _endpoint_of(model: Any) -> Endpoint | None:
 
 
 @router.post("/settings/models")
-async def check_model(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def check_model(request: Request, form: Form, _: Whole) -> Response:
     """Call a model once, or note its price."""
-    require_whole(principal)
     service = service_of(request)
     t = page.translator(request)
     chosen = str(form.get("model"))
-    name, _, model = _models(service).get(chosen, ("", "", None))
+    name, _key, model = _models(service).get(chosen, ("", "", None))
     path = page.models_file(service)
     notes = page.notes_of(path)
     if "price" in form:
         notes[chosen] = {**notes.get(chosen, {}), "price": page.price_of(form.get("price"))}
         await service.run(page.note, path, notes)
-        return page.redirect(request, "settings", "models", notice=("ok", t("models.price_saved")))
+        return _saved(request, "models", "models.price_saved")
     began = time.perf_counter()
 
     def ask() -> str:
@@ -477,7 +472,7 @@ async def check_model(request: Request, form: Form, principal: _ADMIN) -> Respon
 @router.get("/settings/retrieval")
 async def retrieval(
     request: Request,
-    principal: _ADMIN,
+    principal: Whole,
     set: str | None = None,  # noqa: A002
 ) -> Response:
     """How the sets are searched where nothing is chosen, and what it costs."""
@@ -487,7 +482,7 @@ async def retrieval(
     return await _settings(request, "retrieval", set=name, names=service.names(principal), **facts)
 
 
-def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
+def _retrieval_facts(service: Service, name: str) -> Facts:
     docs = service.sets[name]
     chosen = page.defaults_of(service, name)
     sample = []
@@ -499,9 +494,8 @@ def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
 
 
 @router.post("/settings/retrieval")
-async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> Response:
+async def change_retrieval(request: Request, form: Form, principal: Whole) -> Response:
     """Change the defaults of a set, or take the last change back."""
-    require_whole(principal)
     service = service_of(request)
     name = str(form.get("set", ""))
     values: dict[str, Any] = {}
@@ -515,12 +509,12 @@ async def change_retrieval(request: Request, form: Form, principal: _ADMIN) -> R
             "topk": int(topk),
         }
     await service.run(page.change_defaults, service, service.view(name, principal), name, **values)
-    text = page.translator(request)("set.undone" if form.get("undo") else "set.saved")
-    return page.redirect(request, "settings", "retrieval", notice=("ok", text), set=name)
+    key = "set.undone" if form.get("undo") else "set.saved"
+    return _saved(request, "retrieval", key, set=name)
 
 
 @router.get("/settings/network")
-async def network(request: Request, _: _ADMIN) -> Response:
+async def network(request: Request, _: Whole) -> Response:
     """How the service is reached, and which limits it has."""
     service = service_of(request)
     access = access_of(request)

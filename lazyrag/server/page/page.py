@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote, unquote, urlencode
 
 import anyio
@@ -43,6 +43,8 @@ from lazyrag.server.jobs import Jobs
 from lazyrag.text.sentences import resolve_language
 
 FOLDER = Path(__file__).parent
+Facts: TypeAlias = dict[str, Any]
+"""Variables of a template by name."""
 LANGUAGES = {"en": "English", "zh": "中文"}
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -257,7 +259,7 @@ def url_of(request: Request, *parts: str, **query: Any) -> str:
     """
     path = quote("/".join(map(str, parts)).lstrip("/"), safe="/~:@!$&'()*,;=", errors="replace")
     pairs = [(name, value) for name, value in query.items() if value is not None and value != ""]
-    return f"{_root(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
+    return f"{root_of(request)}/{path}" + (f"?{urlencode(pairs, doseq=True)}" if pairs else "")
 
 
 async def render(request: Request, template: str, status: int = 200, **context: Any) -> Response:
@@ -279,7 +281,7 @@ async def render_set(call: Call, template: str, **context: Any) -> Response:
     return await render(call.request, template, set=call.name, **context)
 
 
-def _render(request: Request, template: str, status: int, context: dict[str, Any]) -> Response:
+def _render(request: Request, template: str, status: int, context: Facts) -> Response:
     is_get = request.method in ("GET", "HEAD")
     if is_get and request.query_params.keys() & {"lang", "theme"}:
         return _switched(request)
@@ -310,13 +312,13 @@ def _render(request: Request, template: str, status: int, context: dict[str, Any
     if fragment:
         headers["X-Robots-Tag"] = "noindex"
     elif notice:
-        response.delete_cookie(_NOTICE, _root(request) or "/")
+        response.delete_cookie(_NOTICE, root_of(request) or "/")
     response.headers.update(headers)
     _remember(request, response, visit, context.get("set"))
     return _compressed(request, response)
 
 
-def _variables(request: Request) -> dict[str, Any]:
+def _variables(request: Request) -> Facts:
     """The variables that every template has; a page's context replaces some."""
     theme = request.cookies.get("lazyrag_theme")
     return {
@@ -326,7 +328,7 @@ def _variables(request: Request) -> dict[str, Any]:
         "url": functools.partial(url_of, request),
         "here": functools.partial(_here, request),
         "static": functools.partial(url_of, request, "static", _static_files()[0]),
-        "root": _root(request),
+        "root": root_of(request),
         "theme": theme if theme in _THEMES else "",
         "principal": request.state.principal,
         "has_session": COOKIE in request.cookies,
@@ -349,7 +351,7 @@ def _remember(request: Request, response: Response, visit: str, name: str | None
         set_cookie(request, response, "lazyrag_set", quote(name))
 
 
-def _root(request: Request) -> str:
+def root_of(request: Request) -> str:
     """The path of a proxy, without a slash at its end."""
     return str(request.scope.get("root_path", "")).rstrip("/")
 
@@ -361,7 +363,7 @@ def _visit(request: Request) -> str | None:
 
 def set_cookie(request: Request, response: Response, name: str, value: str, **more: Any) -> None:
     """Set a cookie of the page, for a year unless ``max_age`` says otherwise."""
-    more = {"max_age": _YEAR_S, "path": _root(request) or "/", "samesite": "strict", **more}
+    more = {"max_age": _YEAR_S, "path": root_of(request) or "/", "samesite": "strict", **more}
     response.set_cookie(name, value, secure=request.url.scheme == "https", **more)
 
 
@@ -378,14 +380,14 @@ def _here(request: Request, **query: Any) -> str:
     """The URL of this page with other values in its query; None takes one out."""
     current = {name: request.query_params.getlist(name) for name in request.query_params}
     return url_of(
-        request, request.scope["path"].removeprefix(_root(request)), **{**current, **query}
+        request, request.scope["path"].removeprefix(root_of(request)), **{**current, **query}
     )
 
 
-def _frame(request: Request, name: str | None) -> dict[str, Any]:
+def _frame(request: Request, name: str | None) -> Facts:
     """What the frame shows of a set: its failed documents and the running job."""
     service: Service = request.app.state.service
-    frame: dict[str, Any] = {"sets": [], "failed": 0, "job": None}
+    frame: Facts = {"sets": [], "failed": 0, "job": None}
     principal: Principal = request.state.principal
     if name is None:
         return {**frame, "sets": service.names(principal)[:20]}
@@ -460,7 +462,7 @@ async def problem_page(request: Request, problem: ProblemError) -> Response:
     if problem.status == 401 and request.method in ("GET", "HEAD"):
         query = request.query_params
         mark = query.get("cite") or ("1" if "uid" in query else "")
-        target = _here(request).removeprefix(_root(request))
+        target = _here(request).removeprefix(root_of(request))
         if mark:
             target += f"#mark-{quote(mark)}"
         return redirect(request, "login", next=target)
@@ -551,7 +553,7 @@ def models_file(service: Service) -> Path:
 
 def page_of_nodes(
     docs: Document, group: str, offset: int, limit: int, ids: Sequence[str] | None = None
-) -> dict[str, Any]:
+) -> Facts:
     """Some nodes of a group, perhaps of documents with some ids, and the offset of those that
     follow.
     """
@@ -608,7 +610,7 @@ async def new_set(request: Request, form: Form, principal: Principal = needs("ad
     return redirect(request, "s", name, "ask")
 
 
-def _set_row(service: Service, name: str, principal: Principal) -> dict[str, Any]:
+def _set_row(service: Service, name: str, principal: Principal) -> Facts:
     docs = service.view(name, principal)
     row = {"name": name, "documents": None, "nodes": None, "failed": 0, "waiting": 0}
     if principal.labels is None:

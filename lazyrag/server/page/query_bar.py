@@ -18,6 +18,7 @@ from lazyrag.server.api.search import MAX_QUERY, Name
 from lazyrag.server.api.uploads import Call
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.page import page
+from lazyrag.server.page.page import Facts
 
 
 class Knobs(BaseModel):
@@ -88,7 +89,7 @@ def _groups(call: Call) -> list[tuple[str, int]]:
     return groups or [("MediumChunk", 0)]
 
 
-def query_bar(call: Call, knobs: Knobs) -> dict[str, Any]:
+def query_bar(call: Call, knobs: Knobs) -> Facts:
     """What the query bar and the knobs show; knobs without a value get the set's defaults."""
     groups = _groups(call)
     defaults = page.defaults_of(call.service, call.name)
@@ -111,7 +112,6 @@ def query_bar(call: Call, knobs: Knobs) -> dict[str, Any]:
     ]
     return {
         "page": "ask",
-        "set": call.name,
         "given": knobs,
         "group_options": [
             (name, f"{name} ({count:,})" if count else name) for name, count in groups

@@ -21,7 +21,7 @@ from lazyrag.server.api.uploads import Reading
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.page import page
 from lazyrag.server.page.marked_text import mark_span
-from lazyrag.server.page.page import scope_of
+from lazyrag.server.page.page import Facts, scope_of
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.text.analyzers import query_terms, term_spans
 from lazyrag.text.sentences import resolve_language
@@ -36,7 +36,7 @@ _SNIPPET = 240
 async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
     """Search with all knobs, the explanation, and why a passage is not there."""
 
-    def find() -> dict[str, Any]:
+    def find() -> Facts:
         facts = {
             **query_bar(call, knobs),
             "page": "search",
@@ -57,8 +57,8 @@ async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
         return facts
 
     facts = await call.run(find)
-    return await page.render(
-        call.request, "search.html", fragments=("results",), **facts, api=knobs.options()
+    return await page.render_set(
+        call, "search.html", fragments=("results",), **facts, api=knobs.options()
     )
 
 
@@ -67,7 +67,7 @@ def _retriever(scope: Scope, knobs: Knobs) -> Any:
     return RetrievalChain(retriever, MMR(), topk=knobs.topk) if knobs.rerank else retriever
 
 
-def _search(scope: Scope, knobs: Knobs, filters: Filter | None) -> dict[str, Any]:
+def _search(scope: Scope, knobs: Knobs, filters: Filter | None) -> Facts:
     trace = _retriever(scope, knobs).trace(knobs.q, filters, knobs.topk)
     explanation = build_explanation(trace, knobs.q, filters)
     terms = query_terms(knobs.q)
@@ -112,7 +112,7 @@ def _densest_start(spans: Sequence[tuple[int, int, str]], reach: float) -> int:
     return best
 
 
-def _why_not(scope: Scope, knobs: Knobs, filters: Filter | None) -> dict[str, Any]:
+def _why_not(scope: Scope, knobs: Knobs, filters: Filter | None) -> Facts:
     """Why a passage is not among the results, and the one change that would bring it in."""
     nodes = _named_nodes(scope, knobs)
     if len(nodes) != 1:

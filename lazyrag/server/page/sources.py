@@ -20,7 +20,7 @@ from lazyrag.server.api import documents
 from lazyrag.server.api.uploads import Call, Reading
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.page.marked_text import text_blocks
-from lazyrag.server.page.page import scope_of
+from lazyrag.server.page.page import Facts, scope_of
 from lazyrag.server.page.turns import ThreadSource
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
@@ -136,7 +136,7 @@ def locate_sources(call: Call, sources: Sequence[ThreadSource]) -> None:
                     source.place = describe_span(node.source.segment, source.present_span)
 
 
-def source_pane(call: Call, sources: Sequence[ThreadSource], number: int) -> dict[str, Any]:
+def source_pane(call: Call, sources: Sequence[ThreadSource], number: int) -> Facts:
     """The source pane of a citation: its document with the marks of all citations of it.
 
     Raises:
@@ -185,7 +185,7 @@ def source_pane(call: Call, sources: Sequence[ThreadSource], number: int) -> dic
 
 def marked_document(
     call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0
-) -> dict[str, Any]:
+) -> Facts:
     """A document with marks: its pages with boxes, else its text, around the marks and the rest as
     context.
 
