@@ -242,11 +242,11 @@ def _read(store: Path) -> Project:
     """
     path = store / _CONFIG
     user = os.geteuid() if hasattr(os, "geteuid") else None
-    for own in (store, path):
-        owner = own.stat().st_uid
+    for entry in (store, path):
+        owner = entry.stat().st_uid
         if user is not None and owner != user:
             msg = (
-                f"{own} belongs to another user (uid {owner}, you are {user}): what is in it is not"
+                f"{entry} belongs to another user (uid {owner}, you are {user}): what is in it is not"
                 " trusted."
             )
             raise ConfigError(

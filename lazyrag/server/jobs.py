@@ -154,7 +154,9 @@ _COLUMNS = (
 
 def _job(row: tuple[Any, ...]) -> Job:
     number, kind, arguments, state, attempts, progress, error, result, key, *times = row
-    created, updated, heartbeat = (dt.datetime.fromtimestamp(one, dt.timezone.utc) for one in times)
+    created, updated, heartbeat = (
+        dt.datetime.fromtimestamp(seconds, dt.timezone.utc) for seconds in times
+    )
     return Job(
         str(number),
         kind,
@@ -223,18 +225,18 @@ class Jobs:
         text, documents = self._checked(kind, dict(validate_mapping("arguments", arguments or {})))
         now = time.time()
         with self.writing(durable=True) as (connection, ledger):
-            for found in self._select(connection, "key = ? AND created > ?", key, now - KEY_S):
-                return found
+            for job in self._select(connection, "key = ? AND created > ?", key, now - KEY_S):
+                return job
             connection.execute(
                 "DELETE FROM job WHERE ledger = ? AND updated < ? AND state NOT IN (?, ?, ?)",
                 (ledger, now - _STORED_S, *UNFINISHED),
             )
-            made = connection.execute(
+            cursor = connection.execute(
                 "INSERT INTO job (ledger, kind, arguments, documents, state, key, created, updated)"
                 " VALUES (?, ?, ?, ?, 'WAITING', ?, ?, ?)",
                 (ledger, kind, text, json.dumps(documents), key, now, now),
             )
-            return self._read(connection, str(made.lastrowid))
+            return self._read(connection, str(cursor.lastrowid))
 
     def _checked(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
         """The arguments as JSON, and the documents that they name."""
@@ -252,11 +254,11 @@ class Jobs:
             args, keywords = _split(kind, arguments)
             method.bind(*args, **keywords)
         except (TypeError, ValueError) as exc:
-            known = ", ".join(
+            parameters = ", ".join(
                 name for name in method.parameters if name not in ("on_progress", "cancel", "docs")
             )
             msg = (
-                f"arguments must be JSON values for {kind}({known}); got {sorted(arguments)}:"
+                f"arguments must be JSON values for {kind}({parameters}); got {sorted(arguments)}:"
                 f" {exc}."
             )
             raise ConfigError(msg) from exc
@@ -378,8 +380,8 @@ class Jobs:
         return [_job(row) for row in read_rows(connection, query, self.name, *values)]
 
     def _read(self, connection: sqlite3.Connection, id: str) -> Job:  # noqa: A002
-        for found in self._select(connection, "id = ?", _number(id)):
-            return found
+        for job in self._select(connection, "id = ?", _number(id)):
+            return job
         raise NotRegisteredError(
             f"There is no job {id!r}. list() returns those of the last 30 days."
         )
@@ -399,7 +401,7 @@ def _number(id: str) -> int:  # noqa: A002
 def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
     """The documents that a job names."""
     named = arguments.get(DOCUMENTS_OF[kind], ())
-    return [normal_name(str(one)) for one in ([named] if isinstance(named, str) else named)]
+    return [normal_name(str(name)) for name in ([named] if isinstance(named, str) else named)]
 
 
 def _method(docs: Document, kind: str) -> Any:
@@ -605,12 +607,14 @@ class Worker:
             keywords |= self._without_deleted(claim, keywords)
         if claim.kind == "delete_files":
             # purged ones have no row any more
-            known = self._jobs.ledger.documents.named(keywords["documents"])
-            gone = {name for name, row in known.items() if row.status in HIDDEN}
-            gone |= set() if claim.begun is None else {*keywords["documents"]} - known.keys()
-            keywords["documents"] = [name for name in keywords["documents"] if name not in gone]
+            rows = self._jobs.ledger.documents.named(keywords["documents"])
+            hidden = {name for name, row in rows.items() if row.status in HIDDEN}
+            hidden |= set() if claim.begun is None else {*keywords["documents"]} - rows.keys()
+            keywords["documents"] = [name for name in keywords["documents"] if name not in hidden]
         if claim.begun and claim.kind == "rollback":
-            present = next(one for one in self._docs.versions(keywords["document"]) if one.is_live)
+            present = next(
+                version for version in self._docs.versions(keywords["document"]) if version.is_live
+            )
             if present.number != claim.begun:
                 return present
         if claim.kind == "purge":
@@ -627,11 +631,13 @@ class Worker:
         left = {}
         for name in {DOCUMENTS_OF[claim.kind], "metadata"} & keywords.keys():
             values = keywords[name] or {}
-            kept = [document for document in values if normal_name(str(document)) not in deleted]
+            documents = [
+                document for document in values if normal_name(str(document)) not in deleted
+            ]
             left[name] = (
-                {document: values[document] for document in kept}
+                {document: values[document] for document in documents}
                 if isinstance(values, Mapping)
-                else kept
+                else documents
             )
         return left
 
@@ -665,8 +671,8 @@ class Worker:
                 if begun is None:
                     document = str(arguments.get("document", ""))
                     query = "SELECT version FROM document WHERE ledger = ? AND uid = ?"
-                    found = connection.execute(query, (ledger, root_uid(document))).fetchone()
-                    values["begun"] = found[0] if found else 0
+                    row = connection.execute(query, (ledger, root_uid(document))).fetchone()
+                    values["begun"] = row[0] if row else 0
                     if kind == "purge":  # from now on the job has no more than a digest of the id
                         values |= {
                             "arguments": json.dumps(
@@ -692,11 +698,11 @@ class Worker:
             return self._next_beside(connection)
         if not all(self._is_dead(*row) for row in taken):
             return []
-        found = [number for number, *_ in taken]
+        numbers = [number for number, *_ in taken]
         for compared in ("<>", "="):  # change_model comes last
             query = f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model' ORDER BY id LIMIT 1"
-            found += [number for (number,) in connection.execute(query, (self._jobs.name,))]
-        return found
+            numbers += [number for (number,) in connection.execute(query, (self._jobs.name,))]
+        return numbers
 
     def _next_beside(self, connection: sqlite3.Connection) -> list[int]:
         """The first job that may be run before those that were submitted earlier."""
@@ -709,14 +715,14 @@ class Worker:
         waiting: set[str] = set()  # documents of earlier jobs
         running: set[str] = set()
         for number, kind, state, documents, arguments in rows:
-            own = set(json.loads(documents))
+            named = set(json.loads(documents))
             if state != "WAITING":
-                running |= own
+                running |= named
                 continue
-            is_free = own.isdisjoint(waiting if kind == "delete_files" else waiting | running)
+            is_free = named.isdisjoint(waiting if kind == "delete_files" else waiting | running)
             if kind in self._beside and is_free and _is_small(arguments):
                 return [number]
-            waiting |= own
+            waiting |= named
         return []
 
     def _is_dead(self, job: int, worker: str, description: str, heartbeat: float) -> bool:
@@ -772,7 +778,7 @@ class _Call:
 
     def _attend(self, ended: threading.Lock) -> None:
         begun = beaten = time.monotonic()
-        shown = None
+        written = None
         while not ended.acquire(timeout=_LOOK_S):
             if self._stop.is_set():
                 self.cancel.set()
@@ -788,10 +794,10 @@ class _Call:
                 gives_way = self._claim.kind == "change_model" and now - begun > _TURN_S and others
                 if self.is_canceled or gives_way:
                     self.cancel.set()
-                if self._progress is not shown or now - beaten > HEARTBEAT_S:
-                    shown = self._progress
+                if self._progress is not written or now - beaten > HEARTBEAT_S:
+                    written = self._progress
                     beaten = now
-                    self._update({} if shown is None else {"progress": _json(shown)})
+                    self._update({} if written is None else {"progress": _json(written)})
 
     def finish(self, columns: dict[str, Any]) -> None:
         """Write how the attempt ended, unless another worker has taken the job over."""
@@ -841,10 +847,12 @@ def _as_result(value: Any) -> dict[str, Any] | None:
         return None
     plain = to_dict(value)
     result = plain if isinstance(plain, dict) else {"value": plain}
-    lists = {name: one for name, one in result.items() if isinstance(one, (list, dict))}
-    for name, one in lists.items():
-        result[name] = one[:_LISTED] if isinstance(one, list) else dict([*one.items()][:_LISTED])
-    return {**result, "counts": {name: len(one) for name, one in lists.items()}}
+    lists = {name: entries for name, entries in result.items() if isinstance(entries, (list, dict))}
+    for name, entries in lists.items():
+        result[name] = (
+            entries[:_LISTED] if isinstance(entries, list) else dict([*entries.items()][:_LISTED])
+        )
+    return {**result, "counts": {name: len(entries) for name, entries in lists.items()}}
 
 
 # Change of a model

@@ -88,16 +88,21 @@ class Caller:
         Raises:
             ProblemError: If there is none.
         """
-        found = []
-        for one in [name] if name else sorted(self.service.sets):
+        scopes = []
+        for set_name in [name] if name else sorted(self.service.sets):
             # its labels do not restrict every set
             with nullcontext() if name else suppress(ProblemError):
-                found.append(
-                    Scope(self.service, self.principal, one, self.service.view(one, self.principal))
+                scopes.append(
+                    Scope(
+                        self.service,
+                        self.principal,
+                        set_name,
+                        self.service.view(set_name, self.principal),
+                    )
                 )
-        if not found:
+        if not scopes:
             raise ProblemError(503, "There is no set that can be read.", "Try again in a moment.")
-        return found
+        return scopes
 
     def scope(self, name: str) -> Scope:
         """The named set, or the only one.
@@ -105,11 +110,11 @@ class Caller:
         Raises:
             ProblemError: If there are several.
         """
-        found = self.scopes(name)
-        if len(found) > 1:
-            names = ", ".join(one.name for one in found)
+        scopes = self.scopes(name)
+        if len(scopes) > 1:
+            names = ", ".join(scope.name for scope in scopes)
             raise ProblemError(422, "set must name one of several sets.", f"Available: {names}.")
-        return found[0]
+        return scopes[0]
 
     def passage(self, name: str) -> tuple[Scope, DocNode]:
         """The passage that an id names."""
@@ -197,10 +202,13 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
     def register(function: Callable[..., Any]) -> Any:
         name = function.__name__
         hints = get_type_hints(function, include_extras=True)
-        own = list(signature(function).parameters.values())[1:]
+        parameters = list(signature(function).parameters.values())[1:]
         fields: Any = {
-            one.name: (hints[one.name], ... if one.default is one.empty else one.default)
-            for one in own
+            parameter.name: (
+                hints[parameter.name],
+                ... if parameter.default is parameter.empty else parameter.default,
+            )
+            for parameter in parameters
         }
         arguments = create_model(name, __base__=Body, **fields)
         described = types.Tool(
@@ -230,15 +238,15 @@ def search(
     """Search the documents by meaning and keywords. Returns passages with their document and its
     url.
     """
-    found = []
+    passages_by_set = []
     for scope in caller.scopes(set):
         options = SearchOptions(group=group or caller.service.group_of(scope.name))
-        found.append(
+        passages_by_set.append(
             caller.passages(scope, scope.retriever(options)(query, filter_of(filters), limit))
         )
     # scores of sets cannot be compared
-    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*found))
-    return {"results": [one for one in in_turn if one is not None][:limit]}
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*passages_by_set))
+    return {"results": [passage for passage in in_turn if passage is not None][:limit]}
 
 
 @_tool(id=(str, ...), **_Text, metadata=(dict[str, Any], ...))
@@ -247,16 +255,16 @@ def fetch(caller: Caller, id: Identity) -> dict[str, Any]:
     one.
     """
     scope, node = caller.passage(id)
-    [shown] = scope.nodes([node])
+    [fields] = scope.nodes([node])
     text = node.text
-    metadata = {**shown["global_metadata"], "set": scope.name}
-    metadata |= {name: shown[name] for name in ("path", "location")}
+    metadata = {**fields["global_metadata"], "set": scope.name}
+    metadata |= {name: fields[name] for name in ("path", "location")}
     source = None if node.span is None else node.source
     if source is not None and source.group == LAZY_ROOT_NAME:  # else a transform rewrote the text
         start = max(0, min(sum(node.span) - MAX_READ, 2 * (len(source.text) - MAX_READ)) // 2)
         text = source.text[start : start + MAX_READ]
         metadata |= {"start": start, "end": start + len(text), "length": len(source.text)}
-    return {"id": id, **caller.cited(scope, shown), "text": text, "metadata": metadata}
+    return {"id": id, **caller.cited(scope, fields), "text": text, "metadata": metadata}
 
 
 @_tool(**_Place, sections=(list_of(_Section), ...), more=(bool, ...))
@@ -268,12 +276,12 @@ def outline(
     If there are `more`, call again with the `end` of the last one as `start`.
     """
     scope = caller.scope(set)
-    found = [one for one in scope.docs.outline(path) if one.end > start]
-    more = len(found) > _MAX_SECTIONS
+    sections = [section for section in scope.docs.outline(path) if section.end > start]
+    more = len(sections) > _MAX_SECTIONS
     return {
         "set": scope.name,
         "path": path,
-        "sections": to_dict(found[:_MAX_SECTIONS]),
+        "sections": to_dict(sections[:_MAX_SECTIONS]),
         "more": more,
     }
 
@@ -307,13 +315,15 @@ def grep(
 ) -> dict[str, Any]:
     """Find an exact text in the documents, such as a name, a number or a quotation."""
     options: Any = {"filters": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
-    found = (
-        (scope.name, one)
+    matches = (
+        (scope.name, match)
         for scope in caller.scopes(set)
-        for one in scope.docs.grep(text, **options)
+        for match in scope.docs.grep(text, **options)
     )
     return {
-        "matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, limit)]
+        "matches": [
+            {"set": name, **to_dict(match)} for name, match in itertools.islice(matches, limit)
+        ]
     }
 
 
@@ -360,14 +370,16 @@ async def call_tool(
     """Call a tool; its errors are results, which a model can read."""
     function, model, _ = TOOLS[name]
     try:
-        given = model.model_validate(
-            {key: one for key, one in arguments.items() if one is not None}
+        validated = model.model_validate(
+            {key: value for key, value in arguments.items() if value is not None}
         )
         async with caller.service.slow if name in _SLOW else nullcontext():
-            found = await caller.service.run(function, caller, **dict(given))
-        text = json.dumps(found, ensure_ascii=False, allow_nan=False)
+            result = await caller.service.run(function, caller, **dict(validated))
+        text = json.dumps(result, ensure_ascii=False, allow_nan=False)
     except ValidationError as exc:
-        errors = [describe_field({**one, "loc": ("tool", *one["loc"])}) for one in exc.errors()[:3]]
+        errors = [
+            describe_field({**error, "loc": ("tool", *error["loc"])}) for error in exc.errors()[:3]
+        ]
         return _result(f"{'; '.join(errors)}.", is_error=True)
     except Exception as exc:
         problem = problem_of(exc)
@@ -465,7 +477,9 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
                     docs = stack.enter_context(
                         open_set(name, chosen, service.state, write=False, fields=None)
                     )
-                    built = [one.name for one in docs.status().groups if one.name != LAZY_ROOT_NAME]
+                    built = [
+                        group.name for group in docs.status().groups if group.name != LAZY_ROOT_NAME
+                    ]
                     service.groups[name] = next(
                         iter({*chosen.groups} & {*built} or built), chosen.groups[0]
                     )

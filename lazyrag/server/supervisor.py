@@ -124,7 +124,7 @@ class _Child:
     def start(self, config: Config) -> None:
         """Start the process, with the module path of this one."""
         self.pipe, ready = os.pipe()
-        given, self.stdin = os.pipe()
+        stdin_fd, self.stdin = os.pipe()
         os.set_blocking(self.pipe, False)
         self.is_ready = False
         self.is_stopping = False
@@ -134,12 +134,12 @@ class _Child:
         self.pid = os.fork()
         if not self.pid:
             try:
-                _run_forked(self.role, given, ready, self.listener.fileno())
+                _run_forked(self.role, stdin_fd, ready, self.listener.fileno())
             finally:
                 os._exit(1)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.close(ready)
-        os.close(given)
+        os.close(stdin_fd)
         with suppress(BrokenPipeError):
             os.write(self.stdin, config.model_dump_json().encode() + b"\n")
 
@@ -156,10 +156,10 @@ class _Child:
         has_ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         # a letter when it is ready, or why its configuration cannot work
         with suppress(BlockingIOError):
-            found = os.read(self.pipe, _MESSAGE_BYTES).decode(errors="replace")
-            self.is_ready = self.is_ready or found in ("+", "o")
-            self.is_open = self.is_open or found == "o"
-            self.refusal = found if len(found) > 1 else ""
+            message = os.read(self.pipe, _MESSAGE_BYTES).decode(errors="replace")
+            self.is_ready = self.is_ready or message in ("+", "o")
+            self.is_open = self.is_open or message == "o"
+            self.refusal = message if len(message) > 1 else ""
         if has_ended:
             fails = not self.is_stopping and now - self.began < _STEADY_S
             self.failures = self.failures + 1 if fails else 0
@@ -179,13 +179,13 @@ class _Child:
             self.is_ready = False
 
 
-def _run_forked(role: str, given: int, *fds: int) -> None:
+def _run_forked(role: str, stdin_fd: int, *fds: int) -> None:
     """Run a child process, which has its standard input and some other files of the supervisor.
 
     macOS: libraries of the system do not work after a fork, so that Python begins anew.
     """
     os.setsid()
-    os.dup2(given, 0)
+    os.dup2(stdin_fd, 0)
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -256,7 +256,7 @@ class _Supervisor:
                 self.refusal = child.refusal
                 self._stop(now)
             # the others would delay the first answer
-            is_due = number < 2 or any(one.is_ready for one in self.children)
+            is_due = number < 2 or any(other.is_ready for other in self.children)
             if not child.pid and not self.deadline and is_due and now >= child.due:
                 child.start(self.config)
         if not self.is_shown and {child.role for child in self.children if child.is_ready} == {
@@ -333,7 +333,7 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
     while True:
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            found = socket.create_server(
+            listener = socket.create_server(
                 (host, configs.DEFAULT_PORT if port is None else port), family=family, backlog=2048
             )
         except OSError as exc:
@@ -352,8 +352,8 @@ def listen(host: str, port: int | None, wait_s: float = 0.0) -> socket.socket:
         else:
             # Its connections inherit it: asyncio sets it only where the protocol is named, and
             # without it responses wait 40 ms for the client's acknowledgement.
-            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return found
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return listener
 
 
 def url_of(listener: socket.socket, root_path: str = "") -> str:
@@ -370,8 +370,8 @@ def url_of(listener: socket.socket, root_path: str = "") -> str:
 def child(role: str, ready: str | int, listener: str | int) -> None:
     """Run a child process: the entry point of those that the supervisor starts."""
     pipe = int(ready)
-    with open(0, "rb", buffering=0, closefd=False) as given:
-        line = given.readline()
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
+        line = stdin.readline()
     if not line.endswith(b"\n"):
         sys.exit(1)
     config = Config.model_validate_json(line)
@@ -468,14 +468,14 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
         pool = ThreadPoolExecutor(len(works))
         running = [pool.submit(work) for work in works]
         ready(b"+")
-        while not stop.wait(_RETRY_S) and not any(one.done() for one in running):
+        while not stop.wait(_RETRY_S) and not any(future.done() for future in running):
             pass
         stop.set()
         ended, late = wait(running, config.server.shutdown_s)
         if late:  # the job continues at the next start
             os._exit(1)
-        for one in ended:
-            one.result()  # raises what ended it
+        for future in ended:
+            future.result()  # raises what ended it
 
 
 def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:

@@ -234,7 +234,7 @@ class Notebook:
     def join(self, task: Any, principal: Principal) -> None:
         """Count a task among those that write answers for a principal, until it ends."""
         self.tasks[task] = principal.id
-        task.add_done_callback(lambda one: self.tasks.pop(one, None))
+        task.add_done_callback(lambda finished: self.tasks.pop(finished, None))
 
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Run a query that reads."""
@@ -253,8 +253,8 @@ class Notebook:
             ProblemError: 404 if the principal has no such answer.
         """
         query = "SELECT question FROM answer WHERE id = ? AND owner = ? AND created > ?"
-        for [found] in self.rows(query, answer, owner_of(scope), time.time() - KEPT_S):
-            return str(found)
+        for [question] in self.rows(query, answer, owner_of(scope), time.time() - KEPT_S):
+            return str(question)
         remedy = f"Answers can be read for {KEPT_S / 60:.0f} minutes, by those who asked."
         raise ProblemError(404, f"There is no answer {answer!r:.80}.", remedy)
 
@@ -278,17 +278,17 @@ class Notebook:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others'
         records.
         """
-        made = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
+        record = {"id": f"{time.time_ns():016x}{uuid.uuid4().hex[-8:]}", "created": time.time()}
         row = (
             kind,
             scope.name,
-            made["id"],
+            record["id"],
             scope.principal.id,
-            made["created"],
+            record["created"],
             json.dumps(body, ensure_ascii=False),
         )
         self.write("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?)", row, durable=True)
-        return {**made, "principal": scope.principal.id, **body}
+        return {**record, "principal": scope.principal.id, **body}
 
     def records(
         self,
@@ -296,20 +296,20 @@ class Notebook:
         kind: str,
         after: str = "",
         limit: int = 1_000,
-        one: str | None = None,
+        record_id: str | None = None,
         *,
         is_own: bool = False,
     ) -> list[dict[str, Any]]:
         """Return records, oldest first: with labels the principal's own, as others may have seen
         more than it does.
         """
-        own = scope.principal.id if is_own or scope.principal.labels is not None else None
+        owner = scope.principal.id if is_own or scope.principal.labels is not None else None
         query = (
             "SELECT id, created, principal, body FROM record WHERE kind = ? AND set_name = ? AND id"
             " > ? AND id = coalesce(?, id) AND principal = coalesce(?, principal) ORDER BY id"
             " LIMIT ?"
         )
-        rows = self.rows(query, kind, scope.name, after, one, own, limit)
+        rows = self.rows(query, kind, scope.name, after, record_id, owner, limit)
         return [
             {"id": row[0], "created": row[1], "principal": row[2], **json.loads(row[3])}
             for row in rows
@@ -321,8 +321,8 @@ class Notebook:
         Raises:
             ProblemError: 404 if there is none that the principal sees.
         """
-        for found in self.records(scope, kind, one=number):
-            return found
+        for record in self.records(scope, kind, record_id=number):
+            return record
         raise ProblemError(
             404,
             f"There is no record {number!r:.80} in {kind}.",
@@ -339,8 +339,8 @@ async def _book(request: Request) -> Notebook:
     state = request.app.state
     if not hasattr(state, "notebook"):
         state.notebook = Notebook(state.service.state)
-    found: Notebook = state.notebook
-    return found
+    notebook: Notebook = state.notebook
+    return notebook
 
 
 Book = Annotated[Notebook, Depends(_book)]
@@ -379,10 +379,10 @@ async def ask(body: AnswerBody, scope: Reading, book: Book, request: Request) ->
     if body.stream:
         return _streamed(follow(scope, book, answer, 0), headers)
     events = [event async for event in follow(scope, book, answer, 0, request) if event[0]]
-    found = answer_of(answer, body.question, events)
-    if found["state"] == "FAILED":
-        raise ProblemError(**found["problems"][-1])
-    return search.as_json(found, 200, headers)
+    result = answer_of(answer, body.question, events)
+    if result["state"] == "FAILED":
+        raise ProblemError(**result["problems"][-1])
+    return search.as_json(result, 200, headers)
 
 
 @router.get("/answers/{answer}", tags=["answers"], response_model=_Answer)
@@ -462,8 +462,8 @@ def _not_condensed(failure: GenerationError | None) -> str:
     """The problem that a question was searched as it is, without the text of the model's
     endpoint.
     """
-    found = problem_of(failure or GenerationError(""))
-    return f"The question was searched as it is. {found.detail} {found.remedy}"
+    problem = problem_of(failure or GenerationError(""))
+    return f"The question was searched as it is. {problem.detail} {problem.remedy}"
 
 
 async def _write(
@@ -477,7 +477,7 @@ async def _write(
     cancellation.
     """
     events: list[Event] = []
-    found: dict[str, Any] = {"hits": [], "measures": {}}
+    outcome: dict[str, Any] = {"hits": [], "measures": {}}
     state = "SUCCESS"
     stored = 0
     lock = asyncio.Lock()
@@ -497,7 +497,7 @@ async def _write(
     try:
         async for name, data in pieces:
             if name == "hits":
-                found = data
+                outcome = data
                 continue
             add(name, **data)
     except asyncio.CancelledError:
@@ -514,7 +514,7 @@ async def _write(
             log.exception("answer %s failed", answer)
         add("problem", detail=problem.detail, remedy=problem.remedy, status=problem.status)
     flushing.cancel()
-    add("done", **{**answer_of(answer, question, events), "state": state, **found})
+    add("done", **{**answer_of(answer, question, events), "state": state, **outcome})
     await flush()
 
 
@@ -538,8 +538,8 @@ def answer_of(answer: str, question: str, events: Sequence[Event]) -> dict[str, 
     """An answer as far as its events tell."""
     read = [(name, json.loads(data)) for _, name, data in events]
     if read and read[-1][0] == "done":
-        found: dict[str, Any] = read[-1][1]
-        return found
+        answer_record: dict[str, Any] = read[-1][1]
+        return answer_record
     of = {
         kind: [data for name, data in read if name == kind]
         for kind in ("delta", "citation", "problem")
@@ -634,13 +634,16 @@ def _list(kind: str, model: Any) -> None:
         """Get a record."""
         return await scope.respond(book.record, scope, kind, number)
 
-    many, one = _WORDS[kind]
-    listed = f"List {many}, oldest first; `after` is the last id of the page before."
+    plural, singular = _WORDS[kind]
+    listed = f"List {plural}, oldest first; `after` is the last id of the page before."
     router.get(
         f"/{kind}", tags=["evaluation"], response_model=search.list_of(model), description=listed
     )(list_records)
     get = router.get(
-        f"/{kind}/{{number}}", tags=["evaluation"], response_model=model, description=f"Get {one}."
+        f"/{kind}/{{number}}",
+        tags=["evaluation"],
+        response_model=model,
+        description=f"Get {singular}.",
     )
     get(one_record)
 
@@ -695,28 +698,30 @@ def store_golden(
     Raises:
         ProblemError: 409, 422 if it cannot be stored; then nothing is replaced.
     """
-    given = body.model_dump()
+    fields = body.model_dump()
     if body.feedback is not None:
         judged = book.record(scope, "feedback", body.feedback)
         if not judged["good"]:
             raise ProblemError(
                 409, "The judgement is bad, so it names nothing to find.", "Give labels yourself."
             )
-        given["question"] = body.question or judged["query"]
-        given["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
-    if not given["question"].strip() or not any(given[name] for name in _LABELS):
+        fields["question"] = body.question or judged["query"]
+        fields["spans"] += [asdict(source_span(scope.node(uid))) for uid in judged["uids"]]
+    if not fields["question"].strip() or not any(fields[name] for name in _LABELS):
         raise ProblemError(
             422, "A golden question needs a question and a label.", "Add what must be found."
         )
-    known = {one["question"] for one in book.records(scope, "golden") if one["id"] != replaces}
-    if given["question"] in known:
+    questions = {
+        record["question"] for record in book.records(scope, "golden") if record["id"] != replaces
+    }
+    if fields["question"] in questions:
         raise ProblemError(
             409, "The set has this golden question already.", "Delete it to replace it."
         )
     # its labels are in the documents
-    judge(golden_of([given]), scope.docs, scope.retriever(SearchOptions()))
+    judge(golden_of([fields]), scope.docs, scope.retriever(SearchOptions()))
     book.take(replaces)
-    return book.add(scope, "golden", given)
+    return book.add(scope, "golden", fields)
 
 
 @router.delete("/golden/{number}", status_code=204, **_as_writer)
@@ -765,7 +770,11 @@ def judged_golden(
         detail = f"There are {len(stored)} golden questions; an evaluation takes 1 to {MAX_GOLDEN}."
         raise ProblemError(409, detail, "Add or delete some.")
     golden = golden_of(stored)
-    return stored, golden, [judge(golden, scope.docs, scope.retriever(one)) for one in options]
+    return (
+        stored,
+        golden,
+        [judge(golden, scope.docs, scope.retriever(search_options)) for search_options in options],
+    )
 
 
 def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
@@ -773,15 +782,17 @@ def golden_of(stored: Sequence[Mapping[str, Any]]) -> Golden:
     list.
     """
     questions = []
-    for line, one in enumerate(stored, start=1):
+    for line, record in enumerate(stored, start=1):
         labels = [
             LocationLabel(span["path"], "", span["start"], span["end"], line)
-            for span in one["spans"]
+            for span in record["spans"]
         ]
-        labels += [LocationLabel("", text, None, None, line) for text in one["texts"]]
-        more = tuple(one["ids"]), tuple(labels), tuple(one["references"])
-        questions.append(GoldenQuestion(one["question"], line, *more))
+        labels += [LocationLabel("", text, None, None, line) for text in record["texts"]]
+        more = tuple(record["ids"]), tuple(labels), tuple(record["references"])
+        questions.append(GoldenQuestion(record["question"], line, *more))
     measures = [
-        found for found in map(golden_measure, MEASURES) if any(map(found.applies_to, questions))
+        measure
+        for measure in map(golden_measure, MEASURES)
+        if any(map(measure.applies_to, questions))
     ]
     return Golden(Path("golden questions"), tuple(questions), dict.fromkeys(measures, 1.0))

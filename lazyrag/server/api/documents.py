@@ -136,7 +136,7 @@ async def get_status(call: Reading) -> Response:
 
 
 def _set_info(name: str, docs: Document) -> dict[str, Any]:
-    fields = {one: field.data_type.name for one, field in docs.fields.items()}
+    fields = {field_name: field.data_type.name for field_name, field in docs.fields.items()}
     return {
         "name": name,
         "groups": list(docs.groups),
@@ -227,11 +227,11 @@ def file_of(call: Call, identity: str) -> Path | None:
     if uploaded is not None:
         return uploaded
     dataset = call.whole._indexer.dataset
-    found = dataset.find(identity)
-    if found is None or not found.path.is_file():
+    file = dataset.find(identity)
+    if file is None or not file.path.is_file():
         return None
-    inside = dataset.folder is None or found.path.resolve().is_relative_to(dataset.folder.resolve())
-    return found.path if inside or dataset.follow_links else None
+    inside = dataset.folder is None or file.path.resolve().is_relative_to(dataset.folder.resolve())
+    return file.path if inside or dataset.follow_links else None
 
 
 @router.get("/sets/{set}/pages/{document_id:path}", response_class=_Png)
@@ -257,10 +257,12 @@ async def get_image(call: Reading, uid: str) -> Response:
 
 def _image(call: Call, uid: str) -> tuple[DocNode, bytes]:
     reader = call.docs.reader
-    found = next((one for one in reader.held(uid) if IMAGE in one.metadata), None)
-    if found is None:
+    segment = next(
+        (candidate for candidate in reader.held(uid) if IMAGE in candidate.metadata), None
+    )
+    if segment is None:
         raise ProblemError(404, "There is no such picture.", "Search the group 'image' again.")
-    node = reader.show(found)
+    node = reader.show(segment)
     return node, node.image(file_of(call, node.path))
 
 
@@ -283,8 +285,8 @@ def _tagged(call: Call, value: Any) -> Response:
         "Cache-Control": "private, no-cache",
         "Vary": "Authorization, Cookie",
     }
-    known = call.request.headers.get("if-none-match", "")
-    if known == "*" or f'"{tag}"' in known:
+    client_tags = call.request.headers.get("if-none-match", "")
+    if client_tags == "*" or f'"{tag}"' in client_tags:
         return Response(None, 304, headers)
     response.headers.update(headers)
     return response
@@ -333,10 +335,10 @@ class Sync(StrictModel):
 
 
 @router.post("/sets/{set}/delete", **_accepted)
-async def delete_documents(call: Writing, wanted: Documents) -> Response:
+async def delete_documents(call: Writing, body: Documents) -> Response:
     """Delete documents."""
-    await call.visible(*wanted.documents)
-    return await call.accept("delete_files", {"documents": wanted.documents})
+    await call.visible(*body.documents)
+    return await call.accept("delete_files", {"documents": body.documents})
 
 
 @router.delete("/sets/{set}/documents/{document_id:path}", **_accepted)
@@ -347,55 +349,55 @@ async def delete_document(call: Writing, document_id: str) -> Response:
 
 
 @router.post("/sets/{set}/metadata", **_accepted)
-async def update_metadata(call: Writing, wanted: Metadata) -> Response:
+async def update_metadata(call: Writing, body: Metadata) -> Response:
     """Change metadata of documents."""
-    await call.visible(*wanted.changes)
+    await call.visible(*body.changes)
     if call.principal.labels is not None and any(
-        "labels" in one for one in wanted.changes.values()
+        "labels" in change for change in body.changes.values()
     ):
         raise ProblemError(
             403, "A token with labels cannot change labels.", "Use a token without labels."
         )
-    return await call.accept("update_metadata", {"changes": wanted.changes})
+    return await call.accept("update_metadata", {"changes": body.changes})
 
 
 @router.post("/sets/{set}/rollback", **_accepted)
-async def roll_back(call: Writing, wanted: Rollback) -> Response:
+async def roll_back(call: Writing, body: Rollback) -> Response:
     """Make an earlier version of a document live again, with the labels that it had."""
     require_all(call)
-    await call.visible(wanted.document)
-    return await call.accept("rollback", wanted.model_dump())
+    await call.visible(body.document)
+    return await call.accept("rollback", body.model_dump())
 
 
 @router.post("/sets/{set}/purge", **_accepted)
-async def purge(call: Administration, wanted: Purge) -> Response:
+async def purge(call: Administration, body: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
     require_all(call)
-    return await call.accept(
-        "purge", await call.run(uploads.purge_arguments, call, wanted.document)
-    )
+    return await call.accept("purge", await call.run(uploads.purge_arguments, call, body.document))
 
 
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
-async def add_texts(call: Writing, wanted: Texts) -> Response:
+async def add_texts(call: Writing, body: Texts) -> Response:
     """Add texts; the response has the id of each."""
-    ids, job = await call.run(submit_texts, call, wanted)
+    ids, job = await call.run(submit_texts, call, body)
     return call.accepted(job, ids=ids)
 
 
-def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
+def submit_texts(call: Call, body: Texts) -> tuple[dict[str, str], Any]:
     """Submit the job that adds texts; returns their ids by name, and the job."""
-    key = call.key("add_texts", wanted.model_dump())
-    uploads.require_named(wanted.metadata, wanted.texts, "texts")
+    key = call.key("add_texts", body.model_dump())
+    uploads.require_named(body.metadata, body.texts, "texts")
     ids: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
-    for given in wanted.texts:
-        identity, own = call.owned(uploads.checked_name(given), wanted.metadata.get(given, {}), key)
+    for name in body.texts:
+        identity, text_metadata = call.owned(
+            uploads.checked_name(name), body.metadata.get(name, {}), key
+        )
         if identity in ids.values():
             raise ProblemError(409, f"Two texts have the name {identity!a}.", "Rename one of them.")
-        ids[given] = identity
-        metadata |= {identity: own} if own else {}
-    texts = {ids[given]: text for given, text in wanted.texts.items()}
+        ids[name] = identity
+        metadata |= {identity: text_metadata} if text_metadata else {}
+    texts = {ids[name]: text for name, text in body.texts.items()}
     return ids, Jobs(call.whole).submit(
         "add_texts", {"texts": texts, "metadata": metadata}, key=key
     )
@@ -404,7 +406,7 @@ def submit_texts(call: Call, wanted: Texts) -> tuple[dict[str, str], Any]:
 @router.post("/sets/{set}/sync", responses=uploads.ESTIMATED, **_accepted)
 async def sync(
     call: Writing,
-    wanted: Annotated[Sync | None, Body()] = None,
+    body: Annotated[Sync | None, Body()] = None,
     dry_run: bool = False,
     price: Annotated[float, Query(ge=0)] = 0,
 ) -> Response:
@@ -412,11 +414,11 @@ async def sync(
     uploads.
     """
     require_all(call)
-    given = wanted or Sync()
+    bounds = body or Sync()
     if dry_run:
-        plan = await call.run_slow(call.docs.plan, max_deleted=given.max_deleted)
+        plan = await call.run_slow(call.docs.plan, max_deleted=bounds.max_deleted)
         return reply({"files": plan.files, **uploads.estimate(call, plan, price)})
-    return await call.accept("sync", given.model_dump())
+    return await call.accept("sync", bounds.model_dump())
 
 
 def require_all(call: Call) -> None:
@@ -485,14 +487,14 @@ OwnJob = Annotated[Any, Depends(own_job)]
 
 def own_jobs(call: Call, after: str | None, limit: int, state: State | None = None) -> list[Any]:
     """A page of the jobs that a principal submitted, the newest first; administrators see all."""
-    found: list[Any] = []
+    jobs: list[Any] = []
     last = None if after is None else getattr(call.job(after), "id", "")
-    while len(found) < limit and (
+    while len(jobs) < limit and (
         page := Jobs(call.whole).list(after=last, limit=_PAGE, state=state)
     ):
         last = page[-1].id
-        found += [job for job in page if call.owns(job)]
-    return found[:limit]
+        jobs += [job for job in page if call.owns(job)]
+    return jobs[:limit]
 
 
 @router.get("/sets/{set}/jobs", response_model=_Jobs)

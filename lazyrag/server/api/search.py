@@ -111,9 +111,9 @@ def model_of(cls: type, **types: Any) -> Any:
     that are given.
     """
     fields: dict[str, Any] = {
-        one.name: (types.get(one.name, one.type), ...)
-        for one in dataclasses.fields(cls)
-        if one.repr
+        field.name: (types.get(field.name, field.type), ...)
+        for field in dataclasses.fields(cls)
+        if field.repr
     }
     return create_model(
         cls.__name__,
@@ -218,8 +218,8 @@ class Scope:
 
         def read(snapshot: LocalSnapshot) -> list[dict[str, Any]]:
             snapshot.prefetch_parents([node.segment for node in nodes[:_TOGETHER]])
-            found: list[dict[str, Any]] = to_dict(nodes)
-            return found
+            records: list[dict[str, Any]] = to_dict(nodes)
+            return records
 
         return self.docs.reader.read(read)
 
@@ -267,7 +267,9 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
     return Response(text.encode(), status, headers, "application/json")
 
 
-def filter_of(given: Mapping[str, Any] | None, depth: int = 0, parts: int = 1) -> FilterLike | None:
+def filter_of(
+    condition: Mapping[str, Any] | None, depth: int = 0, parts: int = 1
+) -> FilterLike | None:
     """Read a filter of JSON.
 
     Either ``{"year": [2024, 2025]}``, where every field must have one of its values, or a condition
@@ -281,19 +283,19 @@ def filter_of(given: Mapping[str, Any] | None, depth: int = 0, parts: int = 1) -
         >>> filter_of({"not": {"field": "year", "op": "<", "value": 2000}})
         Not(Condition('year', 'lt', 2000))
     """
-    if given is None:
+    if condition is None:
         return None
     if depth > MAX_FILTER_DEPTH:
         raise ConfigError(f"filters must not be nested more than {MAX_FILTER_DEPTH} times.")
-    if {"field", "op"} <= given.keys() <= {"field", "op", "value"}:
-        return Condition(**given)
-    word, value = next(iter(given.items())) if len(given) == 1 else ("", None)
+    if {"field", "op"} <= condition.keys() <= {"field", "op", "value"}:
+        return Condition(**condition)
+    word, value = next(iter(condition.items())) if len(condition) == 1 else ("", None)
     if word == "not" and isinstance(value, Mapping):
         return Not(_part(value, depth, parts))
     if (
         word in ("and", "or")
         and isinstance(value, list)
-        and all(isinstance(one, Mapping) for one in value)
+        and all(isinstance(part, Mapping) for part in value)
     ):
         # As if all parts beside this one were as large: never less than there are.
         if (parts := parts * len(value)) > MAX_FILTER_PARTS:
@@ -301,30 +303,30 @@ def filter_of(given: Mapping[str, Any] | None, depth: int = 0, parts: int = 1) -
                 f"filters must not have more than {MAX_FILTER_PARTS:,} conditions. Give lists of"
                 " values."
             )
-        return (And if word == "and" else Or)(*(_part(one, depth, parts) for one in value))
-    return given
+        return (And if word == "and" else Or)(*(_part(part, depth, parts) for part in value))
+    return condition
 
 
-def _part(given: Mapping[str, Any], depth: int, parts: int) -> Filter:
-    found = parse_filter(filter_of(given, depth + 1, parts))
-    return And() if found is None else found
+def _part(condition: Mapping[str, Any], depth: int, parts: int) -> Filter:
+    parsed = parse_filter(filter_of(condition, depth + 1, parts))
+    return And() if parsed is None else parsed
 
 
 def json_filter(filters: str | None, where: str | None = None) -> FilterLike | None:
     """Read the filter of a query parameter, which has two names."""
-    given = {
+    parameters = {
         name: text for name, text in (("filters", filters), ("where", where)) if text is not None
     }
-    text = named_filters(given).get("filters")
+    text = named_filters(parameters).get("filters")
     try:
-        found = None if text is None else json.loads(text)
+        parsed = None if text is None else json.loads(text)
     except (ValueError, RecursionError):
-        found = text
-    if found is not None and not isinstance(found, dict):
+        parsed = text
+    if parsed is not None and not isinstance(parsed, dict):
         raise ProblemError(
             422, "The filter must be a JSON object.", 'Such as {"file_type": [".pdf"]}.'
         )
-    return filter_of(found)
+    return filter_of(parsed)
 
 
 # Search
@@ -336,15 +338,15 @@ async def search(body: SearchBody, scope: Reading) -> Response:
 
     def find() -> dict[str, Any]:
         retriever = scope.retriever(body)
-        given = (body.query, filter_of(body.filters), body.topk)
-        found = None
+        arguments = (body.query, filter_of(body.filters), body.topk)
+        explanation = None
         if not body.explain:
             with retrieval_span(scope.name, body.query, body.topk):
-                nodes = retriever(*given)
+                nodes = retriever(*arguments)
         else:
-            found = retriever.explain(*given)
-            nodes = [hit.node for hit in found if hit.node is not None]
-        return {"hits": scope.nodes(nodes), "explanation": to_dict(found)}
+            explanation = retriever.explain(*arguments)
+            nodes = [hit.node for hit in explanation if hit.node is not None]
+        return {"hits": scope.nodes(nodes), "explanation": to_dict(explanation)}
 
     return await scope.respond(find)
 
@@ -388,12 +390,12 @@ async def list_nodes(
     def find() -> dict[str, Any]:
         ids = None if document_id is None else [document_id]
         condition = json_filter(filters, where)
-        found = scope.docs.get_nodes(
+        nodes = scope.docs.get_nodes(
             group, document_ids=ids, filters=condition, limit=limit + 1, offset=offset
         )
         return {
-            "nodes": scope.nodes(found[:limit]),
-            "next": offset + limit if len(found) > limit else None,
+            "nodes": scope.nodes(nodes[:limit]),
+            "next": offset + limit if len(nodes) > limit else None,
         }
 
     return await scope.respond(find, slow=True)
@@ -420,10 +422,10 @@ async def parents(scope: Reading, uid: str, group: InGroup = None) -> Response:
     """Get the nodes above a node, the nearest first, without the whole document."""
 
     def find() -> dict[str, Any]:
-        found = [scope.node(uid, group)]
-        while (above := found[-1].parent) is not None and above.group != LAZY_ROOT_NAME:
-            found.append(above)
-        return {"nodes": scope.nodes(found[1:])}
+        line = [scope.node(uid, group)]
+        while (above := line[-1].parent) is not None and above.group != LAZY_ROOT_NAME:
+            line.append(above)
+        return {"nodes": scope.nodes(line[1:])}
 
     return await scope.respond(find)
 
@@ -457,7 +459,7 @@ async def tree(scope: Reading) -> Response:
 
 def _tree(docs: Document) -> dict[str, Any]:
     parents_of = {name: [*docs.reader.line(name)[1:], None][0] for name in docs.groups}
-    groups = [{**one, "parent": parents_of.get(one["name"])} for one in count_nodes(docs)[1]]
+    groups = [{**group, "parent": parents_of.get(group["name"])} for group in count_nodes(docs)[1]]
     return {"groups": groups, "defined": list(docs.groups)}
 
 
@@ -477,7 +479,9 @@ def count_nodes(
         after = page[-1].id
         count = count + len(page)
         if failed is not None:
-            failed += [(one.id, one.stage) for one in page if one.status == "FAILED"]
+            failed += [
+                (document.id, document.stage) for document in page if document.status == "FAILED"
+            ]
         for name, built in (pair for document in page for pair in (document.groups or {}).items()):
             of_group = groups.setdefault(name, {"name": name, "documents": 0, "nodes": 0})
             of_group["documents"] += built["nodes"] > 0

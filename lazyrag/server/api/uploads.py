@@ -78,12 +78,12 @@ def checked_nesting(value: Any, most: int = 16) -> Any:
     Raises:
         ValueError: If it is.
     """
-    for one in (
+    for nested in (
         value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     ):
         if not most:
             raise ValueError("must not be nested more than 16 times")
-        checked_nesting(one, most - 1)
+        checked_nesting(nested, most - 1)
     return value
 
 
@@ -104,18 +104,19 @@ def checked_name(name: str) -> str:
         'teas/green.md'
     """
     name = normal_name(name)
-    shown = ascii(name[:80])
+    printed = ascii(name[:80])
     remedy = "Use a relative name of at most 255 bytes with forward slashes."
     if not name.strip() or len(name.encode("utf-8", "surrogatepass")) > _NAME_BYTES:
         raise ProblemError(
-            422, f"The name of a file must have 1 to {_NAME_BYTES} bytes; got {shown}.", remedy
+            422, f"The name of a file must have 1 to {_NAME_BYTES} bytes; got {printed}.", remedy
         )
     if any(
-        unicodedata.category(one) in {"Cc", "Cs", "Zl", "Zp"} or one in _OVERRIDES for one in name
+        unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} or character in _OVERRIDES
+        for character in name
     ):
-        raise ProblemError(422, f"The name {shown} contains control characters.", remedy)
+        raise ProblemError(422, f"The name {printed} contains control characters.", remedy)
     if "\\" in name or {"", ".", ".."} & set(name.split("/")):
-        raise ProblemError(422, f"The name {shown} is no relative name.", remedy)
+        raise ProblemError(422, f"The name {printed} is no relative name.", remedy)
     return name
 
 
@@ -132,7 +133,11 @@ def uploaded_file(call: Call, identity: str) -> Path | None:
     if row is None or row.status != "live":
         return None
     live = next(
-        (one.content_hash for one in table.versions(row.id) if one.number == row.version),
+        (
+            version.content_hash
+            for version in table.versions(row.id)
+            if version.number == row.version
+        ),
         row.content_hash,
     )
     path = stored_path(call.folder, live, identity)
@@ -321,8 +326,8 @@ def assemble(
     """
     content = hashlib.blake2b(digest_size=16)
     with _draft(folder) as out:
-        for one in parts:
-            with one.open("rb") as part:
+        for part_path in parts:
+            with part_path.open("rb") as part:
                 while block := part.read(_BLOCK):
                     _write(out, block, content, digest)
         if expected not in {None, digest.hexdigest()}:
@@ -405,10 +410,10 @@ class Call:
         except (ConfigError, NotRegisteredError):
             return None
 
-    def public(self, found: Any) -> Any:
+    def public(self, document: Any) -> Any:
         """A document with its error as the principal may see it."""
         return replace(
-            found, error=public_error(found.error, is_operator=self.principal.may("admin"))
+            document, error=public_error(document.error, is_operator=self.principal.may("admin"))
         )
 
     async def visible(self, *identities: str) -> Any:
@@ -417,14 +422,14 @@ class Call:
         Raises:
             ProblemError: 404; a hidden document is an unknown one.
         """
-        found = None
+        document = None
         for identity in identities:
-            found = await self.run(self.find, identity)
-            if found is None:
+            document = await self.run(self.find, identity)
+            if document is None:
                 raise ProblemError(
                     404, f"There is no document {identity!a}.", "List the documents of the set."
                 )
-        return found
+        return document
 
     def key(self, *parts: Any) -> str:
         """The key of a job that the principal submits; for 24 hours the same one for the same
@@ -485,12 +490,12 @@ class Call:
 
     def shown(self, job: Any) -> dict[str, Any]:
         """A job as JSON, without its key and the server's paths."""
-        found: dict[str, Any] = to_dict(job) | {"id": self.job_id(job)}
-        del found["key"]
-        found["arguments"].pop("folders", None)
-        if isinstance(found["arguments"].get("files"), dict):
-            found["arguments"]["files"] = list(found["arguments"]["files"])
-        return found
+        fields: dict[str, Any] = to_dict(job) | {"id": self.job_id(job)}
+        del fields["key"]
+        fields["arguments"].pop("folders", None)
+        if isinstance(fields["arguments"].get("files"), dict):
+            fields["arguments"]["files"] = list(fields["arguments"]["files"])
+        return fields
 
     async def accept(self, kind: str, arguments: Mapping[str, Any], **more: Any) -> Response:
         """Submit a job, and answer 202 with it."""
@@ -524,20 +529,22 @@ class Call:
         name = normal_name(name)
         if self.principal.labels is None:
             return name, dict(metadata)
-        known = self.find(name)
-        mine = set(self.principal.labels if known is None else known.labels)
-        given = metadata.get("labels", sorted(mine))
+        existing = self.find(name)
+        mine = set(self.principal.labels if existing is None else existing.labels)
+        labels = metadata.get("labels", sorted(mine))
         is_list = (
-            isinstance(given, list) and all(isinstance(one, str) for one in given) and bool(given)
+            isinstance(labels, list)
+            and all(isinstance(label, str) for label in labels)
+            and bool(labels)
         )
-        if not is_list or not set(given) <= mine or (known is not None and set(given) != mine):
+        if not is_list or not set(labels) <= mine or (existing is not None and set(labels) != mine):
             raise ProblemError(
                 403,
                 "The token does not allow these labels.",
                 f"Allowed: {', '.join(sorted(mine))}.",
             )
         prefix = hashlib.blake2b(f"{key}/{name}".encode(), digest_size=4).hexdigest()
-        return name if known is not None else f"~{prefix}/{name}", {**metadata, "labels": given}
+        return name if existing is not None else f"~{prefix}/{name}", {**metadata, "labels": labels}
 
 
 def _call(scope: str) -> Any:
@@ -630,7 +637,7 @@ async def upload_files(
     form = await receive_form(call.request, call.service, call.folder)
     metadata = _metadata_field(form.fields.get("metadata", b"{}"))
     key = await call.run(
-        call.key, [(one.name, one.content_hash, one.bytes) for one in form.files], metadata
+        call.key, [(file.name, file.content_hash, file.bytes) for file in form.files], metadata
     )
     return await add_files(call, form.files, metadata, key, price if dry_run else None)
 
@@ -681,17 +688,17 @@ async def add_files(
 ) -> Response:
     """Submit the job that adds received files; with a price, estimate it."""
     paths: dict[str, str] = {}
-    given: dict[str, dict[str, Any]] = {}
+    owned_metadata: dict[str, dict[str, Any]] = {}
 
     def arrange(file: FileResult) -> None:
-        identity, own = call.owned(file.name, metadata.get(file.name, {}), key)
+        identity, file_metadata = call.owned(file.name, metadata.get(file.name, {}), key)
         if identity in paths:
             raise ProblemError(
                 409, "Another file of the request has this name.", "Rename one of them."
             )
         file.id = identity
         paths[identity] = str(stored_path(call.folder, file.content_hash, file.name))
-        given.update({identity: own} if own else {})
+        owned_metadata.update({identity: file_metadata} if file_metadata else {})
 
     require_named(metadata, {file.name for file in files}, "files")
     for file in files:
@@ -707,21 +714,21 @@ async def add_files(
         plan = await call.run_slow(plan_files, call.whole._indexer, paths)
         return reply({"files": results, **estimate(call, plan, price)})
     job = await call.run(
-        Jobs(call.whole).submit, "add_files", {"files": paths, "metadata": given}, key=key
+        Jobs(call.whole).submit, "add_files", {"files": paths, "metadata": owned_metadata}, key=key
     )
     return call.accepted(job, files=results)
 
 
-def require_named(metadata: Iterable[str], names: Container[str], what: str) -> None:
+def require_named(metadata: Iterable[str], names: Container[str], kind: str) -> None:
     """Refuse metadata of what is not sent: labels of a misspelt name would be lost.
 
     Raises:
         ProblemError: 422.
     """
-    for one in metadata:
-        if one not in names:
+    for name in metadata:
+        if name not in names:
             raise ProblemError(
-                422, f"metadata names {one!a}, which is none of the {what}.", "Use the same names."
+                422, f"metadata names {name!a}, which is none of the {kind}.", "Use the same names."
             )
 
 
@@ -729,12 +736,12 @@ def estimate(call: Call, plan: SyncPlan, price: float) -> dict[str, Any]:
     """What a plan says; to a principal with labels only of its own files, as the rest extrapolates
     from all others.
     """
-    steps = [one for one in plan.steps if call.principal.labels is None or one.step == "load"]
-    tokens = sum(one.tokens for one in steps if one.step.startswith("embed "))
+    steps = [step for step in plan.steps if call.principal.labels is None or step.step == "load"]
+    tokens = sum(step.tokens for step in steps if step.step.startswith("embed "))
     cost = tokens * price / 1e6 if price else None
     return {
         "steps": steps,
-        "calls": sum(one.calls for one in steps),
+        "calls": sum(step.calls for step in steps),
         "tokens": tokens,
         "cost": cost,
     }
@@ -791,7 +798,7 @@ class _Upload:
     def state(self) -> UploadState:
         """What has arrived."""
         received = sorted(int(path.stem) for path in self.folder.glob("*.part"))
-        about = {one: self.about[one] for one in ("name", "size", "part_size")}
+        about = {name: self.about[name] for name in ("name", "size", "part_size")}
         return UploadState(id=self.id, parts=self.parts, received=received, **about)
 
     def complete(self) -> FileResult:
@@ -802,8 +809,11 @@ class _Upload:
                 declared.
         """
         about = self.about
-        known = about.get("content_hash", "")
-        if not known or not stored_path(self.set_folder, known, about["name"]).exists():
+        content_hash = about.get("content_hash", "")
+        if (
+            not content_hash
+            or not stored_path(self.set_folder, content_hash, about["name"]).exists()
+        ):
             missing = sorted({*range(1, self.parts + 1)} - {*self.state().received})
             if missing:
                 msg = f"{len(missing)} of {self.parts} parts are missing."
@@ -959,7 +969,7 @@ def purge_arguments(call: Call, identity: str) -> dict[str, Any]:
     remove_files(call, identity)
     state = call.service.state
     places = (call.folder, state / "uploads" / ".openai", state / BOOK, state / "openai.db")
-    return {"document": identity, "folders": [str(one) for one in places if one.exists()]}
+    return {"document": identity, "folders": [str(place) for place in places if place.exists()]}
 
 
 def remove_files(call: Call, identity: str) -> None:
@@ -973,12 +983,12 @@ def remove_files(call: Call, identity: str) -> None:
     rows = table.all()
     row = rows.pop(identity, None)
     if row is not None:
-        own = {row.content_hash, *(one.content_hash for one in table.versions(row.id))}
-        for digest in own - {one.content_hash for one in rows.values()} - {""}:
+        hashes = {row.content_hash, *(version.content_hash for version in table.versions(row.id))}
+        for digest in hashes - {other.content_hash for other in rows.values()} - {""}:
             for path in call.folder.glob(f"files/{digest}*"):
                 path.unlink(missing_ok=True)
         for about in call.folder.glob("unfinished/*/about"):  # it has the name
-            if json.loads(about.read_text(encoding="utf-8")).get("content_hash") in own:
+            if json.loads(about.read_text(encoding="utf-8")).get("content_hash") in hashes:
                 shutil.rmtree(about.parent)
 
 

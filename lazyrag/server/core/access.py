@@ -207,16 +207,21 @@ class Access:
         require(
             name.isprintable() and len(name) <= 100, "name", name, "up to 100 printable characters"
         )
-        found = (
+        checked_labels = (
             None if labels is None else tuple(sorted(set(validate_texts("labels", list(labels)))))
         )
         require(
-            found != (), "labels", list(found or ()), "a list of texts, or None for all documents"
+            checked_labels != (),
+            "labels",
+            list(checked_labels or ()),
+            "a list of texts, or None for all documents",
         )
         now = int(time.time())
-        token = Token(secrets.token_hex(6), name, scope, found, now, _end(now, expires), None, None)
+        token = Token(
+            secrets.token_hex(6), name, scope, checked_labels, now, _end(now, expires), None, None
+        )
         text = f"lrg_{token.id}_{secrets.token_hex(24)}"
-        stored = None if found is None else json.dumps(found)
+        stored = None if checked_labels is None else json.dumps(checked_labels)
         with self._writer.writing(durable=True) as connection:
             connection.execute(
                 "INSERT INTO token VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -230,8 +235,8 @@ class Access:
         with self._reader.reading() as connection:
             rows = connection.execute(_SELECT_TOKENS).fetchall()
         return [
-            Token(one, name, scope, _labels(labels), *rest)
-            for one, name, scope, labels, *rest in rows
+            Token(token_id, name, scope, _labels(labels), *rest)
+            for token_id, name, scope, labels, *rest in rows
         ]
 
     def revoke(self, token_id: str, *, by: str = "local") -> None:
@@ -241,10 +246,10 @@ class Access:
             NotRegisteredError: If there is no such token.
         """
         with self._writer.writing(durable=True) as connection:
-            known = [one for (one,) in connection.execute("SELECT id FROM token")]
-            if token_id not in known:
+            token_ids = [identity for (identity,) in connection.execute("SELECT id FROM token")]
+            if token_id not in token_ids:
                 raise NotRegisteredError(
-                    f"There is no token {token_id!r}. {known_names(token_id, known)}"
+                    f"There is no token {token_id!r}. {known_names(token_id, token_ids)}"
                 )
             now = int(time.time())
             connection.execute(
@@ -352,12 +357,12 @@ class Access:
         last, previous = connection.execute(
             "SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1"
         ).fetchone() or (0, "")
-        [own] = connection.execute(_NEXT_OWN, (principal,)).fetchone()
+        [own_number] = connection.execute(_NEXT_OWN, (principal,)).fetchone()
         ids = json.dumps(list(documents))
         now = int(time.time() * 1000)
         content = [
             last + 1,
-            own,
+            own_number,
             now,
             principal,
             address,
@@ -402,18 +407,18 @@ class Access:
             rows = connection.execute(statement, (after, before, who, action, limit)).fetchall()
         return [
             AuditRow(
-                one if is_whole else own,
+                row_id if is_whole else own_number,
                 at,
                 who,
                 where,
-                what,
+                action_text,
                 name,
                 tuple(json.loads(ids)),
                 status,
                 request,
                 *more,
             )
-            for one, own, at, who, where, what, name, ids, status, request, *more in rows
+            for row_id, own_number, at, who, where, action_text, name, ids, status, request, *more in rows
         ]
 
     def verify_audit(self) -> AuditCheck:
@@ -494,7 +499,7 @@ def check_bind(host: str, access: Access, at: Path) -> None:
     """
     now = time.time()
     if is_local(host) or any(
-        one.revoked is None and (one.expires or now + 1) > now for one in access.tokens()
+        token.revoked is None and (token.expires or now + 1) > now for token in access.tokens()
     ):
         return
     msg = f"host must be 127.0.0.1 or ::1 as long as there is no token; got {host!r}."

@@ -19,10 +19,10 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _rename(cls, given: Any) -> Any:
-        if "filters" not in cls.model_fields or not isinstance(given, dict):
-            return given
+    def _rename(cls, values: Any) -> Any:
+        if "filters" not in cls.model_fields or not isinstance(values, dict):
+            return values
         try:
-            return named_filters(given)
+            return named_filters(values)
         except ConfigError as exc:
             raise ValueError(str(exc)) from exc

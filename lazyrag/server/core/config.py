@@ -225,15 +225,15 @@ class Config(_Section):
     @model_validator(mode="after")
     def _check(self) -> Config:
         if self.server.state.resolve() in {
-            one.path.resolve() for one in self.sets.values() if one.path
+            chosen.path.resolve() for chosen in self.sets.values() if chosen.path
         }:
             raise ValueError("server.state must not be the folder of a set")
         stores = [
-            (one.store or one.path, one.store_conf)
-            for one in self.sets.values()
-            if one.store or one.path
+            (chosen.store or chosen.path, chosen.store_conf)
+            for chosen in self.sets.values()
+            if chosen.store or chosen.path
         ]
-        if any(stores.count(one) > 1 for one in stores):
+        if any(stores.count(store) > 1 for store in stores):
             raise ValueError("sets must have a store each, and two have the same; set their store")
         return self
 
@@ -250,7 +250,7 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
         ConfigError: If a key is unknown or has a wrong value; the message names it.
     """
     path = path.expanduser().absolute()
-    given = {name: value for name, value in server.items() if value is not None}
+    overrides = {name: value for name, value in server.items() if value is not None}
     if not path.is_file():
         if not path.is_dir():
             raise DatasetPathError(f"There is no folder or configuration file {path}.")
@@ -261,7 +261,7 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
         )
         name = re.sub(r"[^\w.-]+", "-", path.name).strip(".-") or "files"
         table = {
-            "server": {"state": state, **given},
+            "server": {"state": state, **overrides},
             "sets": {name: {"path": path, "store": store}},
         }
         return _validated("", table, Path.cwd())
@@ -274,7 +274,7 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
     except (OSError, ValueError) as exc:
         raise ConfigError(f"{path.name} cannot be read as TOML: {sentence(str(exc))}") from exc
     if isinstance(table.get("server", {}), dict):
-        table["server"] = {**table.get("server", {}), **given}
+        table["server"] = {**table.get("server", {}), **overrides}
     return _validated(f"{path.name}: ", table, path.parent)
 
 
@@ -283,7 +283,7 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
         return Config.model_validate(table, context=folder)
     except ValidationError as exc:
         error = exc.errors(include_url=False)[0]
-    place = [str(one) for one in error["loc"]]
+    place = [str(part) for part in error["loc"]]
     if error["type"] == "extra_forbidden":
         section: Any = SetConfig if place[0] == "sets" else Config
         if len(place) == 2:  # noqa: PLR2004
@@ -297,7 +297,7 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
             " path."
         )
     # pydantic's own
-    name = ".".join(one for one in place if not re.match(r"(list|dict)\[|\[key\]", one))
+    name = ".".join(part for part in place if not re.match(r"(list|dict)\[|\[key\]", part))
     raise ConfigError(
         f"{where}{name} {expectation(error).replace('an object', 'a table')}.".replace(":  ", ": ")
     )
@@ -305,17 +305,19 @@ def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
 
 def expectation(error: Mapping[str, Any]) -> str:
     """What is wrong with a value, of an error of pydantic: ``must be a valid integer; got 'x'``."""
-    found = _EXPECTED.get(error.get("ctx", {}).get("pattern", error["type"]))
-    if found is None:
-        found = re.sub(
+    expected = _EXPECTED.get(error.get("ctx", {}).get("pattern", error["type"]))
+    if expected is None:
+        expected = re.sub(
             r"^(Value error, )?(Input|String|List|Dictionary)? ?(should|must)", "must", error["msg"]
         )
-        found = re.sub(r"^Value error, |, unable to .*| after validation, not \d+$", "", found)
-    given = error["input"]
+        expected = re.sub(
+            r"^Value error, |, unable to .*| after validation, not \d+$", "", expected
+        )
+    value = error["input"]
     return (
-        f"{found}; got {given!r}"
-        if isinstance(given, (str, int, float)) and len(str(given)) <= 80
-        else found
+        f"{expected}; got {value!r}"
+        if isinstance(value, (str, int, float)) and len(str(value)) <= 80
+        else expected
     )
 
 

@@ -110,15 +110,17 @@ def guarded(
     labels = json.loads(match[1])[1] if match else None
     if labels is not None:
         seen = docs.restricted({"labels": labels})
-        known = Jobs(docs).ledger.documents.named(documents)
-        for one in documents:
+        rows = Jobs(docs).ledger.documents.named(documents)
+        for document in documents:
             present = (
-                seen.document(one).labels if one in known and known[one].status == "live" else ()
+                seen.document(document).labels
+                if document in rows and rows[document].status == "live"
+                else ()
             )
-            given = arguments.get("metadata", {}).get(one, {}).get("labels", present)
-            if present and set(given) != set(present):
+            requested = arguments.get("metadata", {}).get(document, {}).get("labels", present)
+            if present and set(requested) != set(present):
                 raise ConfigError(
-                    f"The labels of {one!r} have changed meanwhile. Send the request again."
+                    f"The labels of {document!r} have changed meanwhile. Send the request again."
                 )
     if kind == "purge":  # before the certificate, and after it for those that were begun meanwhile
         forget_answers(name, state, documents)

@@ -71,7 +71,7 @@ class MadeSets:
         Raises:
             ProblemError: 409 if the name is taken, 507 if there are too many sets.
         """
-        made = MadeSet(secrets.token_hex(12), name, self._embed, int(time.time()), 0)
+        made_set = MadeSet(secrets.token_hex(12), name, self._embed, int(time.time()), 0)
         with self._file.writing(durable=True) as connection:
             rows = connection.execute("SELECT name, deleted FROM made").fetchall()
             if (name, 0) in rows:
@@ -81,11 +81,11 @@ class MadeSets:
                 raise ProblemError(409, msg, "Try again in a moment.", headers={"Retry-After": "1"})
             if len(rows) >= MOST_SETS:
                 raise ProblemError(507, f"There are {MOST_SETS:,} sets.", "Delete some.")
-            row = (made.id, name, made.embed, made.created)
+            row = (made_set.id, name, made_set.embed, made_set.created)
             connection.execute(
                 "INSERT INTO made (id, name, embed, created) VALUES (?, ?, ?, ?)", row
             )
-        return made
+        return made_set
 
     def list(self) -> list[MadeSet]:
         """All sets, oldest first; also those that were deleted, as long as their files are
@@ -110,18 +110,21 @@ class MadeSets:
             query = "UPDATE made SET deleted = ? WHERE name = ? AND NOT deleted"
             return bool(connection.execute(query, (int(time.time()), name)).rowcount)
 
-    def remove(self, made: MadeSet) -> None:
+    def remove(self, made_set: MadeSet) -> None:
         """Remove the files of a deleted set, and then its row."""
-        for folder in (self.folder(made), self.state / "uploads" / f".set-{file_name(made.name)}"):
+        for folder in (
+            self.folder(made_set),
+            self.state / "uploads" / f".set-{file_name(made_set.name)}",
+        ):
             shutil.rmtree(folder, ignore_errors=True)
-        (self.state / "defaults" / f"{file_name(made.name)}.json").unlink(missing_ok=True)
-        forget_answers(made.name, self.state)
+        (self.state / "defaults" / f"{file_name(made_set.name)}.json").unlink(missing_ok=True)
+        forget_answers(made_set.name, self.state)
         with self._file.writing() as connection:
-            connection.execute("DELETE FROM made WHERE id = ?", (made.id,))
+            connection.execute("DELETE FROM made WHERE id = ?", (made_set.id,))
 
-    def folder(self, made: MadeSet) -> Path:
+    def folder(self, made_set: MadeSet) -> Path:
         """The folder of its store; not named after it, as another one may have the name later."""
-        return self.state / "sets" / made.id
+        return self.state / "sets" / made_set.id
 
 
 def name_is_taken(name: str) -> ProblemError:

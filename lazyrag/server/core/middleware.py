@@ -166,7 +166,9 @@ class AccessMiddleware:
                 *passed,
                 *_FORWARDED.findall(";".join(headers.getlist("forwarded"))),
             ]
-            return Principal() if all(is_local(one) for one in addresses if one) else None
+            return (
+                Principal() if all(is_local(address) for address in addresses if address) else None
+            )
         if (bearer := _bearer(headers)) is not None:
             return access.of_token(bearer)
         session = cookie_parser(headers.get("cookie", "")).get(COOKIE)
@@ -179,11 +181,11 @@ class AccessMiddleware:
             ProblemError: 503 if that is not possible.
         """
         state = scope["state"]
-        found = _SET.match(path)
+        match = _SET.match(path)
         document = scope.get("path_params", {}).get("document_id")
         row = {
             "address": _address(scope),
-            "dataset": state.get("dataset") or (found[1][:100] if found else ""),
+            "dataset": state.get("dataset") or (match[1][:100] if match else ""),
             "documents": state.get("documents") or ([document] if document else []),
             "status": status,
             "request": state["request_id"],
@@ -252,8 +254,8 @@ class _Exchange:
     async def _begin(self, message: Any) -> None:
         status = message["status"]
         streams = self._guard.access.streams
-        own = self._scope["state"]["principal"].id
-        is_guess = self.is_logged and own == "anonymous"  # a log-in that failed
+        principal_id = self._scope["state"]["principal"].id
+        is_guess = self.is_logged and principal_id == "anonymous"  # a log-in that failed
         if is_guess and (wait := self._guard.access.denials.take(_address(self._scope))):
             raise _too_many(wait)
         if self.is_logged or self._has_text or status in _DENIED:
@@ -261,10 +263,10 @@ class _Exchange:
                 self._scope, self.path, status, self._text.decode(errors="replace")
             )
         if dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
-            if streams[own] >= MAX_STREAMS:
+            if streams[principal_id] >= MAX_STREAMS:
                 raise _too_many(CHECK_S)
             self.is_stream = True
-            streams[own] = streams[own] + 1
+            streams[principal_id] = streams[principal_id] + 1
         message["headers"] = _headers(message["headers"])
 
 
@@ -292,10 +294,10 @@ def _address(scope: Any) -> str:
 
 
 def _bearer(headers: Headers) -> str | None:
-    given = headers.get("authorization")
-    if given is None:
+    authorization = headers.get("authorization")
+    if authorization is None:
         return None
-    scheme, _, text = given.partition(" ")
+    scheme, _, text = authorization.partition(" ")
     return text.strip() if scheme.lower() == "bearer" else ""
 
 
@@ -330,12 +332,13 @@ def _check_origin(method: str, headers: Headers, *, has_token: bool) -> None:
         raise ProblemError(403, "The request could come from a page of another site.", remedy)
 
 
-def _headers(given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    own = [
-        (name.translate(None, b"\r\n\0"), value.translate(None, b"\r\n\0")) for name, value in given
+def _headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    cleaned = [
+        (name.translate(None, b"\r\n\0"), value.translate(None, b"\r\n\0"))
+        for name, value in headers
     ]
-    names = {name.lower() for name, _ in own}
-    return [*own, *(header for header in _HEADERS.items() if header[0] not in names)]
+    names = {name.lower() for name, _ in cleaned}
+    return [*cleaned, *(header for header in _HEADERS.items() if header[0] not in names)]
 
 
 def _limited(receive: Any, limit: float) -> Callable[[], Any]:

@@ -121,13 +121,13 @@ class Service:
             raise ProblemError(
                 404, f"There is no set {name!r}.", known_names(name, self.names(principal))
             )
-        if (found := self._view(name, principal.labels)) is None:
+        if (view := self._view(name, principal.labels)) is None:
             msg = f"The set {name!r} has no field 'labels', which restricts this token."
             remedy = (
                 "Declare it: doc_fields={'labels': DocField(DataType.ARRAY, DataType.VARCHAR)}."
             )
             raise ProblemError(403, msg, remedy)
-        return found
+        return view
 
     def _view(self, name: str, labels: tuple[str, ...] | None) -> Document | None:
         if labels is None:
@@ -146,7 +146,7 @@ class Service:
     def forget(self, name: str) -> None:
         """Show a set no longer."""
         self.sets.pop(name, None)
-        for key in [one for one in self._views if one[0] == name]:
+        for key in [key for key in self._views if key[0] == name]:
             del self._views[key]
         self.retriever.cache_clear()
 
@@ -192,8 +192,8 @@ def passage_url(
 
 def service_of(request: Request) -> Service:
     """The service of a request, for routes."""
-    found: Service = request.app.state.service
-    return found
+    service: Service = request.app.state.service
+    return service
 
 
 def needs(scope: str) -> Any:

@@ -42,10 +42,10 @@ class Metrics:
         """The routes that took most time: requests; mean, and bounds of median and 95th percentile,
         in seconds.
         """
-        found = []
+        routes = []
         with self._lock:
             for route, counts in sorted(
-                self._latencies.items(), key=lambda one: -self._seconds[one[0]]
+                self._latencies.items(), key=lambda entry: -self._seconds[entry[0]]
             )[:most]:
                 sums = list(accumulate(counts))
                 total = sum(counts)
@@ -53,8 +53,8 @@ class Metrics:
                     (*BUCKETS_S, float("inf"))[bisect_left(sums, part * total)]
                     for part in (0.5, 0.95)
                 )
-                found.append((route, total, self._seconds[route] / total, median, p95))
-        return found
+                routes.append((route, total, self._seconds[route] / total, median, p95))
+        return routes
 
     def text(self, gauges: Iterable[tuple[str, Mapping[str, str], float]]) -> str:
         """Return all series. Each names its process: a scrape reaches one of several.

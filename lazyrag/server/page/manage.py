@@ -496,7 +496,9 @@ def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> 
 @router.post("/files/undo")
 async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
     """Bring deleted documents back."""
-    records = await call.run(book.records, _scope(call), "deletion", one=str(form.get("deletion")))
+    records = await call.run(
+        book.records, _scope(call), "deletion", record_id=str(form.get("deletion"))
+    )
     if not records or not await call.run(book.take, records[0]["id"]):
         return page.redirect(
             call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late"))
