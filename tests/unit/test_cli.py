@@ -863,7 +863,7 @@ def test_an_interrupted_search_does_not_speak_of_ingestion(run, monkeypatch: pyt
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lazyrag.cli.commands.find_project", interrupted)
+    monkeypatch.setattr("lazyrag.cli.query.find_project", interrupted)
     assert run("search", "tea") == (130, "", "\nInterrupted.\n")
     code = """
 import builtins, sys
