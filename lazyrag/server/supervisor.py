@@ -250,24 +250,22 @@ class _Supervisor:
             self._stop(now)
         elif signal.SIGHUP in signals and not self.deadline:
             self._reload()
-        for number, child in enumerate(self.children):
+        for child in self.children:
             child.check(now)
             if child.refusal and not self.deadline:
                 self.refusal = child.refusal
                 self._stop(now)
-            # the others would delay the first answer
-            is_due = number < 2 or any(other.is_ready for other in self.children)
-            if not child.pid and not self.deadline and is_due and now >= child.due:
+        ready = [child for child in self.children if child.is_ready]
+        if self.deadline:
+            return now < self.deadline and any(child.pid for child in self.children)
+        # the others would delay the first answer
+        for child in self.children if ready else self.children[:2]:
+            if not child.pid and now >= child.due:
                 child.start(self.config)
-        if not self.is_shown and {child.role for child in self.children if child.is_ready} == {
-            "writer",
-            "web",
-        }:
+        if not self.is_shown and {child.role for child in ready} == {"writer", "web"}:
             self.is_shown = True
             self.show(self.url, not any(child.is_open for child in self.children))
-        return not self.deadline or (
-            now < self.deadline and any(child.pid for child in self.children)
-        )
+        return True
 
     def _stop(self, now: float) -> None:
         self.deadline = now + self.config.server.shutdown_s + 1
@@ -676,16 +674,15 @@ class HostedService:
         access = Access(state)
         service = Service({docs.name: docs}, state, access=access)
         self._server = _server(service, ServerConfig(processes=1, shutdown_s=5), 1000)
-        works: list[Callable[[], object]] = [
-            functools.partial(self._server.run, sockets=[listener])
+        works: list[Callable[..., object]] = [
+            functools.partial(self._server.run, sockets=[listener]),
+            functools.partial(delete_old_answers, state, self._stop),
         ]
-        works += [functools.partial(delete_old_answers, state, self._stop)]
         if not file.read_only:
-            works += [functools.partial(worker_of(docs.name, docs, state).run, self._stop)]
+            follower = SetFollower(made_sets(service), service, write=True)
             works += [
-                functools.partial(
-                    SetFollower(made_sets(service), service, write=True).run, self._stop
-                )
+                functools.partial(worker_of(docs.name, docs, state).run, self._stop),
+                functools.partial(follower.run, self._stop),
             ]
         self._threads = [
             threading.Thread(target=work, name=f"lazyrag {docs.name}", daemon=True)
@@ -698,12 +695,11 @@ class HostedService:
 
             # Where tokens are needed, the address has one that is valid once, behind the #, which
             # is sent to no server.
-            once = (
-                access.create("admin", name="browser", expires="12h")[1]
-                if access.is_closed()
-                else ""
-            )
-            webbrowser.open(f"{self.url}/#token={once}" if once else f"{self.url}/")
+            fragment = ""
+            if access.is_closed():
+                _, once = access.create("admin", name="browser", expires="12h")
+                fragment = f"#token={once}"
+            webbrowser.open(f"{self.url}/{fragment}")
 
     def close(self) -> None:
         """Finish requests and hand back the running job. Idempotent."""

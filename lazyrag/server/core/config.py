@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from lazyrag.errors import ConfigError, DatasetPathError, known_names, sentence
+from lazyrag.project import Project, base_url, label_fields, make_embedder, new_project
 
 if TYPE_CHECKING:
     from lazyrag.document import Document
@@ -188,16 +189,14 @@ class SetConfig(_Section):
     def labels_of(self, path: Path) -> dict[str, Any] | None:
         """Metadata of a file: its labels, for `file_metadata`."""
         patterns = self.labels if isinstance(self.labels, dict) else {"*": self.labels}
-        name = (
-            path.absolute().relative_to(self.path.absolute()).as_posix() if self.path else path.name
-        )
-        found = [
-            label
-            for pattern, labels in patterns.items()
-            if fnmatch.fnmatch(name, pattern)
-            for label in labels
-        ]
-        return {"labels": list(dict.fromkeys(found))} if found else None
+        name = path.name
+        if self.path:
+            name = path.absolute().relative_to(self.path.absolute()).as_posix()
+        labels: dict[str, None] = {}
+        for pattern, names in patterns.items():
+            if fnmatch.fnmatch(name, pattern):
+                labels.update(dict.fromkeys(names))
+        return {"labels": list(labels)} if labels else None
 
 
 _any_letter = functools.partial(re.compile(r"\[!?\]?[^\]]*\]").sub, "?")  # in place of brackets
@@ -366,61 +365,71 @@ def open_set(
         StoreError: If there is nothing to read yet.
         ConfigError: If the embedding model is not on this machine.
     """
-    import lazyrag.project as projects
-    from lazyrag.document import Document
-    from lazyrag.ingest.load_files import parse_loading
     from lazyrag.text.analyzers import term_function
 
     # Readers have the files, too: to send them, and to estimate a sync.
-    path = chosen.path if write or (chosen.path is not None and chosen.path.is_dir()) else None
-    more: dict[str, Any] = {"file_metadata": chosen.labels_of if chosen.labels and path else None}
+    has_files = chosen.path is not None and (write or chosen.path.is_dir())
+    options: dict[str, Any] = {"file_metadata": None}
+    if chosen.labels and has_files:
+        options["file_metadata"] = chosen.labels_of
     if write:
-        more |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
-    if write and path:
-        more.update(include=chosen.include, exclude=chosen.exclude)
-    own = (
-        chosen.embed
-        if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:")
-        else ""
-    )
-    if chosen.path is not None and chosen.store_conf is None and not own:
-        project = projects.new_project(chosen.path, chosen.store).with_options(
-            embed=chosen.embed, fields=fields
-        )
-        docs: Document = project.open(
-            write=write, files=path is not None, loading=chosen.loading, **more
-        )
+        options |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
+        if has_files:
+            options |= {"include": chosen.include, "exclude": chosen.exclude}
+    if chosen.path is None or chosen.store_conf is not None or _is_python_object(chosen.embed):
+        docs = _open_store(name, chosen, state, options, write=write, has_files=has_files)
+    else:
+        project = new_project(chosen.path, chosen.store)
+        project = project.with_options(embed=chosen.embed, fields=fields)
+        docs = project.open(write=write, files=has_files, loading=chosen.loading, **options)
         if write:
             project.save()
-    else:
-        embed = (
-            load_object(own)
-            if own
-            else projects.make_embedder(chosen.embed)
-            if chosen.embed
-            else None
-        )
-        folder = chosen.store or (
-            chosen.path / ".lazyrag" if chosen.path else state / "sets" / name
-        )
-        conf = chosen.store_conf or projects.Project(folder, folder).store_conf
-        if write and chosen.store_conf is None:
-            folder.mkdir(parents=True, exist_ok=True)
-        more |= parse_loading(chosen.loading)
-        more.update(
-            store_conf=conf,
-            name=chosen.name,
-            doc_fields=projects.label_fields(),
-            read_only=not write,
-        )
-        docs = Document(path, embed, **more)
     if chosen.setup:
         load_object(chosen.setup)(docs)
-    for group in chosen.groups if write else ():
-        docs.reader.line(group)  # raises if there is no such group
-    for analyser in chosen.analysers if write else ():
-        term_function(analyser)
+    if write:
+        for group in chosen.groups:
+            docs.reader.line(group)  # raises if there is no such group
+        for analyser in chosen.analysers:
+            term_function(analyser)
     return docs
+
+
+def _is_python_object(embed: str | None) -> bool:
+    """Whether an embedding model is given as ``module:attribute``."""
+    return embed is not None and ":" in embed and not embed.startswith("openai:")
+
+
+def _open_store(
+    name: str,
+    chosen: SetConfig,
+    state: Path,
+    options: dict[str, Any],
+    *,
+    write: bool,
+    has_files: bool,
+) -> Document:
+    """Open the Document of a set that is no project of the command line."""
+    from lazyrag.document import Document
+    from lazyrag.ingest.load_files import parse_loading
+
+    embed = None
+    if _is_python_object(chosen.embed):
+        embed = load_object(chosen.embed or "")
+    elif chosen.embed:
+        embed = make_embedder(chosen.embed)
+    folder = chosen.store or (chosen.path / ".lazyrag" if chosen.path else state / "sets" / name)
+    if write and chosen.store_conf is None:
+        folder.mkdir(parents=True, exist_ok=True)
+    return Document(
+        chosen.path if has_files else None,
+        embed,
+        store_conf=chosen.store_conf or Project(folder, folder).store_conf,
+        name=chosen.name,
+        doc_fields=label_fields(),
+        read_only=not write,
+        **options,
+        **parse_loading(chosen.loading),
+    )
 
 
 def open_chat(chosen: ModelsConfig) -> Any:
@@ -444,6 +453,4 @@ def _open_model(target: str, url: str, of_endpoint: Any) -> Any:
     kind, _, name = target.partition(":")
     if kind != "openai":
         return load_object(target) if target else None
-    from lazyrag.project import base_url
-
     return of_endpoint(url or base_url(), name, api_key=os.environ.get("OPENAI_API_KEY"))
