@@ -196,7 +196,8 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 
 _OPENAI = re.compile(
-    r"(?!.*/(?:v1|s)/).*/(?:models|chat/completions|responses|embeddings|files|uploads|vector_stores)\b"
+    r"(?!.*/(?:v1|s)/).*"
+    r"/(?:models|chat/completions|responses|embeddings|files|uploads|vector_stores)\b"
 )
 
 

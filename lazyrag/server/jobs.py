@@ -186,8 +186,9 @@ class Jobs:
         >>> from lazyrag import Document
         >>> docs = Document()
         >>> jobs = Jobs(docs)
-        >>> job = jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1")
-        >>> jobs.submit("add_texts", {"texts": {"tea": "Green tea is not roasted."}}, key="upload-1") == job
+        >>> tea = {"texts": {"tea": "Green tea is not roasted."}}
+        >>> job = jobs.submit("add_texts", tea, key="upload-1")
+        >>> jobs.submit("add_texts", tea, key="upload-1") == job
         True
         >>> Worker(docs).run_one().result["added"]
         ['tea']
@@ -376,7 +377,10 @@ class Jobs:
     def _select(
         self, connection: sqlite3.Connection, condition: str, *values: Any
     ) -> builtins.list[Job]:
-        query = f"SELECT {_COLUMNS} FROM job WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND {condition}"  # noqa: S608
+        query = (
+            f"SELECT {_COLUMNS} FROM job"  # noqa: S608
+            f" WHERE ledger = (SELECT id FROM ledger WHERE name = ?) AND {condition}"
+        )
         return [_job(row) for row in read_rows(connection, query, self.name, *values)]
 
     def _read(self, connection: sqlite3.Connection, id: str) -> Job:  # noqa: A002
@@ -518,7 +522,7 @@ class Worker:
                 _running.discard(self._program.id)
 
     def _run(self, claim: _Claim, stop: threading.Event) -> Job | None:
-        call = _Call(self._jobs, claim, self._program.id, stop)
+        call = _Attempt(self._jobs, claim, self._program.id, stop)
         handed_back = {"state": "WAITING", "attempts": claim.attempts}  # as if it had not begun
         columns: dict[str, Any] = handed_back
         try:
@@ -612,11 +616,10 @@ class Worker:
             hidden |= set() if claim.begun is None else {*keywords["documents"]} - rows.keys()
             keywords["documents"] = [name for name in keywords["documents"] if name not in hidden]
         if claim.begun and claim.kind == "rollback":
-            present = next(
-                version for version in self._docs.versions(keywords["document"]) if version.is_live
-            )
-            if present.number != claim.begun:
-                return present
+            versions = self._docs.versions(keywords["document"])
+            live = next(version for version in versions if version.is_live)
+            if live.number != claim.begun:
+                return live
         if claim.kind == "purge":
             return dataclasses.replace(self._docs.purge(**keywords), document="")
         return _method(self._docs, claim.kind)(*args, **keywords)
@@ -627,18 +630,18 @@ class Worker:
         """
         with self._jobs.file.reading() as connection:
             later = self._jobs._select(connection, "id > ? AND state = 'DELETED'", claim.id)
-        deleted = {name for job in later for name in documents_of(job.kind, job.arguments)}
-        left = {}
+        deleted: set[str] = set()
+        for job in later:
+            deleted.update(documents_of(job.kind, job.arguments))
+        left: dict[str, Any] = {}
         for name in {DOCUMENTS_OF[claim.kind], "metadata"} & keywords.keys():
             values = keywords[name] or {}
             documents = [
                 document for document in values if normal_name(str(document)) not in deleted
             ]
-            left[name] = (
-                {document: values[document] for document in documents}
-                if isinstance(values, Mapping)
-                else documents
-            )
+            left[name] = documents
+            if isinstance(values, Mapping):
+                left[name] = {document: values[document] for document in documents}
         return left
 
     def _claim(self) -> _Claim | None:
@@ -655,18 +658,21 @@ class Worker:
                 kind, text, key, attempts, is_canceled, begun = connection.execute(
                     query, (number,)
                 ).fetchone()
-                values: dict[str, Any] = {"updated": time.time()}
+                now = time.time()
+                values: dict[str, Any] = {"updated": now}
                 if is_canceled:
-                    values |= {"state": "CANCELED"}
+                    values["state"] = "CANCELED"
                 elif attempts >= MAX_ATTEMPTS:
                     values |= {"state": "FAILED", "error": _json(_DEAD)}
                 else:
                     values |= {
                         "state": "DELETING" if kind in DELETING_KINDS else "WORKING",
                         "attempts": attempts + 1,
+                        "worker": self._program.id,
+                        "program": self._program.to_json(),
+                        "heartbeat": now,
+                        "error": None,
                     }
-                    values |= {"worker": self._program.id, "program": self._program.to_json()}
-                    values |= {"heartbeat": values["updated"], "error": None}
                 arguments = json.loads(text)
                 if begun is None:
                     document = str(arguments.get("document", ""))
@@ -674,12 +680,8 @@ class Worker:
                     row = connection.execute(query, (ledger, root_uid(document))).fetchone()
                     values["begun"] = row[0] if row else 0
                     if kind == "purge":  # from now on the job has no more than a digest of the id
-                        values |= {
-                            "arguments": json.dumps(
-                                {**arguments, "document": purge_digest(document)}
-                            )
-                        }
-                        values |= {"documents": "[]"}
+                        digested = {**arguments, "document": purge_digest(document)}
+                        values |= {"arguments": json.dumps(digested), "documents": "[]"}
                 _set(connection, values, "id = ?", number)
                 if "worker" in values:
                     return _Claim(number, kind, arguments, key, attempts, begun)
@@ -700,7 +702,10 @@ class Worker:
             return []
         numbers = [number for number, *_ in taken]
         for compared in ("<>", "="):  # change_model comes last
-            query = f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model' ORDER BY id LIMIT 1"
+            query = (
+                f"SELECT id {where} = 'WAITING' AND kind {compared} 'change_model'"
+                " ORDER BY id LIMIT 1"
+            )
             numbers += [number for (number,) in connection.execute(query, (self._jobs.name,))]
         return numbers
 
@@ -738,7 +743,7 @@ class Worker:
         return now - self._seen[job][1] > DEAD_S or program.has_ended()
 
 
-class _Call:
+class _Attempt:
     """One attempt at a job: shows that it runs, writes its progress, and cancels it.
 
     Args:
@@ -849,10 +854,8 @@ def _as_result(value: Any) -> dict[str, Any] | None:
     result = plain if isinstance(plain, dict) else {"value": plain}
     lists = {name: entries for name, entries in result.items() if isinstance(entries, (list, dict))}
     for name, entries in lists.items():
-        result[name] = (
-            entries[:_LISTED] if isinstance(entries, list) else dict([*entries.items()][:_LISTED])
-        )
+        if isinstance(entries, list):
+            result[name] = entries[:_LISTED]
+        else:
+            result[name] = dict([*entries.items()][:_LISTED])
     return {**result, "counts": {name: len(entries) for name, entries in lists.items()}}
-
-
-# Change of a model

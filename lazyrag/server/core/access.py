@@ -207,15 +207,10 @@ class Access:
         require(
             name.isprintable() and len(name) <= 100, "name", name, "up to 100 printable characters"
         )
-        checked_labels = (
-            None if labels is None else tuple(sorted(set(validate_texts("labels", list(labels)))))
-        )
-        require(
-            checked_labels != (),
-            "labels",
-            list(checked_labels or ()),
-            "a list of texts, or None for all documents",
-        )
+        checked_labels = None
+        if labels is not None:
+            checked_labels = tuple(sorted(set(validate_texts("labels", list(labels)))))
+            require(bool(checked_labels), "labels", [], "a list of texts, or None for all documents")
         now = int(time.time())
         token = Token(
             secrets.token_hex(6), name, scope, checked_labels, now, _end(now, expires), None, None
@@ -289,7 +284,10 @@ class Access:
     def _principal(self, source: str, column: str, text: str, *keys: Any) -> Principal | None:
         now = int(time.time())
         with self._reader.reading() as connection:
-            query = f"SELECT token.id, scope, labels, used, {column} FROM {source} AND {_VALID}"  # noqa: S608
+            query = (
+                f"SELECT token.id, scope, labels, used, {column} FROM {source}"  # noqa: S608
+                f" AND {_VALID}"
+            )
             row = connection.execute(query, (*keys, now)).fetchone()
         if not hmac.compare_digest(row[4] if row else "", _digest(text)):
             return None
@@ -397,29 +395,15 @@ class Access:
             by: Only those of this principal.
             action: Only those whose action has this text.
         """
-        is_whole = principal.labels is None
-        number, who = ("id", by) if is_whole else ("own", principal.id)
+        sees_all = principal.labels is None
+        number, author = ("id", by) if sees_all else ("own", principal.id)
         # A hash would depend on the rows of others.
-        select = _SELECT_AUDIT if is_whole else _SELECT_AUDIT.replace("hash", "''")
+        select = _SELECT_AUDIT if sees_all else _SELECT_AUDIT.replace("hash", "''")
         where = f"{number} > ? AND {number} < ? AND ? IN (principal, '') AND instr(action, ?)"
         statement = f"{select} WHERE {where} ORDER BY id{' DESC' if newest else ''} LIMIT ?"
         with self._reader.reading() as connection:
-            rows = connection.execute(statement, (after, before, who, action, limit)).fetchall()
-        return [
-            AuditRow(
-                row_id if is_whole else own_number,
-                at,
-                who,
-                where,
-                action_text,
-                name,
-                tuple(json.loads(ids)),
-                status,
-                request,
-                *more,
-            )
-            for row_id, own_number, at, who, where, action_text, name, ids, status, request, *more in rows
-        ]
+            rows = connection.execute(statement, (after, before, author, action, limit)).fetchall()
+        return [_audit_row(row, sees_all=sees_all) for row in rows]
 
     def verify_audit(self) -> AuditCheck:
         """Check the chain of hashes."""
@@ -432,6 +416,13 @@ class Access:
                     return AuditCheck(count, digest, count)
                 previous = digest
         return AuditCheck(count, previous, None)
+
+
+def _audit_row(row: tuple[Any, ...], *, sees_all: bool) -> AuditRow:
+    number, own_number, at, author, address, action, dataset, documents, *others = row
+    ids = tuple(json.loads(documents))
+    number = number if sees_all else own_number
+    return AuditRow(number, at, author, address, action, dataset, ids, *others)
 
 
 def _digest(text: str) -> str:

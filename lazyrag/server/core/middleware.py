@@ -47,7 +47,8 @@ _LIMITS: Sequence[tuple[re.Pattern[str], float]] = (
 )
 _QUERIES = re.compile(  # they change nothing
     r"POST (/api/v1/sets/[^/]+/(search|why-not|answers|grep|_\w+)|/v1/vector_stores/[^/]+/search"
-    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/mcp|/s/[^/]+/ask)"
+    r"|/v1/(chat/completions|responses|embeddings|rerank)|/v2/rerank|/dify/retrieval|/mcp"
+    r"|/s/[^/]+/ask)"
 )
 _SLOWEST = 4_096  # bytes of a body per second, after READ_S
 _MAX_HEADERS = 16_384
