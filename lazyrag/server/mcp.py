@@ -35,22 +35,15 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.read.catalogue import find_root
+from lazyrag.read.rows import dataset_file
 from lazyrag.server.api.documents import Texts, submit_texts
-from lazyrag.server.api.search import (
-    MAX_QUERY,
-    Name,
-    Scope,
-    SearchOptions,
-    Span,
-    filter_of,
-    list_of,
-)
-from lazyrag.server.api.uploads import Call
-from lazyrag.server.core.body import Body
+from lazyrag.server.api.search import MAX_QUERY, Span, filter_of, list_of
+from lazyrag.server.core.body import Body, Name, SearchOptions
 from lazyrag.server.core.config import open_set, read_config
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, describe_field, problem_of
 from lazyrag.server.core.service import Service, passage_url
+from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.jobs import Jobs
 from lazyrag.validation import require
 
@@ -82,7 +75,7 @@ class Caller:
     principal: Principal
     request: Any = None
 
-    def scopes(self, name: str = "") -> list[Scope]:
+    def scopes(self, name: str = "") -> list[SetRequest]:
         """The named set, or all that the principal may read.
 
         Raises:
@@ -92,19 +85,15 @@ class Caller:
         for set_name in [name] if name else sorted(self.service.sets):
             # its labels do not restrict every set
             with nullcontext() if name else suppress(ProblemError):
+                view = self.service.view(set_name, self.principal)
                 scopes.append(
-                    Scope(
-                        self.service,
-                        self.principal,
-                        set_name,
-                        self.service.view(set_name, self.principal),
-                    )
+                    SetRequest(self.service, self.principal, set_name, view, self.request)
                 )
         if not scopes:
             raise ProblemError(503, "There is no set that can be read.", "Try again in a moment.")
         return scopes
 
-    def scope(self, name: str) -> Scope:
+    def scope(self, name: str) -> SetRequest:
         """The named set, or the only one.
 
         Raises:
@@ -116,13 +105,13 @@ class Caller:
             raise ProblemError(422, "set must name one of several sets.", f"Available: {names}.")
         return scopes[0]
 
-    def passage(self, name: str) -> tuple[Scope, DocNode]:
+    def passage(self, name: str) -> tuple[SetRequest, DocNode]:
         """The passage that an id names."""
         of_set, _, uid = name.rpartition(":")
         scope = self.scope(of_set)
         return scope, scope.node(uid)
 
-    def url(self, scope: Scope, node: Mapping[str, Any]) -> str:
+    def url(self, scope: SetRequest, node: Mapping[str, Any]) -> str:
         """The address of a document: its own on the web, that of the page with the node marked, or
         that of its file.
         """
@@ -132,24 +121,27 @@ class Caller:
             return url
         if self.request is not None:
             return passage_url(self.request, scope.name, path, node.get("uid", ""))
-        file = self.service.sets[scope.name].reader.indexer.dataset.find(path)
+        file = dataset_file(scope.unrestricted.reader, path)
         if file is None:
             return f"lazyrag:{quote(scope.name)}/files/{quote(path, errors='replace')}"
-        return file.path.absolute().as_uri()
+        return file.absolute().as_uri()
 
-    def passages(self, scope: Scope, nodes: list[DocNode]) -> list[dict[str, Any]]:
+    def passages(self, scope: SetRequest, nodes: list[DocNode]) -> list[dict[str, Any]]:
         """Nodes as results of a search."""
-        return [
-            {
-                "id": f"{scope.name}:{one['uid']}",
-                **self.cited(scope, one),
-                "text": one["text"][:_MAX_PASSAGE],
-            }
-            | {"set": scope.name, **{name: one[name] for name in ("path", "location", "score")}}
-            for one in scope.nodes(nodes)
-        ]
+        return [self._passage(scope, fields) for fields in scope.nodes(nodes)]
 
-    def cited(self, scope: Scope, node: Mapping[str, Any]) -> dict[str, str]:
+    def _passage(self, scope: SetRequest, node: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "id": f"{scope.name}:{node['uid']}",
+            **self.cited(scope, node),
+            "text": node["text"][:_MAX_PASSAGE],
+            "set": scope.name,
+            "path": node["path"],
+            "location": node["location"],
+            "score": node["score"],
+        }
+
+    def cited(self, scope: SetRequest, node: Mapping[str, Any]) -> dict[str, str]:
         """Title and address of a node."""
         title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
@@ -203,13 +195,10 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
         name = function.__name__
         hints = get_type_hints(function, include_extras=True)
         parameters = list(signature(function).parameters.values())[1:]
-        fields: Any = {
-            parameter.name: (
-                hints[parameter.name],
-                ... if parameter.default is parameter.empty else parameter.default,
-            )
-            for parameter in parameters
-        }
+        fields: Any = {}
+        for parameter in parameters:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (hints[parameter.name], default)
         arguments = create_model(name, __base__=Body, **fields)
         described = types.Tool(
             name=name,
@@ -220,7 +209,7 @@ def _tool(**result: Any) -> Callable[[Callable[..., Any]], Any]:
                 read_only_hint=name != _WRITING, open_world_hint=False
             ),
         )
-        TOOLS[name] = function, arguments, described
+        TOOLS[name] = (function, arguments, described)
         return function
 
     return register
@@ -314,17 +303,16 @@ def grep(
     filters: Filters = None,
 ) -> dict[str, Any]:
     """Find an exact text in the documents, such as a name, a number or a quotation."""
-    options: Any = {"filters": filter_of(filters), "limit": limit, "ignore_case": ignore_case}
-    matches = (
-        (scope.name, match)
-        for scope in caller.scopes(set)
-        for match in scope.docs.grep(text, **options)
-    )
-    return {
-        "matches": [
-            {"set": name, **to_dict(match)} for name, match in itertools.islice(matches, limit)
+    condition = filter_of(filters)
+    matches: list[dict[str, Any]] = []
+    for scope in caller.scopes(set):
+        matches += [
+            {"set": scope.name, **to_dict(match)}
+            for match in scope.docs.grep(text, condition, limit=limit, ignore_case=ignore_case)
         ]
-    }
+        if len(matches) >= limit:
+            break
+    return {"matches": matches[:limit]}
 
 
 @_tool(results=(list_of(_Passage), ...))
@@ -337,11 +325,10 @@ def related(caller: Caller, id: Identity, limit: Limit = 6) -> dict[str, Any]:
 @_tool(sets=(list_of(_Set), ...))
 def list_sets(caller: Caller) -> dict[str, Any]:
     """List the sets of documents, with their node groups and the fields for filters."""
-    found = [(one.name, one.docs) for one in caller.scopes()]
     return {
         "sets": [
-            {"name": name, "groups": [*docs.groups], "fields": [*docs.fields]}
-            for name, docs in found
+            {"name": scope.name, "groups": [*scope.docs.groups], "fields": [*scope.docs.fields]}
+            for scope in caller.scopes()
         ]
     }
 
@@ -352,15 +339,14 @@ def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "")
     if not caller.principal.may("write"):
         raise ProblemError(403, "This needs a token with the scope 'write'.", "Use another token.")
     scope = caller.scope(set)
-    call = Call(caller.request, caller.service, scope.name, caller.principal, scope.docs, None)
-    ids, job = submit_texts(call, Texts(texts={path: text}))
+    ids, job = submit_texts(scope, Texts(texts={path: text}))
     # for the audit log
     caller.request.state.documents = [ids[path]]
     caller.request.state.dataset = scope.name
     return {
         "set": scope.name,
         "path": ids[path],
-        "state": Jobs(call.whole).wait(job.id, _WAIT_S).state,
+        "state": Jobs(scope.unrestricted).wait(job.id, _WAIT_S).state,
     }
 
 
@@ -463,29 +449,13 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
         StoreError: If there is no index to read.
     """
     with ExitStack() as stack:
-        call: Any = functools.partial(
-            _relay, f"{(url or '').rstrip('/')}/mcp{'/write' if writes else ''}", token
-        )
         if url is None:
             require(not writes, "--write", writes, "given with --url: the service writes")
-            config = read_config(path)
-            # for modules that the configuration names
-            sys.path.insert(0, str(path.absolute().parent))
-            service = Service({}, config.server.state, workers=config.limits.threads)
-            with redirect_stdout(sys.stderr):  # the output is for messages alone
-                for name, chosen in config.sets.items():
-                    docs = stack.enter_context(
-                        open_set(name, chosen, service.state, write=False, fields=None)
-                    )
-                    built = [
-                        group.name for group in docs.status().groups if group.name != LAZY_ROOT_NAME
-                    ]
-                    service.groups[name] = next(
-                        iter({*chosen.groups} & {*built} or built), chosen.groups[0]
-                    )
-                    service.sets[name] = docs
-            caller = Caller(service, Principal())
-            call = lambda _, *given: call_tool(caller, *given)  # noqa: E731
+            caller = Caller(_open_service(path, stack), Principal())
+            call: Any = lambda _, name, arguments: call_tool(caller, name, arguments)  # noqa: E731
+        else:
+            address = f"{url.rstrip('/')}/mcp{'/write' if writes else ''}"
+            call = functools.partial(_relay, address, token)
         server = _server(call, writes=writes)
 
         async def serve() -> None:
@@ -493,6 +463,24 @@ def serve_stdio(path: Path, url: str | None, token: str | None, *, writes: bool)
                 await server.run(reading, writing, server.create_initialization_options())
 
         anyio.run(serve)
+
+
+def _open_service(path: Path, stack: ExitStack) -> Service:
+    """The service of a folder or a configuration, with its sets opened for reading."""
+    config = read_config(path)
+    # for modules that the configuration names
+    sys.path.insert(0, str(path.absolute().parent))
+    service = Service({}, config.server.state, workers=config.limits.threads)
+    with redirect_stdout(sys.stderr):  # the output is for messages alone
+        for name, chosen in config.sets.items():
+            docs = stack.enter_context(
+                open_set(name, chosen, service.state, write=False, fields=None)
+            )
+            built = [group.name for group in docs.status().groups if group.name != LAZY_ROOT_NAME]
+            groups = [group for group in chosen.groups if group in built] or built or chosen.groups
+            service.groups[name] = groups[0]
+            service.sets[name] = docs
+    return service
 
 
 async def _relay(

@@ -12,10 +12,10 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import And, Condition, Filter, Not, Or
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import hits_of
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import reply
+from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import passage_url
+from lazyrag.server.core.set_request import MAX_TEXT, reply
 from lazyrag.server.openai.answers import set_named
 from lazyrag.server.openai.protocol import Reading, store_ids, unit_score
 

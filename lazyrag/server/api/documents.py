@@ -21,6 +21,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import IMAGE
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.ingest.sync import MAX_DELETED
+from lazyrag.read.rows import dataset_file, is_in_dataset
 from lazyrag.server.api import uploads
 from lazyrag.server.api.search import (
     JsonFilter,
@@ -31,19 +32,20 @@ from lazyrag.server.api.search import (
     list_of,
     model_of,
 )
-from lazyrag.server.api.uploads import (
-    Administration,
-    Call,
-    JobModel,
-    Nested,
-    Reading,
-    Writing,
-    reply,
-)
+from lazyrag.server.api.uploads import JobModel, Nested
 from lazyrag.server.core.body import Body as StrictModel
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import needs, service_of
+from lazyrag.server.core.set_request import (
+    Administration,
+    Reading,
+    SetRequest,
+    Writing,
+    digest_of,
+    reply,
+)
+from lazyrag.server.core.upload_files import checked_name
 from lazyrag.server.jobs import Jobs
 from lazyrag.types import State
 
@@ -92,7 +94,7 @@ _Status = create_model(
     writer=(str, ""),
 )
 _Group = create_model("DocumentGroup", status=(State, ...), nodes=_Number)
-_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]  # it is made at run time
+_Document = model_of(DocumentInfo, groups=dict[str, _Group])  # type: ignore[valid-type]
 _Diff = model_of(VersionDiff)
 _Marks = model_of(Marks)
 _Documents = create_model("Documents", documents=(list_of(_Document), ...), next=(str | None, ...))
@@ -113,13 +115,8 @@ class _Png(Response):
 async def list_sets(request: Request, principal: Annotated[Principal, needs("read")]) -> Response:
     """The sets that the principal may read."""
     service = service_of(request)
-    return reply(
-        {
-            "sets": [
-                _set_info(name, service.view(name, principal)) for name in service.names(principal)
-            ]
-        }
-    )
+    names = service.names(principal)
+    return reply({"sets": [_set_info(name, service.view(name, principal)) for name in names]})
 
 
 @router.get("/sets/{set}", response_model=_OneSet)
@@ -145,7 +142,7 @@ def _set_info(name: str, docs: Document) -> dict[str, Any]:
     }
 
 
-def status_of(call: Call) -> dict[str, Any]:
+def status_of(call: SetRequest) -> dict[str, Any]:
     """The status of what a principal sees: of everything from the ledger's tree, else from its
     documents.
     """
@@ -221,17 +218,14 @@ async def get_file(call: Reading, document_id: str) -> Response:
     return FileResponse(path, media_type=kind, headers=FILE_HEADERS, filename=saved_as)
 
 
-def file_of(call: Call, identity: str) -> Path | None:
+def file_of(call: SetRequest, identity: str) -> Path | None:
     """The file of a live document: an upload, or a file of the dataset that no link replaces."""
     uploaded = uploads.uploaded_file(call, identity)
     if uploaded is not None:
         return uploaded
-    dataset = call.whole._indexer.dataset
-    file = dataset.find(identity)
-    if file is None or not file.path.is_file():
-        return None
-    inside = dataset.folder is None or file.path.resolve().is_relative_to(dataset.folder.resolve())
-    return file.path if inside or dataset.follow_links else None
+    reader = call.unrestricted.reader
+    path = dataset_file(reader, identity)
+    return path if path is not None and is_in_dataset(reader, path) else None
 
 
 @router.get("/sets/{set}/pages/{document_id:path}", response_class=_Png)
@@ -255,7 +249,7 @@ async def get_image(call: Reading, uid: str) -> Response:
     return Response(data, media_type=node.metadata["media_type"], headers=FILE_HEADERS)
 
 
-def _image(call: Call, uid: str) -> tuple[DocNode, bytes]:
+def _image(call: SetRequest, uid: str) -> tuple[DocNode, bytes]:
     reader = call.docs.reader
     segment = next(
         (candidate for candidate in reader.held(uid) if IMAGE in candidate.metadata), None
@@ -274,12 +268,11 @@ async def get_marks(call: Reading, document_id: str, start: _Position, end: _Pos
     return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
 
 
-def _tagged(call: Call, value: Any) -> Response:
+def _tagged(call: SetRequest, value: Any) -> Response:
     """A value with a tag of what this principal sees of it; 304 if the client has it."""
     response = reply(value)
-    tag = hashlib.sha256(f"{call.principal.labels!r}".encode() + bytes(response.body)).hexdigest()[
-        :32
-    ]
+    content = f"{call.principal.labels!r}".encode() + bytes(response.body)
+    tag = hashlib.sha256(content).hexdigest()[:32]
     headers = {
         "ETag": f'"{tag}"',
         "Cache-Control": "private, no-cache",
@@ -383,22 +376,20 @@ async def add_texts(call: Writing, body: Texts) -> Response:
     return call.accepted(job, ids=ids)
 
 
-def submit_texts(call: Call, body: Texts) -> tuple[dict[str, str], Any]:
+def submit_texts(call: SetRequest, body: Texts) -> tuple[dict[str, str], Any]:
     """Submit the job that adds texts; returns their ids by name, and the job."""
     key = call.key("add_texts", body.model_dump())
     uploads.require_named(body.metadata, body.texts, "texts")
     ids: dict[str, str] = {}
     metadata: dict[str, dict[str, Any]] = {}
     for name in body.texts:
-        identity, text_metadata = call.owned(
-            uploads.checked_name(name), body.metadata.get(name, {}), key
-        )
+        identity, text_metadata = call.owned(checked_name(name), body.metadata.get(name, {}), key)
         if identity in ids.values():
             raise ProblemError(409, f"Two texts have the name {identity!a}.", "Rename one of them.")
         ids[name] = identity
         metadata |= {identity: text_metadata} if text_metadata else {}
     texts = {ids[name]: text for name, text in body.texts.items()}
-    return ids, Jobs(call.whole).submit(
+    return ids, Jobs(call.unrestricted).submit(
         "add_texts", {"texts": texts, "metadata": metadata}, key=key
     )
 
@@ -421,7 +412,7 @@ async def sync(
     return await call.accept("sync", bounds.model_dump())
 
 
-def require_all(call: Call) -> None:
+def require_all(call: SetRequest) -> None:
     """Refuse what concerns all documents to a principal with labels."""
     if call.principal.labels is not None:
         raise ProblemError(
@@ -450,7 +441,7 @@ _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
 
 
 def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
-    async def act(call: Call, arguments: dict[str, Any] | None = None) -> Response:
+    async def act(call: SetRequest, arguments: dict[str, Any] | None = None) -> Response:
         require_all(call)
         return await call.accept(kind, arguments or {})
 
@@ -485,12 +476,14 @@ async def own_job(call: Reading, job_id: str) -> Any:
 OwnJob = Annotated[Any, Depends(own_job)]
 
 
-def own_jobs(call: Call, after: str | None, limit: int, state: State | None = None) -> list[Any]:
+def own_jobs(
+    call: SetRequest, after: str | None, limit: int, state: State | None = None
+) -> list[Any]:
     """A page of the jobs that a principal submitted, the newest first; administrators see all."""
     jobs: list[Any] = []
     last = None if after is None else getattr(call.job(after), "id", "")
     while len(jobs) < limit and (
-        page := Jobs(call.whole).list(after=last, limit=_PAGE, state=state)
+        page := Jobs(call.unrestricted).list(after=last, limit=_PAGE, state=state)
     ):
         last = page[-1].id
         jobs += [job for job in page if call.owns(job)]
@@ -504,25 +497,25 @@ async def list_jobs(
     """A page of jobs, the newest first."""
     jobs = await call.run(own_jobs, call, after, limit, state)
     following = call.job_id(jobs[-1]) if len(jobs) == limit else None
-    return _tagged(call, {"jobs": [call.shown(job) for job in jobs], "next": following})
+    return _tagged(call, {"jobs": [call.describe_job(job) for job in jobs], "next": following})
 
 
 @router.get("/sets/{set}/jobs/{job_id}", response_model=JobModel)
 async def get_job(call: Reading, job: OwnJob) -> Response:
     """A job."""
-    return reply(call.shown(job))
+    return reply(call.describe_job(job))
 
 
 @router.post("/sets/{set}/jobs/{job_id}/cancel", response_model=JobModel)
 async def cancel_job(call: Writing, job: OwnJob) -> Response:
     """Cancel a job: at once if it waits, else at the next safe point."""
-    return reply(call.shown(await call.run(Jobs(call.whole).cancel, job.id)))
+    return reply(call.describe_job(await call.run(Jobs(call.unrestricted).cancel, job.id)))
 
 
 @router.post("/sets/{set}/jobs/{job_id}/retry", response_model=JobModel)
 async def retry_job(call: Writing, job: OwnJob) -> Response:
     """Run a failed or cancelled job again."""
-    return reply(call.shown(await call.run(Jobs(call.whole).retry, job.id)))
+    return reply(call.describe_job(await call.run(Jobs(call.unrestricted).retry, job.id)))
 
 
 @router.get("/sets/{set}/jobs/{job_id}/events", response_class=EventSourceResponse)
@@ -534,12 +527,12 @@ async def get_job_events(
     Every event is the whole job: after ``Last-Event-ID`` the present one is all that was missed.
     """
     while True:
-        state = uploads.digest_of(job.state, job.attempts, to_dict(job.progress))[:16]
+        state = digest_of(job.state, job.attempts, to_dict(job.progress))[:16]
         if state != last_event_id or job.is_finished:
             kind = "done" if job.is_finished else "progress"
-            yield ServerSentEvent(raw_data=json.dumps(call.shown(job)), event=kind, id=state)
+            yield ServerSentEvent(raw_data=json.dumps(call.describe_job(job)), event=kind, id=state)
         if job.is_finished:
             return
         last_event_id = state
         await anyio.sleep(_LOOK_S)
-        job = await call.run(Jobs(call.whole).get, job.id)
+        job = await call.run(Jobs(call.unrestricted).get, job.id)

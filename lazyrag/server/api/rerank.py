@@ -10,8 +10,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lazyrag.models.protocols import Usage, usage_of_calls
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import reply
+from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.core.set_request import MAX_TEXT, reply
 from lazyrag.server.openai.answers import no_model, rerankers_of, unless_gone
 from lazyrag.server.openai.protocol import Model, Reading, unit_score
 

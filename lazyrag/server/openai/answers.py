@@ -33,13 +33,14 @@ from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import ChatOptions, Usage, usage_of_calls
 from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
+from lazyrag.read.rows import document_table
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.server.api.answers import Book, Notebook
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import Call, reply
+from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
+from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
 from lazyrag.server.openai.stores import open_store
 from lazyrag.text.tokens import EstimatedTokenCounter
 
@@ -61,7 +62,7 @@ def model_name(model: Any, default: str) -> str:
     return next((one for one in names if isinstance(one, str) and one), default)
 
 
-def rerankers_of(call: Call) -> dict[str, Any]:
+def rerankers_of(call: SetRequest) -> dict[str, Any]:
     """The models that rerank, by name: the configured one, and BM25, which needs none."""
     own = call.service.rerank
     return {"bm25": Bm25RerankModel()} | ({} if own is None else {model_name(own, "reranker"): own})
@@ -78,13 +79,13 @@ def _embedders(sets: Mapping[str, Document]) -> dict[str, CheckedEmbedder]:
     }
 
 
-def _sets(call: Call) -> dict[str, Document]:
+def _sets(call: SetRequest) -> dict[str, Document]:
     return {
         name: call.service.view(name, call.principal) for name in call.service.names(call.principal)
     }
 
 
-def set_named(call: Call, name: str, given: str | None = None) -> Document:
+def set_named(call: SetRequest, name: str, given: str | None = None) -> Document:
     """The set that the principal sees under a name, which was given as another text perhaps.
 
     Raises:
@@ -104,7 +105,7 @@ def no_model(name: str) -> ProblemError:
     )
 
 
-def _models(call: Call) -> dict[str, dict[str, Any]]:
+def _models(call: SetRequest) -> dict[str, dict[str, Any]]:
     sets = _sets(call)
     kinds = {"rerank": rerankers_of(call), "embedding": _embedders(sets), "set": sets}
     own = {"object": "model", "created": 0, "owned_by": "lazyrag"}
@@ -219,7 +220,7 @@ class Source:
 class Asked:
     """A question, and where and how it is answered."""
 
-    call: Call
+    call: SetRequest
     sets: dict[str, Document]
     turns: Sequence[Turn]
     instructions: str | None
@@ -313,7 +314,7 @@ class Asked:
         for node, hit in zip(nodes, hits, strict=True):
             name = names[id(node.reader)]
             score = openai.unit_score(hit.score, by_keywords=by_keywords)
-            row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
+            row = document_table(self.call.service.sets[name].reader).find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
             attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
             found += (
@@ -590,7 +591,7 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
     reasoning: Reasoning = Reasoning()
     text: TextOptions = TextOptions()
 
-    async def asked(self, call: Call, before: Sequence[Turn]) -> Asked:
+    async def asked(self, call: SetRequest, before: Sequence[Turn]) -> Asked:
         """The question with all that belongs to it; ``before`` is the conversation before it.
 
         Raises:
@@ -637,7 +638,7 @@ _RESPONSE_OF = (
 )
 
 
-def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
+def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
     """A stored response, and the conversation with it.
 
     Raises:
@@ -654,7 +655,7 @@ def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
     return [json.loads(data) for [data] in rows]
 
 
-def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any) -> None:
+def _store(book: Notebook, call: SetRequest, response: Mapping[str, Any], *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
     row = response["id"], _owner(call), time.time(), response["created_at"]
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.
@@ -667,7 +668,7 @@ def _store(book: Notebook, call: Call, response: Mapping[str, Any], *values: Any
     book.write(ADD_EVENT, *rows)
 
 
-def _owner(call: Call) -> str:
+def _owner(call: SetRequest) -> str:
     return json.dumps(["/v1/responses", call.principal.id, call.principal.labels])
 
 

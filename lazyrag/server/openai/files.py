@@ -19,19 +19,13 @@ from starlette.responses import FileResponse, Response
 
 import lazyrag.server.openai.protocol as openai
 from lazyrag.server.api.documents import FILE_HEADERS, file_of
-from lazyrag.server.api.uploads import (
-    Call,
-    Form,
-    assemble,
-    checked_name,
-    receive_form,
-    reply,
-    stored_path,
-)
+from lazyrag.server.api.uploads import receive_form
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
+from lazyrag.server.core.set_request import SetRequest, reply
 from lazyrag.server.core.sets import records
+from lazyrag.server.core.upload_files import Form, assemble, checked_name, stored_path
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.openai.protocol import Id, Model, Reading, Writing, in_pool, now
 
@@ -88,7 +82,7 @@ def file_object(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _add(
-    call: Call, wanted: NewFile, filename: str, size: int, content_hash: str
+    call: SetRequest, wanted: NewFile, filename: str, size: int, content_hash: str
 ) -> dict[str, Any]:
     """Record a stored file. An equal one stays the same, and lasts at least as long as it did."""
     labels = openai.labels_of(call.principal)
@@ -108,7 +102,7 @@ def _add(
     return found
 
 
-def _find(call: Call, file_id: str) -> dict[str, Any] | None:
+def _find(call: SetRequest, file_id: str) -> dict[str, Any] | None:
     """The record of an uploaded file; None if there is none that the principal sees."""
     query = "SELECT * FROM file WHERE id = ? AND ifnull(expires, 1e12) > ?"
     rows = records(call.service).select(query, file_id, now())
@@ -119,14 +113,16 @@ def _path(service: Service, row: Mapping[str, Any]) -> Path:
     return stored_path(records(service).folder, row["content_hash"], row["filename"])
 
 
-def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterator[tuple[Call, str]]:
+def documents_with(
+    call: SetRequest, file_id: str, only: str | None = None
+) -> Iterator[tuple[SetRequest, str]]:
     """The visible documents of all sets, or of one, that are made of a file."""
     if re.fullmatch("file-[0-9a-f]{40}", file_id):
         for name in sorted(call.service.sets) if only is None else [only]:
             try:
                 view = call.service.view(name, call.principal)
-                of_set = Call(call.request, call.service, name, call.principal, view, None)
-                identities = of_set.whole._indexer.ledger.documents.with_content(file_id[5:37])
+                of_set = SetRequest(call.service, call.principal, name, view, call.request)
+                identities = of_set.table.with_content(file_id[5:37])
             except (
                 ProblemError,
                 KeyError,
@@ -140,7 +136,7 @@ def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterato
                     yield of_set, identity
 
 
-def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
+def known_file(call: SetRequest, file_id: str) -> tuple[dict[str, Any], Path | None]:
     """A file and its content: an uploaded one, or one that a document of a set is made of.
 
     Raises:
@@ -166,7 +162,7 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
     raise openai.unknown("File object", file_id)
 
 
-def _remove(call: Call, row: Mapping[str, Any]) -> None:
+def _remove(call: SetRequest, row: Mapping[str, Any]) -> None:
     """Delete a file, and the documents that are made of it in all sets, as far as the principal
     sees them.
     """
@@ -193,12 +189,12 @@ def _remove(call: Call, row: Mapping[str, Any]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sweep(call: Call) -> None:
+def _sweep(call: SetRequest) -> None:
     """Delete expired files and uploads, unless this or another process did so less than a minute
     ago.
     """
     own = records(call.service)
-    everything = Call(call.request, call.service, "", Principal(), call.docs, None)
+    everything = SetRequest(call.service, Principal(), "", call.docs, call.request)
     stamp = own.folder / "swept"
     if stamp.exists() and now() - stamp.stat().st_mtime < _SWEEP_S:
         return
@@ -315,7 +311,7 @@ def delete_file(call: Writing, file_id: Id) -> dict[str, Any]:
 # Uploads
 
 
-def _upload(call: Call, upload_id: str) -> dict[str, Any]:
+def _upload(call: SetRequest, upload_id: str) -> dict[str, Any]:
     """An upload of the principal.
 
     Raises:
@@ -328,7 +324,7 @@ def _upload(call: Call, upload_id: str) -> dict[str, Any]:
     raise openai.unknown("Upload", upload_id)
 
 
-def _pending(call: Call, upload_id: str) -> tuple[dict[str, Any], Path]:
+def _pending(call: SetRequest, upload_id: str) -> tuple[dict[str, Any], Path]:
     """An upload that takes parts, and their folder.
 
     Raises:

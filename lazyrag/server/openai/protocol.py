@@ -23,10 +23,10 @@ from starlette.responses import Response
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
 from lazyrag.data.filters import And, Condition, Filter, Or
 from lazyrag.server.api.search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
-from lazyrag.server.api.uploads import Call, reply
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.set_request import SetRequest, reply
 from lazyrag.server.core.sets import made_sets
 from lazyrag.server.jobs import Job, Jobs
 
@@ -47,30 +47,30 @@ class Changing:
 def _face(scope: str) -> Any:
     allowed = needs(scope)
 
-    async def make(request: Request, principal: Principal = allowed) -> Call:
-        return Call(request, service_of(request), "", principal, None, None)  # type: ignore[arg-type]  # of no set
+    async def make(request: Request, principal: Principal = allowed) -> SetRequest:
+        return SetRequest(service_of(request), principal, "", None, request)  # type: ignore[arg-type]  # of no set
 
     return Depends(make)
 
 
-Reading: TypeAlias = Annotated[Call, _face("read")]
-Writing: TypeAlias = Annotated[Call, _face("write")]
-Administration: TypeAlias = Annotated[Call, _face("admin")]
+Reading: TypeAlias = Annotated[SetRequest, _face("read")]
+Writing: TypeAlias = Annotated[SetRequest, _face("write")]
+Administration: TypeAlias = Annotated[SetRequest, _face("admin")]
 Id = Annotated[str, Path(max_length=200)]
 
 
 def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a handler, whose argument ``call`` is a `Call` or has one, in the pool of slow work; its
+    """Run a handler, whose argument ``call`` is a `SetRequest` or has one, in the pool of slow work; its
     result is JSON.
     """
 
     @functools.wraps(handler)
     async def run(**given: Any) -> Response:
-        call: Call = getattr(given["call"], "call", given["call"])
+        call: SetRequest = getattr(given["call"], "call", given["call"])
         found = await call.run_slow(handler, **given)
         if isinstance(found, Changing):
             job = found.job
-            jobs = Jobs(given["call"].call.whole)
+            jobs = Jobs(given["call"].call.unrestricted)
             until = time.monotonic() + _CHANGE_S
             while not job.is_finished and time.monotonic() < until:
                 await anyio.sleep(_LOOK_S)

@@ -28,10 +28,11 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import Call, reply, stored_path
+from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.problems import ProblemError, public_error
+from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
 from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
+from lazyrag.server.core.upload_files import stored_path
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.openai.files import documents_with, known_file
 from lazyrag.server.openai.protocol import Changing, Id, Model, Paging, in_pool, now
@@ -151,7 +152,7 @@ class Store:
     """
 
     id: str
-    call: Call
+    call: SetRequest
     created: int
     active: int
     details: dict[str, Any]
@@ -186,10 +187,10 @@ class Store:
 
     def row(self, identity: str) -> Any:
         """The ledger's row of a document; None for none."""
-        return self.call.whole._indexer.ledger.documents.find(identity)
+        return self.call.table.find(identity)
 
 
-def _store(call: Call, own: str, name: str) -> Store:
+def _store(call: SetRequest, own: str, name: str) -> Store:
     """A vector store; one of the configuration gets its record when it is first asked for."""
     docs = call.service.view(name, call.principal)
     query = "SELECT created, active, details FROM store WHERE id = ?"
@@ -198,13 +199,13 @@ def _store(call: Call, own: str, name: str) -> Store:
             "INSERT OR IGNORE INTO store VALUES (?, ?, ?, '{}')", own, now(), now()
         )
         found = records(call.service).select(query, own)
-    of_set = Call(call.request, call.service, name, call.principal, docs, None)
+    of_set = SetRequest(call.service, call.principal, name, docs, call.request)
     row = found[0]
     is_made = made_sets(call.service).find(name) is not None
     return Store(own, of_set, row["created"], row["active"], json.loads(row["details"]), is_made)
 
 
-async def open_store(call: Call, vector_store_id: str) -> Store:
+async def open_store(call: SetRequest, vector_store_id: str) -> Store:
     """A vector store by id; waits for one that was just created.
 
     Raises:
@@ -377,7 +378,7 @@ def _attach(store: Store, wanted: Sequence[NewStoreFile], batch: str = "") -> No
     files = {}
     for one in wanted:
         about, path = known_file(call, one.file_id)
-        metadata = openai.metadata_of(one.attributes, call.whole.fields) | _chunk_sizes(
+        metadata = openai.metadata_of(one.attributes, call.unrestricted.fields) | _chunk_sizes(
             store, one.chunking_strategy
         )
         given = {key: value for key, value in metadata.items() if value is not None}
@@ -399,7 +400,7 @@ def _attach(store: Store, wanted: Sequence[NewStoreFile], batch: str = "") -> No
         some = rows[start : start + _FILES_OF_JOB]
         arguments = {"files": {row["identity"]: str(files[row["identity"]]) for row in some}}
         arguments["metadata"] = {row["identity"]: json.loads(row["metadata"]) for row in some}
-        job = Jobs(call.whole).submit("add_files", arguments, key=call.key("attach"))
+        job = Jobs(call.unrestricted).submit("add_files", arguments, key=call.key("attach"))
         records(call.service).insert("attached", [{**row, "job": job.id} for row in some])
 
 
@@ -463,8 +464,8 @@ def _entries(
         attached: Records of attached files, the newest first.
         documents: Ids of other documents; None for all.
     """
-    table = store.call.whole._indexer.ledger.documents
-    jobs = Jobs(store.call.whole)
+    table = store.call.table
+    jobs = Jobs(store.call.unrestricted)
     own = {row["identity"]: row for row in reversed(attached)}
     failed = {
         one: ErrorInfo.from_message(kind, text) for one, _, kind, text in reversed(table.failures())
@@ -519,7 +520,7 @@ def _rows(
     live.
     """
     call = store.call
-    table = store.call.whole._indexer.ledger.documents
+    table = store.call.table
     if call.principal.labels is None:
         rows = table.all() if documents is None else table.named([*own, *documents])
         return rows, {one for one, row in rows.items() if row.status == "live"}
@@ -553,7 +554,7 @@ def _described(
         "vector_store_id": store.id,
         "last_error": {"code": code, "message": text} if status == "failed" else None,
         "chunking_strategy": {"type": "static", "static": static} if static else {"type": "other"},
-        "attributes": openai.attributes_of(metadata, store.call.whole.fields),
+        "attributes": openai.attributes_of(metadata, store.call.unrestricted.fields),
     }
 
 
@@ -605,7 +606,9 @@ def _change(
     store: Store, identity: str, kind: str, arguments: Mapping[str, Any], value: dict[str, Any]
 ) -> Changing:
     store.call.request.state.documents = [identity]
-    return Changing(Jobs(store.call.whole).submit(kind, arguments, key=store.call.key(kind)), value)
+    return Changing(
+        Jobs(store.call.unrestricted).submit(kind, arguments, key=store.call.key(kind)), value
+    )
 
 
 @router.post("/{vector_store_id}/files/{file_id}")
@@ -613,12 +616,12 @@ def _change(
 def update_vector_store_file(call: Writing, file_id: Id, wanted: AttributesChange) -> Changing:
     """Replace the attributes of a file."""
     found, identity = _find(call, file_id)
-    changes = openai.metadata_of(wanted.attributes, call.call.whole.fields)
+    changes = openai.metadata_of(wanted.attributes, call.call.unrestricted.fields)
     if found["status"] != "completed":
         raise ProblemError(
             409, f"The file is {found['status']}.", "Change it when it is completed."
         )
-    value = {**found, "attributes": openai.attributes_of(changes, call.call.whole.fields)}
+    value = {**found, "attributes": openai.attributes_of(changes, call.call.unrestricted.fields)}
     return _change(call, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
 
@@ -724,7 +727,7 @@ def cancel_file_batch(call: Writing, batch_id: Id) -> dict[str, Any]:
     """Cancel a batch: what is not begun is not added."""
     for job in _batch(call, batch_id)[2]:
         with suppress(NotRegisteredError):
-            Jobs(call.call.whole).cancel(job)
+            Jobs(call.call.unrestricted).cancel(job)
     return _batch(call, batch_id)[0]
 
 
@@ -781,7 +784,7 @@ def search(store: Store, wanted: StoreSearch) -> list[Hit]:
             if score >= max(wanted.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
                 best[node.uid] = score, node
     ranked = sorted(best.values(), key=lambda one: (-one[0], one[1].uid))[:topk]
-    rows = store.call.whole._indexer.ledger.documents.named({node.path for _, node in ranked})
+    rows = store.call.table.named({node.path for _, node in ranked})
     hits = []
     for score, node in ranked:
         file = openai.file_id_of(

@@ -24,10 +24,12 @@ from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
 from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
 from lazyrag.evaluation.metrics import compare
+from lazyrag.read.rows import dataset_file, dataset_folder, select_rows
 from lazyrag.server.api import answers, documents, uploads
-from lazyrag.server.api.search import Scope, SearchOptions
-from lazyrag.server.api.uploads import Administration, Call, Reading, Writing
+from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, digest_of
+from lazyrag.server.core.upload_files import FileResult, stored_path
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Form
@@ -74,7 +76,7 @@ async def show_files(
 
 
 async def _files(
-    call: Call,
+    call: SetRequest,
     book: answers.Book,
     *,
     q: str = "",
@@ -93,7 +95,7 @@ async def _files(
 
 
 def _file_facts(
-    call: Call, book: answers.Notebook, q: str, status: str, label: str, after: str
+    call: SetRequest, book: answers.Notebook, q: str, status: str, label: str, after: str
 ) -> dict[str, Any]:
     stamp = _stamp(call, book)
     jobs = [job for state in _UNFINISHED for job in documents.own_jobs(call, None, 20, state)]
@@ -113,20 +115,19 @@ def _file_facts(
         "now": time.time(),
         "undo_s": UNDO_S,
         "deletions": [
-            one
-            for one in book.records(_scope(call), "deletion")
-            if one["principal"] == call.principal.id
+            one for one in book.records(call, "deletion") if one["principal"] == call.principal.id
         ],
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
-        "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
+        "folder": call.principal.labels is None
+        and dataset_folder(call.unrestricted.reader) is not None,
         "has_labels": "labels" in call.docs.fields,
         "stamp": stamp,
     }
 
 
 def _listed(
-    call: Call, status: str, label: str, after: str
+    call: SetRequest, status: str, label: str, after: str
 ) -> tuple[list[DocumentInfo], str | None]:
     """A page of the documents by state, then path; and where the next page begins."""
     states = [one for one in _ORDER if status in ("", one)] or _ORDER
@@ -153,7 +154,9 @@ _FIND = (  # the index alone has the paths; whether a document is there is looke
 )
 
 
-def _named(call: Call, text: str, status: str, after: str) -> tuple[list[DocumentInfo], str | None]:
+def _named(
+    call: SetRequest, text: str, status: str, after: str
+) -> tuple[list[DocumentInfo], str | None]:
     """A page of the documents with a text in their path."""
     found: list[DocumentInfo] = []
     while len(found) <= _ROWS:
@@ -174,13 +177,9 @@ def _named(call: Call, text: str, status: str, after: str) -> tuple[list[Documen
     return found[:_ROWS], found[_ROWS - 1].id if len(found) > _ROWS else None
 
 
-def _rows(call: Call, query: str, **values: Any) -> list[Any]:
+def _rows(call: SetRequest, query: str, **values: Any) -> list[Any]:
     """Rows of the ledger of a set with one store."""
-    ledger = call.whole._indexer.ledger
-    with ledger.reading() as connection:
-        return connection.execute(
-            query, {"ledger": ledger.id or ledger.find_row(), **values}
-        ).fetchall()
+    return select_rows(call.unrestricted.reader, query, **values)
 
 
 _COUNT = (
@@ -191,23 +190,24 @@ _COUNT = (
 )
 
 
-def _counts(call: Call) -> dict[str, int]:
+def _counts(call: SetRequest) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
     if call.principal.labels is not None:
         found = {one: len(call.docs.documents(None, _MANY, one)) for one in ("FAILED", "SUCCESS")}
         return {"": sum(found.values()), **found, "WORKING": 0}
-    indexer = call.whole._indexer
     state = repr(_rows(call, _CHANGED))
-    known = _counted.get(indexer)
+    known = _counted.get(call.unrestricted)
     if known is None or known[0] != state:  # it reads every row
-        known = _counted[indexer] = state, dict(_rows(call, _COUNT))
+        known = _counted[call.unrestricted] = state, dict(_rows(call, _COUNT))
     count = known[1]
     failed = sum(n for one, n in count.items() if one in ("failed live", "failed new", "failed "))
     ready, new = (count.get(one, 0) - count.get(f"failed {one}", 0) for one in ("live", "new"))
     return {"": failed + ready + new, "FAILED": failed, "WORKING": new, "SUCCESS": ready}
 
 
-def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> list[DocumentInfo]:
+def _coming(
+    call: SetRequest, jobs: Sequence[Any], rows: Sequence[DocumentInfo]
+) -> list[DocumentInfo]:
     """Files of unfinished uploads that no row of the ledger has yet."""
     shown = {one.id for one in rows}
     adding = (job for job in jobs if job.kind == "add_files")
@@ -222,11 +222,11 @@ def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> li
     ]
 
 
-def _skipped(call: Call) -> list[tuple[str, str]]:
+def _skipped(call: SetRequest) -> list[tuple[str, str]]:
     """What the last sync left out, and why, but hidden files."""
     if call.principal.labels is not None:
         return []
-    syncs = (job for job in Jobs(call.whole).list(limit=50) if job.kind == "sync")
+    syncs = (job for job in Jobs(call.unrestricted).list(limit=50) if job.kind == "sync")
     found = next((job.result["skipped"] for job in syncs if job.result), ())
     return [(path, why) for path, why in found if why != "hidden" and "delete_files" not in why]
 
@@ -267,15 +267,15 @@ _CHANGED = (
 _counted: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
 
 
-def _stamp(call: Call, book: answers.Notebook) -> str:
+def _stamp(call: SetRequest, book: answers.Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
-    own = [one["id"] for one in book.records(_scope(call), "deletion")]
+    own = [one["id"] for one in book.records(call, "deletion")]
     if call.principal.labels is None:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(one.id, one.version, one.status) for one in call.docs.documents(None, _ROWS)]
-    return uploads.digest_of(jobs, own, repr(table))[:16]
+    return digest_of(jobs, own, repr(table))[:16]
 
 
 # Files: changes
@@ -304,7 +304,7 @@ async def add(
 
 
 async def _added(
-    call: Call, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
+    call: SetRequest, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
 ) -> Response:
     found = json.loads(bytes((await uploads.add_files(call, files, metadata, key)).body))["files"]
     refused = [f"{one['name']}: {one['problem']['detail']}" for one in found if one["problem"]]
@@ -318,19 +318,19 @@ async def _added(
 
 
 async def _hold(
-    call: Call, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str
+    call: SetRequest, book: answers.Book, files: list[Any], metadata: dict[str, Any], key: str
 ) -> Response:
     """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
     estimate = json.loads(bytes((await uploads.add_files(call, files, metadata, key, 0.0)).body))
     until = time.time() + _HELD_S
     for one in files:
         if one.problem is None:  # `sweep` leaves it until then
-            os.utime(uploads.stored_path(call.folder, one.content_hash, one.name), (until, until))
-    for old in await call.run(book.records, _scope(call), "upload", is_own=True):
+            os.utime(stored_path(call.folder, one.content_hash, one.name), (until, until))
+    for old in await call.run(book.records, call, "upload", is_own=True):
         await call.run(book.take, old["id"])
     own = [{**one.model_dump(), "content_hash": one.content_hash} for one in files]
     held = {"files": own, "metadata": metadata, "key": key, "estimate": estimate}
-    number = (await call.run(book.add, _scope(call), "upload", held))["id"]
+    number = (await call.run(book.add, call, "upload", held))["id"]
     return page.redirect(call.request, "s", call.name, "files", "upload", number=number)
 
 
@@ -339,7 +339,7 @@ async def show_upload(
     call: Writing, book: answers.Book, number: str, price: str | None = None
 ) -> Response:
     """What received files would cost."""
-    held = await call.run(book.record, _scope(call), "upload", number)
+    held = await call.run(book.record, call, "upload", number)
     estimate = held["estimate"]
     price = _price(call, price)
     estimate["cost"] = (
@@ -351,17 +351,13 @@ async def show_upload(
 @router.post("/files/upload")
 async def confirm_upload(call: Writing, book: answers.Book, form: Form) -> Response:
     """Add files that were held."""
-    held = await call.run(book.record, _scope(call), "upload", str(form.get("number")))
+    held = await call.run(book.record, call, "upload", str(form.get("number")))
     await call.run(book.take, held["id"])
-    files = [
-        uploads.FileResult(**{**one, "problem": None})
-        for one in held["files"]
-        if not one["problem"]
-    ]
+    files = [FileResult(**{**one, "problem": None}) for one in held["files"] if not one["problem"]]
     return await _added(call, files, held["metadata"], held["key"])
 
 
-def _price(call: Call, given: str | None) -> str:
+def _price(call: SetRequest, given: str | None) -> str:
     """The price that a form has, else the one that Settings have for the set's first model."""
     if given is not None:
         return given
@@ -370,7 +366,7 @@ def _price(call: Call, given: str | None) -> str:
     return "".join([f"{one:g}" for one in known if one][:1])
 
 
-def _t(call: Call, key: str, **slots: Any) -> str:
+def _t(call: SetRequest, key: str, **slots: Any) -> str:
     return page.translator(call.request)(key, **slots)
 
 
@@ -396,14 +392,11 @@ async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) ->
     return await _files(call, book, dialog=kind, **facts)
 
 
-def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
+def _can_purge(call: SetRequest, chosen: Sequence[str]) -> bool:
     """Whether a certificate is possible: the path of a file in the set's folder has to stay."""
     if not call.principal.may("admin") or call.principal.labels is not None:
         return False
-    return all(
-        row.origin != "dataset"
-        for row in call.whole._indexer.ledger.documents.named(chosen).values()
-    )
+    return all(row.origin != "dataset" for row in call.table.named(chosen).values())
 
 
 @router.post("/files/labels")
@@ -429,11 +422,11 @@ async def retry(call: Writing, form: Form) -> Response:
     return page.redirect(call.request, "s", call.name, "files")
 
 
-def _source(call: Call, identity: str) -> str | None:
+def _source(call: SetRequest, identity: str) -> str | None:
     """The file that a document is made of; None for a text, or where it is gone."""
-    found = call.whole._indexer.dataset.find(identity)
-    if found is not None and found.path.is_file():
-        return str(found.path)
+    path = dataset_file(call.unrestricted.reader, identity)
+    if path is not None:
+        return str(path)
     for job in documents.own_jobs(call, None, 200):
         path = job.arguments["files"].get(identity) if job.kind == "add_files" else None
         if path and Path(path).is_file():
@@ -450,16 +443,16 @@ async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     undo = {one: await call.run(_before, call, one) for one in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
-    made = await call.run(book.add, _scope(call), "deletion", {"documents": undo, "purge": purge})
+    made = await call.run(book.add, call, "deletion", {"documents": undo, "purge": purge})
     task = asyncio.create_task(_finish_later(call, book, made))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     return page.redirect(call.request, "s", call.name, "files")
 
 
-def _before(call: Call, identity: str) -> dict[str, Any]:
+def _before(call: SetRequest, identity: str) -> dict[str, Any]:
     """What brings a document back: its file or its text, and its metadata."""
-    row = call.whole._indexer.ledger.documents.find(identity)
+    row = call.table.find(identity)
     metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
     path = _source(call, identity)
     if path is not None:
@@ -472,33 +465,33 @@ def _before(call: Call, identity: str) -> dict[str, Any]:
     return {"text": text, "metadata": metadata}
 
 
-async def _finish_later(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
+async def _finish_later(
+    call: SetRequest, book: answers.Notebook, deletion: Mapping[str, Any]
+) -> None:
     await asyncio.sleep(UNDO_S)
     await call.run(_finish, call, book, deletion)
 
 
-async def _finish_deletions(call: Call, book: answers.Notebook) -> None:
+async def _finish_deletions(call: SetRequest, book: answers.Notebook) -> None:
     """Finish what a process that has ended since has begun."""
-    for one in await call.run(book.records, _scope(call), "deletion"):
+    for one in await call.run(book.records, call, "deletion"):
         if one["principal"] == call.principal.id and time.time() - one["created"] > UNDO_S + 5:
             await call.run(_finish, call, book, one)
 
 
-def _finish(call: Call, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
+def _finish(call: SetRequest, book: answers.Notebook, deletion: Mapping[str, Any]) -> None:
     if not book.take(deletion["id"]) or not deletion["purge"]:
         return
-    fresh = replace(call, given_key=None)
+    fresh = replace(call, idempotency_key=None)
     for identity in deletion["documents"]:
         arguments = uploads.purge_arguments(fresh, identity)
-        Jobs(call.whole).submit("purge", arguments, key=fresh.key("purge", arguments))
+        Jobs(call.unrestricted).submit("purge", arguments, key=fresh.key("purge", arguments))
 
 
 @router.post("/files/undo")
 async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
     """Bring deleted documents back."""
-    records = await call.run(
-        book.records, _scope(call), "deletion", record_id=str(form.get("deletion"))
-    )
+    records = await call.run(book.records, call, "deletion", record_id=str(form.get("deletion")))
     if not records or not await call.run(book.take, records[0]["id"]):
         return page.redirect(
             call.request, "s", call.name, "files", notice=("warn", _t(call, "files.too_late"))
@@ -556,7 +549,7 @@ async def groups(
     )
 
 
-def _tree(call: Call) -> dict[str, Any]:
+def _tree(call: SetRequest) -> dict[str, Any]:
     docs = call.docs
     status = documents.status_of(call)
     built = {one["name"]: one for one in status["groups"]}
@@ -610,7 +603,7 @@ async def node(call: Reading, uid: str, group: str | None = None) -> Response:
     """A node with its parent, neighbours and children."""
 
     def find() -> dict[str, Any]:
-        found = _scope(call).node(uid, group)
+        found = call.node(uid, group)
         line = [found]
         while (above := line[-1].parent) is not None:
             line.append(above)
@@ -633,10 +626,6 @@ async def node(call: Reading, uid: str, group: str | None = None) -> Response:
 # Evaluations
 
 
-def _scope(call: Call) -> Scope:
-    return Scope(call.service, call.principal, call.name, call.docs)
-
-
 @router.get("/evaluate")
 async def evaluate(
     call: Writing,
@@ -649,7 +638,7 @@ async def evaluate(
     """Two configurations side by side: the last comparison, or another one."""
 
     def find() -> dict[str, Any]:
-        scope = _scope(call)
+        scope = call
         chosen = page.defaults_of(call.service, call.name)
         runs = [one for one in book.records(scope, "comparison") if run in ("", one["id"])]
         last = runs[-1] if runs else None
@@ -686,7 +675,7 @@ async def evaluate(
 async def run_comparison(call: Writing, book: answers.Book, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
     chosen = page.defaults_of(call.service, call.name)
-    scope = _scope(call)
+    scope = call
     a = {one: chosen[one] for one in ("group", "retriever")}
     b = {one: str(form.get(one, a[one])) for one in a}
     options = [SearchOptions.model_validate(one) for one in (a, b)]
@@ -783,7 +772,7 @@ async def golden(
     """Golden questions; and judgements of answers that may become some."""
 
     def find() -> dict[str, Any]:
-        scope = _scope(call)
+        scope = call
         known = book.records(scope, "golden")
         used = {one["feedback"] for one in known} | {
             one["feedback"] for one in book.records(scope, "dismissed")
@@ -808,7 +797,7 @@ async def golden(
 @router.post("/evaluate/golden")
 async def change_golden(call: Writing, book: answers.Book, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
-    scope = _scope(call)
+    scope = call
     action = str(form.get("action", "add"))
     number = str(form.get("number", ""))
     tab = "candidates" if action in ("dismiss", "confirm") else None
@@ -826,7 +815,7 @@ async def change_golden(call: Writing, book: answers.Book, form: Form) -> Respon
     return page.redirect(call.request, "s", call.name, "evaluate", "golden", tab=tab)
 
 
-def _labelled(call: Call, wanted: Mapping[str, Any]) -> answers.GoldenBody:
+def _labelled(call: SetRequest, wanted: Mapping[str, Any]) -> answers.GoldenBody:
     """A golden question of a question, an answer and perhaps its file; or one in the form of the
     API.
     """
@@ -863,7 +852,7 @@ async def import_golden(call: Writing, book: answers.Book, request: Request) -> 
     refused = []
     for one in wanted:
         try:
-            await answers.add_golden(await call.run(_labelled, call, one), _scope(call), book)
+            await answers.add_golden(await call.run(_labelled, call, one), call, book)
             added += 1
         except (ProblemError, LazyRAGError) as exc:
             refused.append(f"{str(one.get('question', ''))[:60]}: {getattr(exc, 'detail', exc)}")

@@ -19,14 +19,15 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
+from lazyrag.read.rows import dataset_folder, embedders_by_key
 from lazyrag.server.api.access import access_of, require_whole
 from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
-from lazyrag.server.api.uploads import Administration, Call, Reading, Writing, reply
 from lazyrag.server.core.access import COOKIE, SESSION_S
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, reply
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Form
@@ -116,7 +117,7 @@ def _last_set(request: Request, chosen: str | None = None) -> str | None:
 # First run
 
 
-async def first_run(call: Call) -> Response | None:
+async def first_run(call: SetRequest) -> Response | None:
     """The first steps in place of the page Ask, as long as no document can be searched."""
     return (
         None
@@ -135,10 +136,12 @@ async def start(call: Reading) -> Response:
     )
 
 
-def _first_facts(call: Call) -> dict[str, Any]:
+def _first_facts(call: SetRequest) -> dict[str, Any]:
     ready, failed = (call.docs.documents(limit=100, status=one) for one in ("SUCCESS", "FAILED"))
     jobs = [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")]
-    has_folder = call.principal.labels is None and call.whole._indexer.dataset.folder is not None
+    has_folder = (
+        call.principal.labels is None and dataset_folder(call.unrestricted.reader) is not None
+    )
     questions = suggestions(call.docs, page.language_of(call.request))
     return {
         "ready": ready,
@@ -191,7 +194,7 @@ async def activity(call: Writing, after: str | None = None) -> Response:
     return await _activity(call, "jobs", jobs=jobs[:_PAGE], following=following, first=after)
 
 
-async def _activity(call: Call, tab: str, **context: Any) -> Response:
+async def _activity(call: SetRequest, tab: str, **context: Any) -> Response:
     names = await call.run(_names, call)
     context |= {
         "tab": tab,
@@ -212,7 +215,7 @@ def _submitter(job: Any) -> str:
     return ""
 
 
-def _names(call: Call) -> dict[str, str]:
+def _names(call: SetRequest) -> dict[str, str]:
     """Names of principals by id, as far as the principal may know them."""
     found = {"local": page.translator(call.request)("act.local")}
     access = call.service.access
@@ -260,7 +263,7 @@ async def audit(
 async def certificates(call: Administration) -> Response:
     """Deletion certificates of the last 30 days."""
     require_whole(call.principal)
-    jobs = await call.run(Jobs(call.whole).list, None, 1000, "DELETED")
+    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000, "DELETED")
     return await _activity(
         call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result]
     )
@@ -289,7 +292,7 @@ async def health(call: Administration) -> Response:
     """Sizes, the last verification, latencies, and the jobs of the last two weeks."""
     require_whole(call.principal)
     contents = await call.run_slow(call.docs.status)
-    jobs = await call.run(Jobs(call.whole).list, None, 1000)
+    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000)
     today = dt.datetime.now(dt.timezone.utc).date()
     counts = Counter((job.created.date(), job.state == "FAILED") for job in jobs if job.is_finished)
     dates = [today - dt.timedelta(ago) for ago in range(_DAYS)]
@@ -419,7 +422,7 @@ async def models(request: Request, book: Book, _: _ADMIN) -> Response:
             "failed": failed,
         }
 
-    folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
+    folder = dataset_folder(service.sets[name].reader) if name in service.sets else None
     return await _settings(
         request, "models", state=service.state, name=name, folder=folder, **await service.run(find)
     )
@@ -438,7 +441,7 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
     embedders = (
         (name, key, one)
         for name, docs in service.sets.items()
-        for key, one in docs._indexer.embedders.items()
+        for key, one in embedders_by_key(docs.reader).items()
     )
     found = {f"{name}/{key}": (name, key, one.embedder) for name, key, one in embedders}
     return found if service.chat is None else {"": ("", "", service.chat), **found}

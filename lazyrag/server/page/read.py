@@ -43,9 +43,10 @@ from lazyrag.generation.markers import read_marker, replace_markers, scan
 from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
 from lazyrag.server.api import answers, documents
-from lazyrag.server.api.search import MAX_QUERY, Name, Scope, SearchOptions
-from lazyrag.server.api.uploads import Call, Reading, Writing
+from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.core.body import Name, SearchOptions
 from lazyrag.server.core.problems import ProblemError, problem_of
+from lazyrag.server.core.set_request import Reading, SetRequest, Writing
 from lazyrag.server.page import page
 from lazyrag.server.page.marked_text import _cells, _inline, _lines, _marked, text_blocks
 from lazyrag.server.page.operate import first_run, suggestions
@@ -150,7 +151,7 @@ class LiveText:
     The same events give the same pieces, so that a stream goes on where it was cut.
     """
 
-    def __init__(self, scope: Scope, turn: Turn) -> None:
+    def __init__(self, scope: SetRequest, turn: Turn) -> None:
         self._scope = scope
         self._turn = turn
         self._text = ""
@@ -201,7 +202,7 @@ class LiveText:
         return piece
 
 
-def _hits(scope: Scope, answer: Mapping[str, Any]) -> list[Hit]:
+def _hits(scope: SetRequest, answer: Mapping[str, Any]) -> list[Hit]:
     """What the model read; of an answer that is not complete, what it cites."""
     cited = dict[int, Hit]()
     for one in answer["citations"] if not answer["hits"] else ():
@@ -265,23 +266,23 @@ def read_answer(turn: Turn, hits: Sequence[Hit]) -> None:
 # The book of questions: threads by the id of their first answer
 
 
-def _note_question(scope: Scope, book: answers.Notebook, body: Mapping[str, Any]) -> None:
+def _note_question(scope: SetRequest, book: answers.Notebook, body: Mapping[str, Any]) -> None:
     book.add(scope, "question", body)
     for old in _questions(scope, book)[:-_KEPT]:
         book.take(old["id"])
 
 
-def _questions(scope: Scope, book: answers.Notebook) -> list[dict[str, Any]]:
+def _questions(scope: SetRequest, book: answers.Notebook) -> list[dict[str, Any]]:
     """Questions of this principal, oldest first."""
     return book.records(scope, "question", is_own=True)
 
 
-def _recent(scope: Scope, book: answers.Notebook) -> list[dict[str, Any]]:
+def _recent(scope: SetRequest, book: answers.Notebook) -> list[dict[str, Any]]:
     asked = [one for one in _questions(scope, book) if one["thread"] == one["answer"]]
     return list({one["question"]: one for one in asked}.values())[::-1][:_RECENT]
 
 
-def _thread(scope: Scope, book: answers.Notebook, thread: str) -> list[Turn]:
+def _thread(scope: SetRequest, book: answers.Notebook, thread: str) -> list[Turn]:
     """The turns of a thread; those whose answer is not stored any more have the state GONE."""
     turns: list[Turn] = []
     for one in (one for one in _questions(scope, book) if one["thread"] == thread):
@@ -383,15 +384,11 @@ def _wanted_of(given: Knobs) -> dict[str, Any]:
     }
 
 
-def _scope(call: Call) -> Scope:
-    return Scope(call.service, call.principal, call.name, call.docs)
-
-
-def _groups(call: Call) -> list[tuple[str, int]]:
+def _groups(call: SetRequest) -> list[tuple[str, int]]:
     """The groups that can be searched, with their number of nodes as the principal sees them."""
     nodes = {
         one.name: one.nodes
-        for one in call.whole.status().groups
+        for one in call.unrestricted.status().groups
         if one.nodes and one.name != LAZY_ROOT_NAME
     }
     return [(one, nodes[one] if call.principal.labels is None else 0) for one in nodes] or [
@@ -399,7 +396,7 @@ def _groups(call: Call) -> list[tuple[str, int]]:
     ]
 
 
-def _bar(call: Call, given: Knobs) -> dict[str, Any]:
+def _bar(call: SetRequest, given: Knobs) -> dict[str, Any]:
     """What the query bar and the knobs show."""
     groups = _groups(call)
     default = page.defaults_of(call.service, call.name)
@@ -442,7 +439,7 @@ async def ask_page(call: Reading, book: answers.Book, given: Given) -> Response:
     def find() -> dict[str, Any]:
         return {
             **_bar(call, given),
-            "recent": _recent(_scope(call), book),
+            "recent": _recent(call, book),
             "suggested": suggestions(call.docs, page.language_of(call.request)),
         }
 
@@ -458,7 +455,7 @@ async def ask(
     """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it
     is written.
     """
-    scope = _scope(call)
+    scope = call
     thread = str(form.get("thread", ""))
     if not given.q.strip():
         return page.redirect(call.request, "s", call.name, "ask")
@@ -498,7 +495,7 @@ async def answer_page(
     call: Reading, book: answers.Book, thread: str, cite: Index = 0, wait: bool = False
 ) -> Response:
     """A thread of answers with the sources; with ``cite`` the cited words in the pane."""
-    scope = _scope(call)
+    scope = call
     until = time.monotonic() + WAIT_S
 
     def find() -> dict[str, Any]:
@@ -533,7 +530,7 @@ async def answer_events(call: Reading, book: answers.Book, thread: str, after: i
     """The last answer of a thread while it is written: texts and numbers of citations, under the
     numbers of its log.
     """
-    scope = _scope(call)
+    scope = call
     turns = await call.run(_thread, scope, book, thread)
     turn = turns[-1]
     given = call.request.headers.get("last-event-id", "")[:18]
@@ -557,9 +554,9 @@ async def answer_events(call: Reading, book: answers.Book, thread: str, after: i
 @router.post("/ask/{thread}/stop")
 async def stop(call: Reading, book: answers.Book, thread: str, form: Form) -> Response:  # noqa: ARG001
     """Stop the last answer of a thread."""
-    turn = (await call.run(_thread, _scope(call), book, thread))[-1]
+    turn = (await call.run(_thread, call, book, thread))[-1]
     await call.run(book.stop, turn.id)
-    async for _ in answers.follow(_scope(call), book, turn.id, turn.last):
+    async for _ in answers.follow(call, book, turn.id, turn.last):
         pass  # until it has ended
     return page.redirect(call.request, "s", call.name, "ask", thread)
 
@@ -568,7 +565,7 @@ async def stop(call: Reading, book: answers.Book, thread: str, form: Form) -> Re
 async def judge(call: Reading, book: answers.Book, thread: str, form: Form) -> Response:
     """Judge an answer: it becomes a candidate for a golden question."""
     body = answers.FeedbackBody(good=form.get("good") == "1", answer=str(form.get("answer", "")))
-    await answers.give_feedback(body, _scope(call), book)
+    await answers.give_feedback(body, call, book)
     return page.redirect(
         call.request, "s", call.name, "ask", thread, judged="1" if body.good else "0"
     )
@@ -588,8 +585,8 @@ def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) 
     return docs.marks(identity, span, file=file).boxes
 
 
-def _content_hash(call: Call, identity: str) -> str:
-    row = call.whole._indexer.ledger.documents.find(identity)
+def _content_hash(call: SetRequest, identity: str) -> str:
+    row = call.table.find(identity)
     return "" if row is None or row.content_hash is None else row.content_hash
 
 
@@ -613,7 +610,7 @@ async def page_image(
 
 
 def _page_sheets(
-    call: Call, identity: str, numbers: Iterable[int], marks: Iterable[tuple[int, Span]]
+    call: SetRequest, identity: str, numbers: Iterable[int], marks: Iterable[tuple[int, Span]]
 ) -> tuple[list[dict[str, Any]], set[int]]:
     """Pages of a PDF with the boxes of marks, and the numbers of the marks that have none."""
     content = _content_hash(call, identity)
@@ -654,14 +651,14 @@ def _root_span(node: DocNode, span: Span) -> Span | None:
     return node.span[0] + span[0], node.span[0] + span[1]
 
 
-def _locate(call: Call, sources: Sequence[Source]) -> None:
+def _locate(call: SetRequest, sources: Sequence[Source]) -> None:
     """Find citations in the present text of their document."""
     known = {path: call.find(path) for path in {one.hit.source for one in sources}}
     for one in sources:
         one.place = one.hit.location
         one.is_gone = known[one.hit.source] is None
         with suppress(ProblemError, LazyRAGError):
-            node = _scope(call).node(one.hit.id)
+            node = call.node(one.hit.id)
             if node.get_content() == one.hit.text:
                 one.there = _root_span(node, one.span)
                 one.place = (
@@ -669,7 +666,7 @@ def _locate(call: Call, sources: Sequence[Source]) -> None:
                 )
 
 
-def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
+def _pane(call: SetRequest, sources: Sequence[Source], number: int) -> dict[str, Any]:
     """The source pane of a citation: its document with the marks of all citations of it."""
     one = next((one for one in sources if one.number == number), None)
     if one is None:
@@ -706,7 +703,7 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
 
 
 def _marked_document(
-    call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0
+    call: SetRequest, info: Any, places: Mapping[int, Span], number: int, offset: int = 0
 ) -> dict[str, Any]:
     """A document with marks: its pages with boxes, else its text, around the marks and the rest as
     context.
@@ -778,9 +775,9 @@ async def search_page(call: Reading, given: Given) -> Response:
         if not given.q.strip() or found["problem"]:
             return found
         try:
-            found |= _search(_scope(call), given, found["filters"])
+            found |= _search(call, given, found["filters"])
             if not found["hits"] and found["filters"] is not None:
-                found["total"] = len(_retriever(_scope(call), given)(given.q, None, 100))
+                found["total"] = len(_retriever(call, given)(given.q, None, 100))
         except (LazyRAGError, ProblemError) as exc:
             found["problem"] = problem_of(exc)
         return found
@@ -791,12 +788,12 @@ async def search_page(call: Reading, given: Given) -> Response:
     )
 
 
-def _retriever(scope: Scope, given: Knobs) -> Any:
+def _retriever(scope: SetRequest, given: Knobs) -> Any:
     found: Any = scope.retriever(SearchOptions(group=given.group, retriever=given.retriever))
     return RetrievalChain(found, MMR(), topk=given.topk) if given.rerank else found
 
 
-def _search(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any]:
+def _search(scope: SetRequest, given: Knobs, filters: Filter | None) -> dict[str, Any]:
     trace = _retriever(scope, given).trace(given.q, filters, given.topk)
     explained = build_explanation(trace, given.q, filters)
     terms = query_terms(given.q)
@@ -835,7 +832,7 @@ def _snippet(text: str, terms: frozenset[str]) -> list[tuple[str, int]]:
     return [*([("… ", 0)] if first else []), *parts, *([(" …", 0)] if last < len(text) else [])]
 
 
-def _why_not(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, Any]:
+def _why_not(scope: SetRequest, given: Knobs, filters: Filter | None) -> dict[str, Any]:
     """Why a passage is not among the results, and the one change that would bring it in."""
     nodes = _wanted(scope, given)
     if len(nodes) != 1:
@@ -873,7 +870,7 @@ def _why_not(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, An
 
 
 def _admits(
-    scope: Scope, given: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]
+    scope: SetRequest, given: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]
 ) -> bool:
     other = given.model_copy(update=dict(change))
     with suppress(LazyRAGError):
@@ -884,7 +881,7 @@ def _admits(
     return False
 
 
-def _wanted(scope: Scope, given: Knobs) -> list[DocNode]:
+def _wanted(scope: SetRequest, given: Knobs) -> list[DocNode]:
     """The nodes that a uid, a path, or a piece of text means; what is hidden is not there."""
     text = given.why_not.strip()
     for segment in scope.docs.reader.held(text)[:1]:
@@ -980,13 +977,13 @@ def _own_groups(info: Any) -> list[tuple[str, int]]:
     ]
 
 
-def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
+def _source(call: SetRequest, info: Any, part: Part) -> dict[str, Any]:
     """The text or pages of a document, with a node of it, or some words of that, marked."""
     node = None
     place = None
     offset = part.offset
     with suppress(ProblemError):
-        node = found = _scope(call).node(part.uid)
+        node = found = call.node(part.uid)
         start, end = map(int, part.words.split("-")) if part.words else (0, len(found.text))
         is_inside = found.path == info.path and start <= end <= len(found.text)
         place = _root_span(found, (start, end)) if is_inside else None
@@ -1007,7 +1004,7 @@ def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
     }
 
 
-def _node_rows(call: Call, info: Any, group: str, offset: int) -> dict[str, Any]:
+def _node_rows(call: SetRequest, info: Any, group: str, offset: int) -> dict[str, Any]:
     names = [one for one, _ in _own_groups(info)]
     chosen = group if group in names else next(iter(names), LAZY_ROOT_NAME)
     return {
@@ -1016,7 +1013,7 @@ def _node_rows(call: Call, info: Any, group: str, offset: int) -> dict[str, Any]
     }
 
 
-def _diff(call: Call, info: Any, versions: Sequence[Any], given: Part) -> dict[str, Any]:
+def _diff(call: SetRequest, info: Any, versions: Sequence[Any], given: Part) -> dict[str, Any]:
     """The changed lines of two versions, with their words, and how many nodes changed."""
     numbers = [one.number for one in versions]
     last = given.after if given.after in numbers else info.version
