@@ -172,12 +172,11 @@ class Project:
             raise StoreError(f"{msg} or pass another folder: --store PATH") from exc
 
 
-def find_project(store: Path | None = None, start: Path | None = None) -> Project:
+def find_project(store: Path | None = None) -> Project:
     """The project of the current folder: the nearest ``.lazyrag`` in it or above it.
 
     Args:
         store: The folder with the store instead.
-        start: The folder to begin at; None for the current one.
 
     Raises:
         ConfigError: If there is none, or it belongs to another user.
@@ -187,7 +186,7 @@ def find_project(store: Path | None = None, start: Path | None = None) -> Projec
         if not (store / _CONFIG).is_file():
             raise ConfigError(f"{store} has no index. Make one: lazyrag index PATH --store {store}")
         return _read(store.absolute())
-    first = (start or Path.cwd()).absolute()
+    first = Path.cwd()
     for folder in (first, *first.parents):
         if (folder / STORE_FOLDER / _CONFIG).is_file():
             return _read(folder / STORE_FOLDER)

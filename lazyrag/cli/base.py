@@ -30,7 +30,7 @@ def complain(text: str) -> None:
     sys.stderr.flush()
 
 
-class Command(click.Command):
+class _Command(click.Command):
     """A command whose function returns an `Output`; its errors are one line, or JSON."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -73,7 +73,13 @@ def message_of(exc: Exception) -> str:
     return f"{type(exc).__name__}: {exc} (run it with --debug for the traceback)"
 
 
+class _Group(click.Group):
+    command_class = _Command
+    group_class = type
+
+
 @click.group(
+    cls=_Group,
     epilog=_EPILOGUE,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )

@@ -14,7 +14,6 @@ from lazyrag.cli import output, terminal
 from lazyrag.cli.base import (
     ANALYSER,
     PATH,
-    Command,
     app,
     complain,
     message_of,
@@ -52,7 +51,7 @@ _plan_option = click.option(
 )
 
 
-@app.command(cls=Command)
+@app.command()
 @click.argument("path", metavar="[PATH]", nargs=-1, type=PATH)
 @store_option
 @click.option(
@@ -184,7 +183,7 @@ def _report_output(docs: Document, project: Project) -> Output:
     return Output(result, lines, output.status_of(report))
 
 
-@app.command(cls=Command)
+@app.command()
 @store_option
 @click.option(
     "--delete", is_flag=True, help="Delete the documents of missing files, however many there are."
@@ -269,7 +268,7 @@ def _plan_sync(
         return Output(result, lines, output.status_of(plan.files))
 
 
-@app.command(cls=Command)
+@app.command()
 @store_option
 @click.option(
     "--poll",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lazyrag.cli import output, terminal
-from lazyrag.cli.base import ANALYSER, PATH, Command, app, complain, store_option
+from lazyrag.cli.base import ANALYSER, PATH, app, complain, store_option
 from lazyrag.cli.output import FAILED, OK, Output
 from lazyrag.errors import ConfigError, LazyRAGError
 from lazyrag.project import find_project, new_project
@@ -24,7 +24,7 @@ def _problem_output(problems: Sequence[Any], summary: str) -> Output:
     return Output({"problems": problems}, lines, FAILED if problems else OK)
 
 
-@app.command(cls=Command)
+@app.command()
 @store_option
 def verify(store: Path | None) -> Output:
     """Check the index against its files and stores.
@@ -40,7 +40,7 @@ def verify(store: Path | None) -> Output:
     )
 
 
-@app.command(cls=Command)
+@app.command()
 @store_option
 def repair(store: Path | None) -> Output:
     """Rebuild what verify finds missing or damaged."""
@@ -55,7 +55,7 @@ def repair(store: Path | None) -> Output:
     return _problem_output(problems, summary)
 
 
-@app.command("export", cls=Command)
+@app.command("export")
 @click.argument("folder", type=PATH)
 @store_option
 def export_(folder: Path, store: Path | None) -> Output:
@@ -76,7 +76,7 @@ def export_(folder: Path, store: Path | None) -> Output:
     return Output({"export": str(exported), "documents": count}, lines)
 
 
-@app.command("import", cls=Command)
+@app.command("import")
 @click.argument("export", type=PATH)
 @click.argument("path", default=".", type=PATH)
 @store_option
@@ -114,7 +114,7 @@ def model() -> None:
     """Fetch embedding and rerank models."""
 
 
-@model.command("fetch", cls=Command)
+@model.command("fetch")
 @click.argument("name")
 @click.option(
     "--file", help="ONNX file to fetch instead of the usual one, such as a smaller, quantised one."
@@ -148,7 +148,7 @@ def fetch(name: str, file: str | None) -> Output:
     )
 
 
-@app.command(cls=Command)
+@app.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> Output:
     """Print a completion script for SHELL.

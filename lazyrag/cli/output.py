@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lazyrag.document import IngestReport, PlannedFormat
     from lazyrag.evaluation import GoldenReport
     from lazyrag.retrieval.explain import ExplainedHit
+    from lazyrag.types import JsonObject
 
 OK = 0
 FAILED = 1
@@ -33,6 +34,7 @@ SCHEMA = 1
 
 _MAX_MISSED = 10  # questions to show; the JSON has all
 _MAX_WORSE = 5  # of each measure
+_MAX_REASONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def as_json(
     """The JSON of a command: ``result`` if it worked, else ``error``."""
     from lazyrag.data.encoding import to_dict
 
-    envelope: dict[str, Any] = {"schema": SCHEMA, "command": command, "ok": error is None}
+    envelope: JsonObject = {"schema": SCHEMA, "command": command, "ok": error is None}
     if error is None:
         envelope["result"] = to_dict(result)
     else:
@@ -73,7 +75,7 @@ def as_json(
 # Hits and answers
 
 
-def hit_dict(rank: int, hit: Hit) -> dict[str, Any]:
+def hit_dict(rank: int, hit: Hit) -> JsonObject:
     """A hit for programs."""
     return {"rank": rank, **hit.to_dict()}
 
@@ -189,7 +191,7 @@ def _report_at_command_line(report: IngestReport) -> IngestReport:
     return replace(report, failed=tuple(failed), skipped=skipped)
 
 
-def failure_dict(path: str, stage: str, error: ErrorInfo) -> dict[str, Any]:
+def failure_dict(path: str, stage: str, error: ErrorInfo) -> JsonObject:
     """A failed step for programs."""
     from lazyrag.data.encoding import ErrorInfo
 
@@ -204,7 +206,7 @@ def failure_dict(path: str, stage: str, error: ErrorInfo) -> dict[str, Any]:
     }
 
 
-def report_dict(report: IngestReport) -> dict[str, Any]:
+def report_dict(report: IngestReport) -> JsonObject:
     """A report for programs."""
     from lazyrag.data.encoding import ErrorInfo
 
@@ -283,12 +285,12 @@ def is_changed(report: IngestReport, *, withheld: bool = True) -> bool:
     return any(done) or bool(withheld and report.withheld)
 
 
-def reason_lines(reasons: Mapping[str, str], most: int = 5) -> list[str]:
+def reason_lines(reasons: Mapping[str, str]) -> list[str]:
     """Why files, groups and indexes are done again."""
     lines: list[str] = []
-    for name, why in list(reasons.items())[:most]:
+    for name, why in list(reasons.items())[:_MAX_REASONS]:
         lines += terminal.wrapped(f"{terminal.printable(name)}: {why}", first="  ", rest="    ")
-    return lines + more_lines(len(reasons), most, "  ")
+    return lines + more_lines(len(reasons), _MAX_REASONS, "  ")
 
 
 def more_lines(count: int, most: int, indent: str = "") -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lazyrag.cli import output, terminal
-from lazyrag.cli.base import ANALYSER, PATH, Command, app, complain, require_group, store_option
+from lazyrag.cli.base import ANALYSER, PATH, app, complain, require_group, store_option
 from lazyrag.cli.output import FAILED, OK, Output
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, MissingDependencyError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
     from lazyrag.document import Document, DocumentStatus, GroupStatus, IngestReport
     from lazyrag.retrieval.base import BaseRetriever
+    from lazyrag.types import JsonObject
 
 _RETRIEVERS = ("keyword", "vector", "hybrid")
 _filters_option = click.option(
@@ -91,7 +92,7 @@ def _make_retriever(
     return Retriever(docs, group, similarity, topk=topk)
 
 
-@app.command(cls=Command)
+@app.command()
 @click.argument("words", metavar="QUERY", nargs=-1, required=True)
 @store_option
 @_topk_option
@@ -120,7 +121,7 @@ def search(
         condition = output.parse_filters(filters, docs.fields)
         explanation = search.explain(query, condition) if explain else None
         nodes = search(query, condition)
-        result: dict[str, Any] = {"query": query, "hits": _hits(nodes)}
+        result: JsonObject = {"query": query, "hits": _hits(nodes)}
         lines: list[str] = []
         for rank, node in enumerate(nodes, start=1):
             lines += ["", *output.hit_lines(rank, node, query, full=full)]
@@ -131,7 +132,7 @@ def search(
         return Output(result, lines[1:] or _nothing_found(docs, query, filters))
 
 
-def _hits(nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
+def _hits(nodes: Sequence[DocNode]) -> list[JsonObject]:
     from lazyrag.data.result import Hit
 
     return [output.hit_dict(rank, Hit.from_node(node)) for rank, node in enumerate(nodes, start=1)]
@@ -144,7 +145,7 @@ def _nothing_found(docs: Document, query: str, filters: Sequence[str]) -> list[s
     return terminal.wrapped(text)
 
 
-@app.command(cls=Command)
+@app.command()
 @click.argument("words", metavar="QUESTION", nargs=-1, required=True)
 @store_option
 @click.option(
@@ -221,7 +222,7 @@ def _answer(
     return Output(result, output.answer_lines(answer))
 
 
-@app.command(cls=Command)
+@app.command()
 @store_option
 @click.option("--duplicates", is_flag=True, help="Also list files with nearly the same text.")
 def status(store: Path | None, duplicates: bool) -> Output:
@@ -321,7 +322,7 @@ def _format_indexes(group: GroupStatus) -> str:
     return ", ".join(words)
 
 
-@app.command("eval", cls=Command)
+@app.command("eval")
 @click.argument("golden", type=PATH)
 @click.option("--output", "-o", "path", type=PATH, help="Also write the JSON to this file.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lazyrag.cli import output, terminal
-from lazyrag.cli.base import PATH, Command, app, store_option
+from lazyrag.cli.base import PATH, app, store_option
 from lazyrag.cli.output import Output
 from lazyrag.errors import ConfigError
 
@@ -24,7 +24,7 @@ _OPEN_TO_ALL = (
 )
 
 
-@app.command(cls=Command)
+@app.command()
 @click.argument("path", default=".", metavar="[PATH|CONFIG]", type=PATH)
 @store_option
 @click.option("--host", help="Address to listen on. Default: 127.0.0.1; any other needs a token.")
@@ -60,7 +60,7 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
     return Output({"stopped": True}, [])
 
 
-@app.command(cls=Command)
+@app.command()
 @click.argument("path", default=".", metavar="[PATH|CONFIG]", type=PATH)
 @click.option(
     "--url", help="Pass the calls on to this service instead, such as http://127.0.0.1:8400."
@@ -111,7 +111,7 @@ def _access(path: Path, *, must_exist: bool = True) -> Access:
     return access
 
 
-@token.command("create", cls=Command)
+@token.command("create")
 @click.option(
     "--scope", type=click.Choice(["read", "write", "admin"]), default="read", help="Default: read."
 )
@@ -134,7 +134,7 @@ def create_token(
     return Output({**asdict(created), "token": text}, [text])
 
 
-@token.command("list", cls=Command)
+@token.command("list")
 @_service_option
 def list_tokens(at: Path) -> Output:
     """List the tokens, without their secrets."""
@@ -152,7 +152,7 @@ def list_tokens(at: Path) -> Output:
     return Output({"tokens": tokens}, terminal.table(rows) if tokens else ["There are no tokens."])
 
 
-@token.command("revoke", cls=Command)
+@token.command("revoke")
 @click.argument("token_id", metavar="ID")
 @_service_option
 def revoke_token(token_id: str, at: Path) -> Output:

@@ -45,6 +45,7 @@ from lazyrag.server.core.problems import ProblemError, describe_field, problem_o
 from lazyrag.server.core.service import Service, passage_url
 from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.jobs import Jobs
+from lazyrag.types import JsonObject
 from lazyrag.validation import require
 
 log = logging.getLogger("lazyrag.server")
@@ -126,11 +127,11 @@ class Caller:
             return f"lazyrag:{quote(scope.name)}/files/{quote(path, errors='replace')}"
         return file.absolute().as_uri()
 
-    def passages(self, scope: SetRequest, nodes: list[DocNode]) -> list[dict[str, Any]]:
+    def passages(self, scope: SetRequest, nodes: list[DocNode]) -> list[JsonObject]:
         """Nodes as results of a search."""
         return [self._passage(scope, fields) for fields in scope.nodes(nodes)]
 
-    def _passage(self, scope: SetRequest, node: Mapping[str, Any]) -> dict[str, Any]:
+    def _passage(self, scope: SetRequest, node: Mapping[str, Any]) -> JsonObject:
         return {
             "id": f"{scope.name}:{node['uid']}",
             **self.cited(scope, node),
@@ -169,7 +170,7 @@ Start = Annotated[int, Field(ge=0, description="Position in the text, in charact
 End = Annotated[int | None, Field(ge=0, description="By default as far as possible.")]
 Limit = Annotated[int, Field(ge=1, le=50, description="Number of results.")]
 _FILTERS = 'Values by field, such as {"file_type": [".md"]}; list_sets has the fields.'
-Filters = Annotated[dict[str, Any] | None, Field(description=_FILTERS)]
+Filters = Annotated[JsonObject | None, Field(description=_FILTERS)]
 
 _Place: Any = {"set": (str, ...), "path": (str, ...)}
 _Text: Any = {"title": (str, ...), "url": (str, ...), "text": (str, ...)}
@@ -182,7 +183,7 @@ _Match = create_model("Match", **_Place, span=(Span, ...), line=(str, ...), loca
 _Set = create_model("SetInfo", name=(str, ...), groups=(list[str], ...), fields=(list[str], ...))
 
 
-TOOLS: dict[str, tuple[Callable[..., dict[str, Any]], type[Body], types.Tool]] = {}
+TOOLS: dict[str, tuple[Callable[..., JsonObject], type[Body], types.Tool]] = {}
 """The function of each tool, the model of its arguments, and what clients see of it."""
 _SLOW = ("grep", "add_text")
 _WRITING = "add_text"
@@ -223,7 +224,7 @@ def search(
     limit: Limit = 8,
     filters: Filters = None,
     group: InGroup = "",
-) -> dict[str, Any]:
+) -> JsonObject:
     """Search the documents by meaning and keywords. Returns passages with their document and its
     url.
     """
@@ -238,8 +239,8 @@ def search(
     return {"results": [passage for passage in in_turn if passage is not None][:limit]}
 
 
-@_tool(id=(str, ...), **_Text, metadata=(dict[str, Any], ...))
-def fetch(caller: Caller, id: Identity) -> dict[str, Any]:
+@_tool(id=(str, ...), **_Text, metadata=(JsonObject, ...))
+def fetch(caller: Caller, id: Identity) -> JsonObject:
     """Get a passage with the text around it: its whole document, or 20,000 characters of a long
     one.
     """
@@ -257,9 +258,7 @@ def fetch(caller: Caller, id: Identity) -> dict[str, Any]:
 
 
 @_tool(**_Place, sections=(list_of(_Section), ...), more=(bool, ...))
-def outline(
-    caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0
-) -> dict[str, Any]:
+def outline(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0) -> JsonObject:
     """List the headings, pages or rows of a document with their positions, to read parts of it.
 
     If there are `more`, call again with the `end` of the last one as `start`.
@@ -278,7 +277,7 @@ def outline(
 @_tool(**_Text, **_Place, **_Range, length=(int, ...))
 def read(
     caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 0, end: End = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Read a document, or a part of it: at most 20,000 characters. Go on with `start` where the
     last part ended.
     """
@@ -301,10 +300,10 @@ def grep(
     limit: Limit = 20,
     ignore_case: bool = True,
     filters: Filters = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Find an exact text in the documents, such as a name, a number or a quotation."""
     condition = filter_of(filters)
-    matches: list[dict[str, Any]] = []
+    matches: list[JsonObject] = []
     for scope in caller.scopes(set):
         matches += [
             {"set": scope.name, **to_dict(match)}
@@ -316,14 +315,14 @@ def grep(
 
 
 @_tool(results=(list_of(_Passage), ...))
-def related(caller: Caller, id: Identity, limit: Limit = 6) -> dict[str, Any]:
+def related(caller: Caller, id: Identity, limit: Limit = 6) -> JsonObject:
     """Find passages that resemble a passage."""
     scope, node = caller.passage(id)
     return {"results": caller.passages(scope, scope.docs.related(node.uid, limit))}
 
 
 @_tool(sets=(list_of(_Set), ...))
-def list_sets(caller: Caller) -> dict[str, Any]:
+def list_sets(caller: Caller) -> JsonObject:
     """List the sets of documents, with their node groups and the fields for filters."""
     return {
         "sets": [
@@ -334,7 +333,7 @@ def list_sets(caller: Caller) -> dict[str, Any]:
 
 
 @_tool(**_Place, state=(str, ...))
-def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "") -> dict[str, Any]:
+def add_text(caller: Caller, path: DocumentPath, text: NewText, set: InSet = "") -> JsonObject:
     """Add a document, or replace it. Searches find it as soon as the state is SUCCESS."""
     if not caller.principal.may("write"):
         raise ProblemError(403, "This needs a token with the scope 'write'.", "Use another token.")
@@ -422,7 +421,7 @@ class McpApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """See ASGI."""
 
-        def call(request: Request, name: str, arguments: dict[str, Any]) -> Any:
+        def call(request: Request, name: str, arguments: JsonObject) -> Any:
             return call_tool(
                 Caller(self.service, request.state.principal, request), name, arguments
             )
@@ -484,7 +483,7 @@ def _open_service(path: Path, stack: ExitStack) -> Service:
 
 
 async def _relay(
-    url: str, token: str | None, _: Any, name: str, arguments: dict[str, Any]
+    url: str, token: str | None, _: Any, name: str, arguments: JsonObject
 ) -> types.CallToolResult:
     """Let a service call a tool. A connection for each call survives restarts of the service."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -439,7 +439,7 @@ class _JsonLines(logging.Formatter):
 def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Event) -> None:
     """Run the jobs of all sets, and submit a sync when their files change."""
     from lazyrag.server.core.guard import delete_old_answers, worker_of
-    from lazyrag.server.core.made_sets import MadeSets
+    from lazyrag.server.core.runtime_sets import RuntimeSets
     from lazyrag.server.core.sets import SetFollower
 
     os.nice(5)  # queries go first
@@ -448,7 +448,7 @@ def _write(config: Config, ready: Callable[[bytes], object], stop: threading.Eve
     )  # short jobs beside a long one, too: each of their statements waits for the interpreter
     state = config.server.state
     with ExitStack() as stack:
-        follower = SetFollower(MadeSets(state, config.models.embed), None, write=True)
+        follower = SetFollower(RuntimeSets(state, config.models.embed), None, write=True)
         works = [
             functools.partial(follower.run, stop),
             functools.partial(delete_old_answers, state, stop),
@@ -525,7 +525,7 @@ def _answer(
     stores.
     """
     from lazyrag.server.core.access import Access
-    from lazyrag.server.core.made_sets import MadeSets
+    from lazyrag.server.core.runtime_sets import RuntimeSets
     from lazyrag.server.core.service import Service
     from lazyrag.server.core.sets import SetFollower
 
@@ -539,7 +539,7 @@ def _answer(
     )
     service.upload_bytes = limits.upload_mb << 20
     service.pending = dict.fromkeys(config.sets, _NO_STORE)
-    service.made = MadeSets(state, config.models.embed)
+    service.runtime_sets = RuntimeSets(state, config.models.embed)
     service.rerank = configs.open_rerank(config.models)
     service.groups = {name: chosen.groups[0] for name, chosen in config.sets.items()}
     server = _server(service, config.server, limits.connections)
@@ -558,7 +558,7 @@ def _answer(
         stop.wait()
         server.should_exit = True
 
-    follow = functools.partial(SetFollower(service.made, service, write=False).run, stop)
+    follow = functools.partial(SetFollower(service.runtime_sets, service, write=False).run, stop)
     for work in (open_sets, follow, close):
         threading.Thread(target=work, daemon=True).start()
     server.run(sockets=[listener])
@@ -656,7 +656,7 @@ class HostedService:
         from lazyrag.server.core.access import Access
         from lazyrag.server.core.guard import delete_old_answers, worker_of
         from lazyrag.server.core.service import Service
-        from lazyrag.server.core.sets import SetFollower, made_sets
+        from lazyrag.server.core.sets import SetFollower, runtime_sets
 
         try:
             listener = listen("127.0.0.1", port or 0)
@@ -679,7 +679,7 @@ class HostedService:
             functools.partial(delete_old_answers, state, self._stop),
         ]
         if not file.read_only:
-            follower = SetFollower(made_sets(service), service, write=True)
+            follower = SetFollower(runtime_sets(service), service, write=True)
             works += [
                 functools.partial(worker_of(docs.name, docs, state).run, self._stop),
                 functools.partial(follower.run, self._stop),

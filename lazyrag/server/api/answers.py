@@ -33,13 +33,14 @@ from lazyrag.evaluation.metrics import Comparison, compare, source_span
 from lazyrag.pipeline import RAGPipeline
 from lazyrag.retrieval.base import BaseRetriever, hits_of
 from lazyrag.server.api import search
-from lazyrag.server.api.search import MAX_QUERY, Filters, Limit
+from lazyrag.server.api.search import Filters, Limit, Question
 from lazyrag.server.core.body import Body, Name, SearchOptions
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S, open_book
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import location_of, needs
 from lazyrag.server.core.set_request import Searching, SetRequest, as_json
+from lazyrag.types import JsonObject
 
 router = APIRouter(prefix="/api/v1/sets/{set}")
 log = logging.getLogger("lazyrag.server")
@@ -65,8 +66,6 @@ Event = tuple[int, str, str]
 """Number, name and JSON of an event."""
 
 # Models
-
-Question = Annotated[str, Field(max_length=MAX_QUERY)]
 
 
 class Turn(Body):
@@ -107,9 +106,9 @@ _Answer = create_model(
     text=(str | None, ...),
     citations=(search.list_of(search.model_of(Citation)), ...),
     problems=(list[ProblemNote], ...),
-    hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=dict[str, Any])), ...),
+    hits=(search.list_of(search.model_of(Hit, score=float | None, metadata=JsonObject)), ...),
     measures=(
-        dict[str, Any],
+        JsonObject,
         Field(description="`query` (what was searched), `seconds`, `usage` (tokens)."),
     ),
 )
@@ -275,7 +274,7 @@ class Notebook:
         with self._database.writing() as connection:
             return bool(connection.execute("DELETE FROM record WHERE id = ?", (number,)).rowcount)
 
-    def add(self, call: SetRequest, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def add(self, call: SetRequest, kind: str, body: Mapping[str, Any]) -> JsonObject:
         """Store a record, and return it. Ids are in the order of time, and tell nothing of others'
         records.
         """
@@ -300,7 +299,7 @@ class Notebook:
         record_id: str | None = None,
         *,
         is_own: bool = False,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Return records, oldest first: with labels the principal's own, as others may have seen
         more than it does.
         """
@@ -316,7 +315,7 @@ class Notebook:
             for row in rows
         ]
 
-    def record(self, call: SetRequest, kind: str, number: str) -> dict[str, Any]:
+    def record(self, call: SetRequest, kind: str, number: str) -> JsonObject:
         """Return a record.
 
         Raises:
@@ -352,9 +351,7 @@ _EVENT = {
     "type": "object",
     "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
 }
-_EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/event-stream": {"schema": _EVENT}}}
-}
+_EVENTS: dict[int | str, JsonObject] = {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}
 
 
 @router.post("/answers", tags=["answers"], response_model=_Answer, responses=_EVENTS)
@@ -420,7 +417,7 @@ async def answer_events(
 
 async def _pieces(
     body: AnswerBody, call: SetRequest, retriever: BaseRetriever[Any]
-) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+) -> AsyncIterator[tuple[str, JsonObject]]:
     """The events of an answer; the last one, ``hits``, has what the model read."""
     filters = search.filter_of(body.filters)
     if call.service.chat is None:
@@ -470,13 +467,13 @@ async def _write(
     book: Notebook,
     answer: str,
     question: str,
-    pieces: AsyncIterator[tuple[str, dict[str, Any]]],
+    pieces: AsyncIterator[tuple[str, JsonObject]],
 ) -> None:
     """Store the events of an answer. The last one is ``done``, also after an error or a
     cancellation.
     """
     events: list[Event] = []
-    outcome: dict[str, Any] = {"hits": [], "measures": {}}
+    outcome: JsonObject = {"hits": [], "measures": {}}
     state = "SUCCESS"
     stored = 0
     lock = asyncio.Lock()
@@ -533,11 +530,11 @@ async def _supervise(call: SetRequest, book: Notebook, answer: str, writing: Any
     await task
 
 
-def answer_of(answer: str, question: str, events: Sequence[Event]) -> dict[str, Any]:
+def answer_of(answer: str, question: str, events: Sequence[Event]) -> JsonObject:
     """An answer as far as its events tell."""
     read = [(name, json.loads(data)) for _, name, data in events]
     if read and read[-1][0] == "done":
-        answer_record: dict[str, Any] = read[-1][1]
+        answer_record: JsonObject = read[-1][1]
         return answer_record
     data_of: dict[str, list[Any]] = {"delta": [], "citation": [], "problem": []}
     for name, data in read:
@@ -608,7 +605,7 @@ def event_stream(body: AsyncIterator[bytes], headers: Mapping[str, str] | None =
 # Feedback, golden questions, evaluations
 
 _LABELS = ("ids", "spans", "texts", "references")
-_as_writer: dict[str, Any] = {"tags": ["evaluation"], "dependencies": [needs("write")]}
+_as_writer: JsonObject = {"tags": ["evaluation"], "dependencies": [needs("write")]}
 
 
 _WORDS = {
@@ -660,7 +657,7 @@ for _kind, _model in {
 async def give_feedback(body: FeedbackBody, call: Searching, book: Book) -> Response:
     """Judge an answer, or a hit."""
 
-    def store() -> dict[str, Any]:
+    def store() -> JsonObject:
         query = body.query
         about = {} if body.hit is None else {body.hit: call.node(body.hit).path}
         if body.answer is not None:
@@ -691,7 +688,7 @@ async def add_golden(body: GoldenBody, call: Searching, book: Book) -> Response:
 
 def store_golden(
     call: SetRequest, book: Notebook, body: GoldenBody, replaces: str = ""
-) -> dict[str, Any]:
+) -> JsonObject:
     """Store a golden question whose labels are in the documents, perhaps in place of the one with
     an id.
 
@@ -736,7 +733,7 @@ async def delete_golden(number: str, call: Searching, book: Book) -> Response:
 async def evaluate(body: EvaluationBody, call: Searching, book: Book) -> Response:
     """Compare two ways to search by the golden questions: means, differences, p-values."""
 
-    def run() -> dict[str, Any]:
+    def run() -> JsonObject:
         began = time.perf_counter()
         stored, _, (report_a, report_b) = judged_golden(call, book, (body.a, body.b))
         measures = []
@@ -764,7 +761,7 @@ def _values_by_question(report: GoldenReport, measure: str) -> dict[str, float]:
 
 def judged_golden(
     call: SetRequest, book: Notebook, options: Sequence[SearchOptions]
-) -> tuple[list[dict[str, Any]], Golden, list[GoldenReport]]:
+) -> tuple[list[JsonObject], Golden, list[GoldenReport]]:
     """The golden questions of a set, and what some ways to search find for them.
 
     Raises:

@@ -12,7 +12,7 @@ from lazyrag.data.encoding import to_dict
 from lazyrag.data.filters import And, Condition, Filter, Not, Or
 from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.retrieval.base import hits_of
-from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.api.search import Question
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import passage_url
 from lazyrag.server.core.set_request import MAX_TEXT, reply
@@ -78,7 +78,7 @@ class RetrievalBody(BaseModel):
     """A query to a knowledge base: a set, by its name or by the id of its vector store."""
 
     knowledge_id: Annotated[str, Field(max_length=200)]
-    query: Annotated[str, Field(max_length=MAX_QUERY)]
+    query: Question
     retrieval_setting: RetrievalSetting = RetrievalSetting()
     metadata_condition: Conditions | None = None
 

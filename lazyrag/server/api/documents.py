@@ -47,7 +47,7 @@ from lazyrag.server.core.set_request import (
 )
 from lazyrag.server.core.upload_files import checked_name
 from lazyrag.server.jobs import Jobs
-from lazyrag.types import State
+from lazyrag.types import JsonObject, State
 
 router = APIRouter(prefix="/api/v1", tags=["documents"])
 
@@ -132,7 +132,7 @@ async def get_status(call: Reading) -> Response:
     return reply(await call.run_slow(status_of, call))
 
 
-def _set_info(name: str, docs: Document) -> dict[str, Any]:
+def _set_info(name: str, docs: Document) -> JsonObject:
     fields = {field_name: field.data_type.name for field_name, field in docs.fields.items()}
     return {
         "name": name,
@@ -142,7 +142,7 @@ def _set_info(name: str, docs: Document) -> dict[str, Any]:
     }
 
 
-def status_of(call: SetRequest) -> dict[str, Any]:
+def status_of(call: SetRequest) -> JsonObject:
     """The status of what a principal sees: of everything from the ledger's tree, else from its
     documents.
     """
@@ -381,7 +381,7 @@ def submit_texts(call: SetRequest, body: Texts) -> tuple[dict[str, str], Any]:
     key = call.key("add_texts", body.model_dump())
     uploads.require_named(body.metadata, body.texts, "texts")
     ids: dict[str, str] = {}
-    metadata: dict[str, dict[str, Any]] = {}
+    metadata: dict[str, JsonObject] = {}
     for name in body.texts:
         identity, text_metadata = call.owned(checked_name(name), body.metadata.get(name, {}), key)
         if identity in ids.values():
@@ -441,7 +441,7 @@ _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
 
 
 def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
-    async def act(call: SetRequest, arguments: dict[str, Any] | None = None) -> Response:
+    async def act(call: SetRequest, arguments: JsonObject | None = None) -> Response:
         require_all(call)
         return await call.accept(kind, arguments or {})
 

@@ -28,6 +28,7 @@ from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import needs, service_of
 from lazyrag.server.core.set_request import Searching
+from lazyrag.types import JsonObject
 from lazyrag.validation import named_filters
 
 router = APIRouter()
@@ -41,8 +42,9 @@ MAX_FILTER_PARTS = 1_000
 
 # Models
 
+Question = Annotated[str, Field(max_length=MAX_QUERY)]
 Filters = Annotated[
-    dict[str, Any] | None, Field(description="Values by field, or a condition: see `filter_of`.")
+    JsonObject | None, Field(description="Values by field, or a condition: see `filter_of`.")
 ]
 Limit = Annotated[int, Query(ge=1, le=1_000)]
 JsonFilter = Annotated[
@@ -59,7 +61,7 @@ Score = float | str | None
 class SearchFields(SearchOptions):
     """A search. A blank query finds nothing."""
 
-    query: Annotated[str, Field(max_length=MAX_QUERY)]
+    query: Question
     topk: Annotated[int, Field(ge=1, le=MAX_TOPK)] = 6
     filters: Filters = None
 
@@ -120,8 +122,8 @@ class NodeModel(BaseModel):
     span: Span | None
     location: str
     merged_from: list[str]
-    metadata: dict[str, Any]
-    global_metadata: dict[str, Any]
+    metadata: JsonObject
+    global_metadata: JsonObject
     content: Any = None
 
 
@@ -230,7 +232,7 @@ def json_filter(filters: str | None, where: str | None = None) -> FilterLike | N
 async def search(body: SearchBody, call: Searching) -> Response:
     """Search a node group."""
 
-    def find() -> dict[str, Any]:
+    def find() -> JsonObject:
         retriever = call.retriever(body)
         arguments = (body.query, filter_of(body.filters), body.topk)
         explanation = None
@@ -281,7 +283,7 @@ async def list_nodes(
 ) -> Response:
     """List the nodes of a group, by document in order of path, then by number."""
 
-    def find() -> dict[str, Any]:
+    def find() -> JsonObject:
         ids = None if document_id is None else [document_id]
         condition = json_filter(filters, where)
         nodes = call.docs.get_nodes(
@@ -315,7 +317,7 @@ async def neighbours(
 async def parents(call: Searching, uid: str, group: InGroup = None) -> Response:
     """Get the nodes above a node, the nearest first, without the whole document."""
 
-    def find() -> dict[str, Any]:
+    def find() -> JsonObject:
         line = [call.node(uid, group)]
         while (above := line[-1].parent) is not None and above.group != LAZY_ROOT_NAME:
             line.append(above)
@@ -330,7 +332,7 @@ async def children(
 ) -> Response:
     """Get the nodes below a node, the first ones of each group."""
 
-    def find() -> dict[str, Any]:
+    def find() -> JsonObject:
         nodes: list[DocNode] = []
         for of_group in call.node(uid, group).children.values():
             nodes += of_group[:limit]
@@ -353,7 +355,7 @@ async def tree(call: Searching) -> Response:
     return await call.respond(_tree, call.docs, slow=True)
 
 
-def _tree(docs: Document) -> dict[str, Any]:
+def _tree(docs: Document) -> JsonObject:
     parents_of = {name: [*docs.reader.line(name)[1:], None][0] for name in docs.groups}
     groups = [{**group, "parent": parents_of.get(group["name"])} for group in count_nodes(docs)[1]]
     return {"groups": groups, "defined": list(docs.groups)}
@@ -361,14 +363,14 @@ def _tree(docs: Document) -> dict[str, Any]:
 
 def count_nodes(
     docs: Document, failed: list[tuple[str, str]] | None = None
-) -> tuple[int, list[dict[str, Any]]]:
+) -> tuple[int, list[JsonObject]]:
     """Count the visible documents, and for each built group its documents and nodes.
 
     Args:
         docs: The set as a principal sees it.
         failed: A list to extend by documents that failed, with the step.
     """
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, JsonObject] = {}
     count = 0
     after = None
     while page := docs.documents(after=after, limit=1_000):

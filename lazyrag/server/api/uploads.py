@@ -41,7 +41,7 @@ from lazyrag.server.core.upload_files import (
     write_block,
 )
 from lazyrag.server.jobs import Jobs
-from lazyrag.types import State
+from lazyrag.types import JsonObject, State
 from lazyrag.validation import normal_name
 
 router = APIRouter(prefix="/api/v1", tags=["uploads"])
@@ -67,7 +67,7 @@ def checked_nesting(value: Any, most: int = 16) -> Any:
     return value
 
 
-Nested = Annotated[dict[str, Any], AfterValidator(checked_nesting)]
+Nested = Annotated[JsonObject, AfterValidator(checked_nesting)]
 """A JSON object, such as metadata."""
 _METADATA = TypeAdapter(dict[str, Nested])
 
@@ -77,12 +77,12 @@ class JobModel(BaseModel):
 
     id: str
     kind: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
     state: State
     attempts: int
-    progress: dict[str, Any] | None
-    error: dict[str, Any] | None
-    result: dict[str, Any] | None
+    progress: JsonObject | None
+    error: JsonObject | None
+    result: JsonObject | None
     created: dt.datetime
     updated: dt.datetime
     heartbeat: dt.datetime | None
@@ -104,7 +104,7 @@ _Estimate = create_model(
     tokens=(int, ...),
     cost=(float | None, ...),
 )
-ESTIMATED: dict[int | str, dict[str, Any]] = {
+ESTIMATED: dict[int | str, JsonObject] = {
     200: {"model": _Estimate, "description": "With `dry_run=1`."}
 }
 _FORM = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}}
@@ -172,7 +172,7 @@ async def receive_form(
     return form
 
 
-def _metadata_field(text: bytes) -> dict[str, dict[str, Any]]:
+def _metadata_field(text: bytes) -> dict[str, JsonObject]:
     try:
         by_name = _METADATA.validate_json(text)
     except ValidationError as exc:
@@ -192,7 +192,7 @@ async def add_files(
 ) -> Response:
     """Submit the job that adds received files; with a price, estimate it."""
     paths: dict[str, str] = {}
-    owned_metadata: dict[str, dict[str, Any]] = {}
+    owned_metadata: dict[str, JsonObject] = {}
 
     def arrange(file: FileResult) -> None:
         identity, file_metadata = call.owned(file.name, metadata.get(file.name, {}), key)
@@ -239,7 +239,7 @@ def require_named(metadata: Iterable[str], names: Container[str], kind: str) -> 
             )
 
 
-def estimate(call: SetRequest, plan: SyncPlan, price: float) -> dict[str, Any]:
+def estimate(call: SetRequest, plan: SyncPlan, price: float) -> JsonObject:
     """What a plan says; to a principal with labels only of its own files, as the rest extrapolates
     from all others.
     """
@@ -439,7 +439,7 @@ def uploaded_file(call: SetRequest, identity: str) -> Path | None:
     return path if content_hash and path.is_file() else None
 
 
-def purge_arguments(call: SetRequest, identity: str) -> dict[str, Any]:
+def purge_arguments(call: SetRequest, identity: str) -> JsonObject:
     """Remove the files of a document, and return the arguments of the job that purges it and
     searches all places.
     """

@@ -210,7 +210,9 @@ class Access:
         checked_labels = None
         if labels is not None:
             checked_labels = tuple(sorted(set(validate_texts("labels", list(labels)))))
-            require(bool(checked_labels), "labels", [], "a list of texts, or None for all documents")
+            require(
+                bool(checked_labels), "labels", [], "a list of texts, or None for all documents"
+            )
         now = int(time.time())
         token = Token(
             secrets.token_hex(6), name, scope, checked_labels, now, _end(now, expires), None, None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lazyrag.document import Document
     from lazyrag.retrieval.base import BaseRetriever
     from lazyrag.server.core.access import Access
-    from lazyrag.server.core.made_sets import MadeSets
+    from lazyrag.server.core.runtime_sets import RuntimeSets
 
 R = TypeVar("R")
 
@@ -68,7 +68,7 @@ class Service:
         self.access = access
         self.pending: dict[str, str] = {}  # sets that cannot answer yet, and why
         self.began = time.time()
-        self.made: MadeSets | None = None  # the table of sets that are made at run time
+        self.runtime_sets: RuntimeSets | None = None  # the table of sets that are made at run time
         self.groups: dict[str, str] = {}  # by set, where it is not MediumChunk
         self.records: Any = None  # of OpenAI's objects
         self.rerank: Any = None  # a rerank model, beside BM25
@@ -114,7 +114,7 @@ class Service:
             raise ProblemError(503, self.pending[name], "Try again in a moment.", headers=_SOON)
         if name not in self.sets:
             # by another process, just now
-            if self.made is not None and self.made.find(name) is not None:
+            if self.runtime_sets is not None and self.runtime_sets.find(name) is not None:
                 raise ProblemError(
                     503, "The set is being opened.", "Try again in a moment.", headers=_SOON
                 )

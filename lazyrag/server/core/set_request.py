@@ -36,6 +36,7 @@ from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.service import Service, location_of, needs, service_of
 from lazyrag.server.core.upload_files import KEPT_S, age_of, draft, sweep
 from lazyrag.server.jobs import Jobs, documents_of
+from lazyrag.types import JsonObject
 from lazyrag.validation import normal_name
 
 R = TypeVar("R")
@@ -139,16 +140,16 @@ class SetRequest:
         async with self.service.slow if slow else nullcontext():
             return as_json(await self.run(_read_again, find, *args), status)
 
-    def nodes(self, nodes: Sequence[DocNode]) -> list[dict[str, Any]]:
+    def nodes(self, nodes: Sequence[DocNode]) -> list[JsonObject]:
         """Convert nodes to JSON types, in one state of the set."""
         if sum(len(node.text) for node in nodes) > MAX_TEXT:
             raise ProblemError(
                 413, f"The nodes have more than {MAX_TEXT:,} characters.", "Ask for fewer."
             )
 
-        def read(snapshot: LocalSnapshot) -> list[dict[str, Any]]:
+        def read(snapshot: LocalSnapshot) -> list[JsonObject]:
             snapshot.prefetch_parents([node.segment for node in nodes[:_TOGETHER]])
-            records: list[dict[str, Any]] = to_dict(nodes)
+            records: list[JsonObject] = to_dict(nodes)
             return records
 
         return self.docs.reader.read(read)
@@ -253,9 +254,9 @@ class SetRequest:
         """The id under which the principal knows a job: numbers would count the jobs of others."""
         return str(job.id if self.principal.labels is None else job.key.rpartition(":")[2])
 
-    def describe_job(self, job: Any) -> dict[str, Any]:
+    def describe_job(self, job: Any) -> JsonObject:
         """A job as JSON, without its key and the server's paths."""
-        fields: dict[str, Any] = to_dict(job) | {"id": self.job_id(job)}
+        fields: JsonObject = to_dict(job) | {"id": self.job_id(job)}
         del fields["key"]
         fields["arguments"].pop("folders", None)
         if isinstance(fields["arguments"].get("files"), dict):
@@ -266,7 +267,7 @@ class SetRequest:
         """See `upload_files.sweep`."""
         sweep(self.folder, self.service.state, self.unrestricted, every_s=every_s)
 
-    async def accept(self, kind: str, arguments: Mapping[str, Any], **more: Any) -> Response:
+    async def accept(self, kind: str, arguments: Mapping[str, Any]) -> Response:
         """Submit a job, and answer 202 with it."""
 
         def submit() -> Any:
@@ -274,7 +275,7 @@ class SetRequest:
                 kind, dict(arguments), key=self.key(kind, arguments)
             )
 
-        return self.accepted(await self.run(submit), **more)
+        return self.accepted(await self.run(submit))
 
     def accepted(self, job: Any, **more: Any) -> Response:
         """The response with a submitted job; what is not needed any more of the uploads is removed
@@ -290,7 +291,7 @@ class SetRequest:
         response.background = BackgroundTask(self.run_slow, self.sweep)
         return response
 
-    def owned(self, name: str, metadata: Mapping[str, Any], key: str) -> tuple[str, dict[str, Any]]:
+    def owned(self, name: str, metadata: Mapping[str, Any], key: str) -> tuple[str, JsonObject]:
         """The id and the metadata with which the principal adds a document.
 
         A principal with labels replaces only what it sees. Everything else it adds gets a new id,

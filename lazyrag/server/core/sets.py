@@ -21,9 +21,9 @@ from lazyrag.groups.node_group import INDEX_FIELDS
 from lazyrag.server.core.body import Body
 from lazyrag.server.core.config import SET_NAME, SetConfig, open_set
 from lazyrag.server.core.guard import worker_of
-from lazyrag.server.core.made_sets import MadeSet, MadeSets, name_is_taken
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.runtime_sets import RuntimeSet, RuntimeSets, name_is_taken
 from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.jobs import Jobs
 from lazyrag.storage.database import Database, FileFormat
@@ -45,9 +45,9 @@ _LOOK_S = 0.1
 _CLOSE_S = 10.0  # for requests that read a set which was deleted
 
 
-def made_sets(service: Service) -> MadeSets:
+def runtime_sets(service: Service) -> RuntimeSets:
     """The table of a service."""
-    table = service.made = service.made or MadeSets(service.state)
+    table = service.runtime_sets = service.runtime_sets or RuntimeSets(service.state)
     return table
 
 
@@ -55,16 +55,16 @@ def unopened_sets(service: Service) -> list[str]:
     """Why this process is not ready: a sentence for each set of before its start that it has not
     opened yet.
     """
-    listed = service.made.list() if service.made else []
+    listed = service.runtime_sets.list() if service.runtime_sets else []
     names = {
-        made_set.name
-        for made_set in listed
-        if made_set.created <= service.began and not made_set.deleted
+        runtime_set.name
+        for runtime_set in listed
+        if runtime_set.created <= service.began and not runtime_set.deleted
     }
     return ["A set is being opened." for _ in names - service.sets.keys()]  # anyone may read it
 
 
-def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
+def create_set(service: Service, name: str, principal: Principal) -> RuntimeSet:
     """Create an empty set. All processes have it within a second; until then requests about it get
     a 503.
 
@@ -84,7 +84,7 @@ def create_set(service: Service, name: str, principal: Principal) -> MadeSet:
             " digit."
         )
         raise ProblemError(422, f"The name of a set cannot be {name!a:.120}.", remedy)
-    table = made_sets(service)
+    table = runtime_sets(service)
     if name in service.sets.keys() | service.pending.keys() and table.find(name) is None:
         raise name_is_taken(name)
     return table.add(name)
@@ -98,11 +98,11 @@ def delete_set(service: Service, name: str, principal: Principal) -> None:
             has it.
     """
     _require_administrator(principal)
-    made_set = made_sets(service).find(name)
-    if made_set is not None and made_sets(service).delete(name):
+    runtime_set = runtime_sets(service).find(name)
+    if runtime_set is not None and runtime_sets(service).delete(name):
         service.forget(name)
         for query in ("DELETE FROM attached WHERE store = ?", "DELETE FROM store WHERE id = ?"):
-            records(service).write(query, f"vs_{made_set.id}")
+            records(service).write(query, f"vs_{runtime_set.id}")
     elif name in service.sets:
         raise ProblemError(409, f"The configuration has the set {name!r}.", "Remove it there.")
     else:
@@ -241,7 +241,7 @@ class SetFollower:
             deleted ones.
     """
 
-    def __init__(self, table: MadeSets, service: Service | None, *, write: bool) -> None:
+    def __init__(self, table: RuntimeSets, service: Service | None, *, write: bool) -> None:
         self.table = table
         self.service = service
         self.write = write
@@ -263,15 +263,15 @@ class SetFollower:
     def look(self) -> None:
         """Follow the table once."""
         listed = self.table.list()
-        for made_set in listed:
-            if not made_set.deleted and made_set.id not in self._open:
+        for runtime_set in listed:
+            if not runtime_set.deleted and runtime_set.id not in self._open:
                 try:
-                    self._open[made_set.id] = self._opened(made_set)
-                    self._failing.pop(made_set.name, None)
+                    self._open[runtime_set.id] = self._opened(runtime_set)
+                    self._failing.pop(runtime_set.name, None)
                 except (LazyRAGError, OSError) as exc:
-                    self._note(made_set.name, exc)
+                    self._note(runtime_set.name, exc)
         for set_id in self._open.keys() - {
-            made_set.id for made_set in listed if not made_set.deleted
+            runtime_set.id for runtime_set in listed if not runtime_set.deleted
         }:
             opened = self._open.pop(set_id)
             if self.service is not None:
@@ -282,27 +282,29 @@ class SetFollower:
                 timer = threading.Timer(_CLOSE_S, opened.close)
                 timer.daemon = True
                 timer.start()
-        for made_set in listed:
-            if made_set.deleted and self.write:
-                self.table.remove(made_set)
+        for runtime_set in listed:
+            if runtime_set.deleted and self.write:
+                self.table.remove(runtime_set)
 
-    def _opened(self, made_set: MadeSet) -> _OpenSet:
+    def _opened(self, runtime_set: RuntimeSet) -> _OpenSet:
         """Open a set; for reading, as soon as the writer process has built its groups."""
         chosen = SetConfig(
-            store=self.table.folder(made_set), embed=made_set.embed or None, watch=False
+            store=self.table.folder(runtime_set), embed=runtime_set.embed or None, watch=False
         )
-        docs = open_set(made_set.name, chosen, self.table.state, write=self.write)
+        docs = open_set(runtime_set.name, chosen, self.table.state, write=self.write)
         docs.create_node_group("MediumChunk", FileSplitter(*CHUNK_SIZES), index_fields=INDEX_FIELDS)
         try:
             if not self.write:
                 for group in chosen.groups:
                     docs.get_nodes(group, limit=0)
-            opened = _OpenSet(made_set.name, docs, self.table.state, chosen if self.write else None)
+            opened = _OpenSet(
+                runtime_set.name, docs, self.table.state, chosen if self.write else None
+            )
         except LazyRAGError:
             docs.close()
             raise
         if self.service is not None:
-            self.service.sets[made_set.name] = docs
+            self.service.sets[runtime_set.name] = docs
         return opened
 
     def _note(self, name: str, error: Exception) -> None:

@@ -27,7 +27,7 @@ from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
 from lazyrag.server.core.set_request import SetRequest, reply
-from lazyrag.server.core.sets import made_sets
+from lazyrag.server.core.sets import runtime_sets
 from lazyrag.server.jobs import Job, Jobs
 
 _CHANGE_S = 30.0  # how long a request waits for a change of a document
@@ -369,7 +369,7 @@ def file_id(content_hash: str, *parts: str) -> str:
 
 def store_ids(service: Service) -> dict[str, str]:
     """The names of all sets by the id of the vector store that each of them is."""
-    made = {f"vs_{one.id}": one.name for one in made_sets(service).list() if not one.deleted}
+    made = {f"vs_{one.id}": one.name for one in runtime_sets(service).list() if not one.deleted}
     others = (service.sets.keys() | service.pending.keys()) - set(made.values())
     return {file_id("", name).replace("file-", "vs_"): name for name in sorted(others)} | made
 

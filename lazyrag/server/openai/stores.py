@@ -31,7 +31,7 @@ from lazyrag.pipeline.tracing import retrieval_span
 from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.problems import ProblemError, public_error
 from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
-from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
+from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, records, runtime_sets
 from lazyrag.server.core.upload_files import stored_path
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.openai.files import documents_with, known_file
@@ -201,7 +201,7 @@ def _store(call: SetRequest, own: str, name: str) -> Store:
         found = records(call.service).select(query, own)
     of_set = SetRequest(call.service, call.principal, name, docs, call.request)
     row = found[0]
-    is_made = made_sets(call.service).find(name) is not None
+    is_made = runtime_sets(call.service).find(name) is not None
     return Store(own, of_set, row["created"], row["active"], json.loads(row["details"]), is_made)
 
 
