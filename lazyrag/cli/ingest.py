@@ -159,7 +159,7 @@ def _build(docs: Document, project: Project) -> Output:
     outcome = _report_output(docs, project)
     if any(failure.stage.startswith("embed ") for failure in docs.last_report.failed):
         msg = "Vectors are missing; keyword search works. To try again: lazyrag sync"
-        return replace(outcome, lines=[*outcome.lines, *terminal.wrapped(msg)])
+        return replace(outcome, lines=[*outcome.lines, *terminal.wrap(msg)])
     return outcome
 
 
@@ -179,7 +179,7 @@ def _report_output(docs: Document, project: Project) -> Output:
         lines.append(f"{status.documents} files, {nodes} passages.")
     else:
         why = "" if report.skipped or report.failed else ": the folder has no files"
-        lines += terminal.wrapped(f"Nothing to search in {terminal.home(project.folder)}{why}.")
+        lines += terminal.wrap(f"Nothing to search in {terminal.home(project.folder)}{why}.")
     return Output(result, lines, output.status_of(report))
 
 
@@ -259,11 +259,9 @@ def _plan_sync(
             {step.step: step.reason for step in plan.steps if step.reason and step.step != "load"}
         )
         for difference in plan.diffs:
-            lines += terminal.wrapped(str(difference), rest="  ")
+            lines += terminal.wrap(str(difference), rest="  ")
         if is_new and project.embed:
-            lines += terminal.wrapped(
-                f"Then about {tokens} tokens are embedded by {project.embed}."
-            )
+            lines += terminal.wrap(f"Then about {tokens} tokens are embedded by {project.embed}.")
         lines.append("Nothing was done.")
         return Output(result, lines, output.status_of(plan.files))
 

@@ -19,7 +19,7 @@ from lazyrag.project import find_project, new_project
 def _problem_output(problems: Sequence[Any], summary: str) -> Output:
     lines: list[str] = []
     for problem in problems[:20]:
-        lines += terminal.wrapped(terminal.printable(str(problem)), rest="  ")
+        lines += terminal.wrap(terminal.printable(str(problem)), rest="  ")
     lines += [*output.more_lines(len(problems), 20), summary]
     return Output({"problems": problems}, lines, FAILED if problems else OK)
 
@@ -72,7 +72,7 @@ def export_(folder: Path, store: Path | None) -> Output:
         exported = docs.export(folder)
         count = docs.status().documents
     replace(project, store=exported, folder=exported).save()
-    lines = terminal.wrapped(f"Exported {count} files to {terminal.home(exported)}.")
+    lines = terminal.wrap(f"Exported {count} files to {terminal.home(exported)}.")
     return Output({"export": str(exported), "documents": count}, lines)
 
 
@@ -105,7 +105,7 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
 
             shutil.rmtree(project.store, ignore_errors=True)
         raise
-    lines = terminal.wrapped(f"Imported {count} files into {terminal.home(project.store)}.")
+    lines = terminal.wrap(f"Imported {count} files into {terminal.home(project.store)}.")
     return Output({"store": str(project.store), "documents": count}, lines)
 
 

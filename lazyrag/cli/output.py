@@ -101,28 +101,28 @@ def _heading(label: str, path: str, location: str, score: str = "") -> list[str]
     columns = terminal.width() - len(label) - 1 - (len(score) + 2 if score else 0)
     both = f"{path}  {location}" if location else path
     is_short = terminal.cells(both) <= columns
-    heading = both if is_short else terminal.shortened(path, columns)
+    heading = both if is_short else terminal.shorten(path, columns)
     space = " " * (columns - terminal.cells(heading) + 2) if score else ""
     name = heading[: len(path)] if is_short else heading
-    rest = f"{heading[len(name) :]}{space}{terminal.styled(score, 'dim')}"
-    line = f"{label} {terminal.styled(name, 'bold')}{rest}"
+    rest = f"{heading[len(name) :]}{space}{terminal.style_text(score, 'dim')}"
+    line = f"{label} {terminal.style_text(name, 'bold')}{rest}"
     if is_short or not location:
         return [line]
     indent = " " * (len(label) + 1)
-    return [line, *terminal.wrapped(location, first=indent, rest=indent)]
+    return [line, *terminal.wrap(location, first=indent, rest=indent)]
 
 
 def explained_lines(hit: ExplainedHit, indent: str) -> list[str]:
     """Rank and score of a hit in each stage."""
     stages = "; ".join(f"{standing.name} {standing}" for standing in hit.standings)
-    return terminal.wrapped(stages, first=indent, rest=indent)
+    return terminal.wrap(stages, first=indent, rest=indent)
 
 
 def answer_lines(answer: Answer) -> list[str]:
     """An answer with its sources."""
     lines: list[str] = []
     for paragraph in answer.text.splitlines():
-        lines += terminal.wrapped(terminal.printable(paragraph))
+        lines += terminal.wrap(terminal.printable(paragraph))
     if answer.citations:
         lines.append("")
     for citation in answer.citations:
@@ -131,7 +131,7 @@ def answer_lines(answer: Answer) -> list[str]:
         lines += _heading(label, citation.source, citation.location)
         lines += terminal.passage(citation.text_snippet, answer.query, indent=indent)
     for problem in answer.problems:
-        lines += terminal.wrapped(f"Note: {terminal.printable(problem)}", rest="  ")
+        lines += terminal.wrap(f"Note: {terminal.printable(problem)}", rest="  ")
     return lines
 
 
@@ -236,13 +236,13 @@ def report_lines(report: IngestReport) -> list[str]:
     lines: list[str] = []
     for line in str(_report_at_command_line(report)).splitlines():
         indent = line[: len(line) - len(line.lstrip())]
-        lines += terminal.wrapped(terminal.printable(line), first=indent, rest=indent + "  ")
+        lines += terminal.wrap(terminal.printable(line), first=indent, rest=indent + "  ")
     if report.withheld:
         msg = (
             "So many files are missing at once that their documents are kept. If that is right:"
             " lazyrag sync --delete"
         )
-        lines += terminal.wrapped(msg)
+        lines += terminal.wrap(msg)
     return lines
 
 
@@ -257,9 +257,9 @@ def format_lines(formats: Sequence[PlannedFormat]) -> list[str]:
     header, *table = terminal.table(rows, right=(1, 2))
     lines = [header]
     for line, kind in zip(table, formats, strict=True):
-        first = terminal.padded(line, header.index("read as"))
+        first = terminal.pad(line, header.index("read as"))
         text = f"{kind.how}: {at_command_line(kind.why)}" if kind.why else kind.how
-        lines += terminal.wrapped(terminal.printable(text), first=first, rest=" " * len(first))
+        lines += terminal.wrap(terminal.printable(text), first=first, rest=" " * len(first))
     return lines
 
 
@@ -289,7 +289,7 @@ def reason_lines(reasons: Mapping[str, str]) -> list[str]:
     """Why files, groups and indexes are done again."""
     lines: list[str] = []
     for name, why in list(reasons.items())[:_MAX_REASONS]:
-        lines += terminal.wrapped(f"{terminal.printable(name)}: {why}", first="  ", rest="    ")
+        lines += terminal.wrap(f"{terminal.printable(name)}: {why}", first="  ", rest="    ")
     return lines + more_lines(len(reasons), _MAX_REASONS, "  ")
 
 
@@ -298,7 +298,7 @@ def more_lines(count: int, most: int, indent: str = "") -> list[str]:
     return [f"{indent}and {count - most} more"] if count > most else []
 
 
-def _unread(report: IngestReport) -> list[str]:
+def _unread_places(report: IngestReport) -> list[str]:
     """The folders and links that could not be read: no files of theirs failed, as none were
     seen.
     """
@@ -309,17 +309,17 @@ def _unread(report: IngestReport) -> list[str]:
 
 def unread_lines(report: IngestReport) -> list[str]:
     """The folders and links that could not be read."""
-    unread = _unread(report)
+    unread = _unread_places(report)
     texts = [f"failed: {terminal.printable(path)}" for path in unread[:5]]
     lines: list[str] = []
     for text in texts + more_lines(len(unread), 5):
-        lines += terminal.wrapped(f"  {text}", first="  ", rest="    ")
+        lines += terminal.wrap(f"  {text}", first="  ", rest="    ")
     return lines
 
 
 def status_of(report: IngestReport) -> int:
     """The exit status: `FAILED` if a file failed or a folder could not be read."""
-    return FAILED if report.failed or _unread(report) else OK
+    return FAILED if report.failed or _unread_places(report) else OK
 
 
 def golden_lines(report: GoldenReport) -> list[str]:
@@ -338,14 +338,14 @@ def golden_lines(report: GoldenReport) -> list[str]:
         )
     coloured = functools.partial(
         re.compile("(passed|below)$").sub,
-        lambda match: terminal.styled(match[0], _COLOURS[match[0]]),
+        lambda match: terminal.style_text(match[0], _COLOURS[match[0]]),
     )
     lines = [coloured(line) for line in terminal.table(rows, right=(1, 2, 3))]
     missed = report.missed()
     for question in missed[:_MAX_MISSED]:
         values = ", ".join(f"{name} {value:.2f}" for name, value in question.values.items())
         text = f"line {question.line}: {terminal.printable(question.question)} ({values})"
-        lines += terminal.wrapped(text, rest="  ")
+        lines += terminal.wrap(text, rest="  ")
     return lines + more_lines(len(missed), _MAX_MISSED)
 
 
@@ -369,7 +369,7 @@ def compared_lines(
                 f"worse: line {question.line}: {terminal.printable(question.question)} ({was:.2f}"
                 f" before, {now:.2f} now)"
             )
-            lines += terminal.wrapped(text, first="  ", rest="    ")
+            lines += terminal.wrap(text, first="  ", rest="    ")
         lines += more_lines(len(worse), _MAX_WORSE, "  ")
     return lines
 
@@ -436,7 +436,8 @@ def _condition(text: str, schema: Mapping[str, Any]) -> Filter:
 
 
 def _value(text: str, kind: str, name: str) -> Any:
-    text = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1]
     try:
         if kind in ("int32", "int64"):
             return int(text)

@@ -142,7 +142,7 @@ def _nothing_found(docs: Document, query: str, filters: Sequence[str]) -> list[s
     count = docs.status().documents
     among = f"those of {count} files that --filters allows" if filters else f"{count} files"
     text = f"Nothing found for {terminal.printable(query)!r} in {among}."
-    return terminal.wrapped(text)
+    return terminal.wrap(text)
 
 
 @app.command()
@@ -192,7 +192,7 @@ def ask(
             "hits": _hits(nodes),
             "problems": [hint],
         }
-        return Output(result, [*lines, *terminal.wrapped(hint)])
+        return Output(result, [*lines, *terminal.wrap(hint)])
 
 
 def _answer(
@@ -260,7 +260,7 @@ def _paths_of(nodes: Sequence[DocNode]) -> list[str]:
 
 def _state_lines(project: Project, state: DocumentStatus) -> list[str]:
     """The groups of an index, its embedding model, and who writes it."""
-    lines = terminal.wrapped(f"{terminal.home(project.folder)}: {state.documents} files")
+    lines = terminal.wrap(f"{terminal.home(project.folder)}: {state.documents} files")
     rows = [["group", "passages", "indexes"]]
     rows += [
         [group.name, str(group.nodes), _format_indexes(group)]
@@ -272,9 +272,9 @@ def _state_lines(project: Project, state: DocumentStatus) -> list[str]:
         {group.name: group.reason for group in state.groups if group.reason}
     )
     model = f"  Embedding model: {project.embed or 'none'}"
-    lines += terminal.wrapped(model, first="  ", rest="    ")
+    lines += terminal.wrap(model, first="  ", rest="    ")
     if state.writer:
-        lines += terminal.wrapped(f"Written now by {state.writer}.")
+        lines += terminal.wrap(f"Written now by {state.writer}.")
     return lines
 
 
@@ -282,7 +282,7 @@ def _failure_lines(failures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines: list[str] = []
     for failure in failures[:5]:
         text = f"failed: {failure['path']} ({failure['stage']}): {failure['message']}"
-        lines += terminal.wrapped(terminal.printable(text), rest="  ")
+        lines += terminal.wrap(terminal.printable(text), rest="  ")
     if len(failures) > 5:
         lines.append(f"and {len(failures) - 5} more failed steps: lazyrag status --json")
     if failures:
@@ -296,7 +296,7 @@ def _duplicate_lines(clusters: Sequence[Sequence[str]]) -> list[str]:
     lines: list[str] = []
     for paths in clusters[:20]:
         text = f"nearly the same: {terminal.printable(', '.join(paths))}"
-        lines += terminal.wrapped(text, rest="  ")
+        lines += terminal.wrap(text, rest="  ")
     return lines + output.more_lines(len(clusters), 20)
 
 

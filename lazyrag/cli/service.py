@@ -49,7 +49,7 @@ def serve(as_json: bool, /, path: Path, store: Path | None, **options: Any) -> O
     def show(url: str, needs_token: bool) -> None:
         lines = [f"Listening on {url}. Open it in a browser; Ctrl-C ends it."]
         if not needs_token:
-            lines += terminal.wrapped(_OPEN_TO_ALL)
+            lines += terminal.wrap(_OPEN_TO_ALL)
         output.write(
             [output.as_json("serve", {"url": url, "needs_token": needs_token})]
             if as_json

@@ -33,7 +33,7 @@ def has_colour() -> bool:
     )
 
 
-def styled(text: str, style: str) -> str:
+def style_text(text: str, style: str) -> str:
     """A text in a style, where there are colours."""
     return f"\033[{_STYLES[style]}m{text}\033[0m" if text and has_colour() else text
 
@@ -79,17 +79,17 @@ def _cells_of(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def padded(text: str, columns: int, *, right: bool = False) -> str:
+def pad(text: str, columns: int, *, right: bool = False) -> str:
     """A text with spaces up to a number of columns."""
     space = " " * max(0, columns - cells(text))
     return space + text if right else text + space
 
 
-def shortened(text: str, columns: int) -> str:
+def shorten(text: str, columns: int) -> str:
     """A text cut to a number of columns, with an ellipsis.
 
     Example:
-        >>> shortened("绿茶怎么泡", 7)
+        >>> shorten("绿茶怎么泡", 7)
         '绿茶怎…'
     """
     if cells(text) <= columns:
@@ -104,7 +104,7 @@ def shortened(text: str, columns: int) -> str:
     return "".join(fitting) + "…"
 
 
-def wrapped(text: str, columns: int | None = None, *, first: str = "", rest: str = "") -> list[str]:
+def wrap(text: str, columns: int | None = None, *, first: str = "", rest: str = "") -> list[str]:
     """Break a text into lines of at most so many columns: between words, and between wide
     characters.
 
@@ -115,7 +115,7 @@ def wrapped(text: str, columns: int | None = None, *, first: str = "", rest: str
         rest: Indent of the others.
 
     Example:
-        >>> wrapped("Steep 绿茶 at 80 degrees.", 12)
+        >>> wrap("Steep 绿茶 at 80 degrees.", 12)
         ['Steep 绿茶', 'at 80', 'degrees.']
     """
     columns = width() if columns is None else columns
@@ -195,17 +195,18 @@ def table(
         widths[widest] = max(8, widths[widest] - excess)
     lines = []
     for row in rows:
-        parts = [
-            padded(shortened(cell, size), size, right=at in right)
-            for at, (cell, size) in enumerate(zip(row, widths, strict=True))
-        ]
+        parts = []
+        for at, size in enumerate(widths):
+            parts.append(pad(shorten(row[at], size), size, right=at in right))
         lines.append((indent + "  ".join(parts)).rstrip())
     return lines
 
 
 # Passages
 
-_OPEN, _CLOSE = "\u2068", "\u2069"  # take no columns; become colours after wrapping
+# take no columns; become colours after wrapping
+_OPEN = "\u2068"
+_CLOSE = "\u2069"
 
 
 def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> list[str]:
@@ -227,9 +228,9 @@ def passage(text: str, query: str, *, indent: str, lines: int | None = 3) -> lis
     wrapped_lines: list[str] = []
     for part in parts:
         if part:
-            wrapped_lines += wrapped(_marked(part, terms), first=indent, rest=indent)
+            wrapped_lines += wrap(_mark(part, terms), first=indent, rest=indent)
     if lines is not None and len(wrapped_lines) > lines:
-        last = shortened(wrapped_lines[lines - 1], width() - 1)
+        last = shorten(wrapped_lines[lines - 1], width() - 1)
         wrapped_lines[lines - 1 :] = [last.rstrip("…") + "…"]
     mark = f"\033[{_STYLES['mark']}m"
     return [line.replace(_OPEN, mark).replace(_CLOSE, "\033[0m") for line in wrapped_lines]
@@ -254,7 +255,7 @@ def _best_part(text: str, terms: frozenset[str], columns: int) -> str:
     while first and size + cells(sentences[first - 1]) < columns:
         first -= 1
         size += cells(sentences[first]) + 1
-    cut = shortened(_joined(sentences[first : last + 1]), columns)
+    cut = shorten(_join(sentences[first : last + 1]), columns)
     more = last + 1 < len(sentences) and not cut.endswith("…")
     return ("… " if first else "") + cut + (" …" if more else "")
 
@@ -285,7 +286,7 @@ def _best_window(
     return -negative, last, size
 
 
-def _joined(sentences: Sequence[str]) -> str:
+def _join(sentences: Sequence[str]) -> str:
     """Sentences as one text: without a space between wide characters."""
     text = ""
     for sentence in sentences:
@@ -295,7 +296,7 @@ def _joined(sentences: Sequence[str]) -> str:
     return text
 
 
-def _marked(text: str, terms: frozenset[str]) -> str:
+def _mark(text: str, terms: frozenset[str]) -> str:
     from lazyrag.text.analyzers import term_spans
 
     before, after = (_OPEN, _CLOSE) if has_colour() else ("*", "*")

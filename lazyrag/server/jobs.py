@@ -223,7 +223,9 @@ class Jobs:
         """
         validate_choice("kind", kind, DOCUMENTS_OF)
         key = None if key is None else validate_text("key", key)
-        text, documents = self._checked(kind, dict(validate_mapping("arguments", arguments or {})))
+        text, documents = self._validate_arguments(
+            kind, dict(validate_mapping("arguments", arguments or {}))
+        )
         now = time.time()
         with self.writing(durable=True) as (connection, ledger):
             for job in self._select(connection, "key = ? AND created > ?", key, now - KEY_S):
@@ -239,7 +241,7 @@ class Jobs:
             )
             return self._read(connection, str(cursor.lastrowid))
 
-    def _checked(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
+    def _validate_arguments(self, kind: str, arguments: dict[str, Any]) -> tuple[str, list[str]]:
         """The arguments as JSON, and the documents that they name."""
         method = inspect.signature(_method(self._docs, kind))
         files = (
@@ -399,7 +401,8 @@ def _ledger_row(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _number(id: str) -> int:  # noqa: A002
-    return int(id) if isinstance(id, str) and id.isascii() and id.isdigit() and len(id) < 19 else -1
+    is_number = isinstance(id, str) and id.isascii() and id.isdigit() and len(id) < 19
+    return int(id) if is_number else -1
 
 
 def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
@@ -526,7 +529,11 @@ class Worker:
         handed_back = {"state": "WAITING", "attempts": claim.attempts}  # as if it had not begun
         columns: dict[str, Any] = handed_back
         try:
-            with call.attended(), self._accompanied(stop), during_call(call.note, call.cancel):
+            with (
+                call.watched(),
+                self._with_others_beside(stop),
+                during_call(call.note, call.cancel),
+            ):
                 result = _as_result(self._call(claim))
             columns = {
                 "state": "DELETED" if claim.kind in DELETING_KINDS else "SUCCESS",
@@ -546,7 +553,7 @@ class Worker:
         return None
 
     @contextmanager
-    def _accompanied(self, stop: threading.Event) -> Iterator[None]:
+    def _with_others_beside(self, stop: threading.Event) -> Iterator[None]:
         """Run other jobs beside that of the block."""
         ended = threading.Event()
         threads = []
@@ -767,13 +774,11 @@ class _Attempt:
         self._progress = progress
 
     @contextmanager
-    def attended(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Look at the job's row in a thread until the block ends."""
         ended = threading.Lock()  # an Event may hang after an interrupt
         ended.acquire()
-        thread = threading.Thread(
-            target=self._attend, args=[ended], name="lazyrag job", daemon=True
-        )
+        thread = threading.Thread(target=self._watch, args=[ended], name="lazyrag job", daemon=True)
         try:
             thread.start()
             yield
@@ -781,7 +786,7 @@ class _Attempt:
             ended.release()
         thread.join()
 
-    def _attend(self, ended: threading.Lock) -> None:
+    def _watch(self, ended: threading.Lock) -> None:
         begun = beaten = time.monotonic()
         written = None
         while not ended.acquire(timeout=_LOOK_S):
@@ -828,11 +833,9 @@ def _is_small(arguments: str | None) -> bool:
     """
     if arguments is None:
         return False
-    files = json.loads(arguments).get("files", {})
-    return (
-        sum(os.stat(path).st_size for path in files.values() if os.path.exists(path))  # noqa: PTH110, PTH116
-        < _BESIDE_BYTES
-    )
+    paths = json.loads(arguments).get("files", {}).values()
+    sizes = [os.stat(path).st_size for path in paths if os.path.exists(path)]  # noqa: PTH110, PTH116
+    return sum(sizes) < _BESIDE_BYTES
 
 
 def _set(

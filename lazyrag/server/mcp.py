@@ -52,7 +52,8 @@ log = logging.getLogger("lazyrag.server")
 
 MAX_READ = 20_000
 """Characters of a document in one result."""
-_MAX_PASSAGE, _MAX_SECTIONS = 4_000, 500  # characters; number
+_MAX_PASSAGE = 4_000  # characters
+_MAX_SECTIONS = 500
 _WAIT_S = 10.0  # for a job, in a thread of the pool
 _PREFIX = re.compile(r"^(~[0-9a-f]{8}|file-[0-9a-f]{40})/")  # of documents that were uploaded
 _INSTRUCTIONS = (
@@ -134,7 +135,7 @@ class Caller:
     def _passage(self, scope: SetRequest, node: Mapping[str, Any]) -> JsonObject:
         return {
             "id": f"{scope.name}:{node['uid']}",
-            **self.cited(scope, node),
+            **self.cite(scope, node),
             "text": node["text"][:_MAX_PASSAGE],
             "set": scope.name,
             "path": node["path"],
@@ -142,7 +143,7 @@ class Caller:
             "score": node["score"],
         }
 
-    def cited(self, scope: SetRequest, node: Mapping[str, Any]) -> dict[str, str]:
+    def cite(self, scope: SetRequest, node: Mapping[str, Any]) -> dict[str, str]:
         """Title and address of a node."""
         title = str(node["global_metadata"].get("title") or _PREFIX.sub("", node["path"]))
         title = f"{title} ({node['location']})" if node["location"] else title
@@ -254,7 +255,7 @@ def fetch(caller: Caller, id: Identity) -> JsonObject:
         start = max(0, min(sum(node.span) - MAX_READ, 2 * (len(source.text) - MAX_READ)) // 2)
         text = source.text[start : start + MAX_READ]
         metadata |= {"start": start, "end": start + len(text), "length": len(source.text)}
-    return {"id": id, **caller.cited(scope, fields), "text": text, "metadata": metadata}
+    return {"id": id, **caller.cite(scope, fields), "text": text, "metadata": metadata}
 
 
 @_tool(**_Place, sections=(list_of(_Section), ...), more=(bool, ...))
@@ -285,7 +286,7 @@ def read(
     root = scope.docs.reader.show(find_root(scope.docs.reader, path))
     most = start + MAX_READ
     text = root.text[start : most if end is None else min(most, end)]
-    cited = caller.cited(
+    cited = caller.cite(
         scope, {"path": path, "location": "", "global_metadata": root.global_metadata}
     )
     part = {"start": start, "end": start + len(text), "length": len(root.text), "text": text}

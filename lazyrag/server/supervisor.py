@@ -255,9 +255,14 @@ class _Supervisor:
             if child.refusal and not self.deadline:
                 self.refusal = child.refusal
                 self._stop(now)
-        ready = [child for child in self.children if child.is_ready]
         if self.deadline:
             return now < self.deadline and any(child.pid for child in self.children)
+        self._start_due(now)
+        return True
+
+    def _start_due(self, now: float) -> None:
+        """Start the processes that do not run, and report when the service is ready."""
+        ready = [child for child in self.children if child.is_ready]
         # the others would delay the first answer
         for child in self.children if ready else self.children[:2]:
             if not child.pid and now >= child.due:
@@ -265,7 +270,6 @@ class _Supervisor:
         if not self.is_shown and {child.role for child in ready} == {"writer", "web"}:
             self.is_shown = True
             self.show(self.url, not any(child.is_open for child in self.children))
-        return True
 
     def _stop(self, now: float) -> None:
         self.deadline = now + self.config.server.shutdown_s + 1
@@ -429,8 +433,9 @@ class _JsonLines(logging.Formatter):
             "level": record.levelname,
             "process": self._fmt,
             "pid": record.process,
+            "logger": record.name,
+            "message": record.getMessage(),
         }
-        line |= {"logger": record.name, "message": record.getMessage()}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)

@@ -375,7 +375,7 @@ async def ask(body: AnswerBody, call: Searching, book: Book, request: Request) -
     book.join(task, call.principal)
     headers = location_of(request, "one_answer", set=call.name, answer=answer)
     if body.stream:
-        return _streamed(follow(call, book, answer, 0), headers)
+        return _stream_events(follow(call, book, answer, 0), headers)
     events = [event async for event in follow(call, book, answer, 0, request) if event[0]]
     result = answer_of(answer, body.question, events)
     if result["state"] == "FAILED":
@@ -412,7 +412,7 @@ async def answer_events(
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else 0
     if await call.service.run(book.rows, _ENDED, answer, min(after, 2**62)):
         return Response(status_code=204)  # a browser that was cut off at the end connects no more
-    return _streamed(follow(call, book, answer, min(after, 2**62)), {})
+    return _stream_events(follow(call, book, answer, min(after, 2**62)), {})
 
 
 async def _pieces(
@@ -584,7 +584,7 @@ async def follow(
         await asyncio.sleep(POLL_S)
 
 
-def _streamed(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Response:
+def _stream_events(events: AsyncIterator[Event], headers: Mapping[str, str]) -> Response:
     async def body() -> AsyncIterator[bytes]:
         async for number, name, data in events:
             yield (

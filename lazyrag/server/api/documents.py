@@ -172,7 +172,7 @@ async def list_documents(
     page = await call.run(
         call.docs.documents, after=after, limit=limit, status=status, filters=condition
     )
-    return _tagged(
+    return _reply_with_tag(
         call,
         {
             "documents": [*map(call.public, page)],
@@ -184,7 +184,7 @@ async def list_documents(
 @router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)
 async def get_document(call: Reading, document_id: str) -> Response:
     """A document."""
-    return _tagged(call, await call.visible(document_id))
+    return _reply_with_tag(call, await call.visible(document_id))
 
 
 @router.get("/sets/{set}/versions/{document_id:path}", response_model=_Versions)
@@ -268,7 +268,7 @@ async def get_marks(call: Reading, document_id: str, start: _Position, end: _Pos
     return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
 
 
-def _tagged(call: SetRequest, value: Any) -> Response:
+def _reply_with_tag(call: SetRequest, value: Any) -> Response:
     """A value with a tag of what this principal sees of it; 304 if the client has it."""
     response = reply(value)
     content = f"{call.principal.labels!r}".encode() + bytes(response.body)
@@ -497,7 +497,9 @@ async def list_jobs(
     """A page of jobs, the newest first."""
     jobs = await call.run(own_jobs, call, after, limit, state)
     following = call.job_id(jobs[-1]) if len(jobs) == limit else None
-    return _tagged(call, {"jobs": [call.describe_job(job) for job in jobs], "next": following})
+    return _reply_with_tag(
+        call, {"jobs": [call.describe_job(job) for job in jobs], "next": following}
+    )
 
 
 @router.get("/sets/{set}/jobs/{job_id}", response_model=JobModel)

@@ -356,8 +356,11 @@ async def tree(call: Searching) -> Response:
 
 
 def _tree(docs: Document) -> JsonObject:
-    parents_of = {name: [*docs.reader.line(name)[1:], None][0] for name in docs.groups}
-    groups = [{**group, "parent": parents_of.get(group["name"])} for group in count_nodes(docs)[1]]
+    lines = {name: docs.reader.line(name) for name in docs.groups}
+    _, groups = count_nodes(docs)
+    for group in groups:
+        _, *ancestors = lines.get(group["name"], [""])
+        group["parent"] = next(iter(ancestors), None)
     return {"groups": groups, "defined": list(docs.groups)}
 
 

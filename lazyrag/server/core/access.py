@@ -373,7 +373,7 @@ class Access:
             request,
             text,
         ]
-        connection.execute(_INSERT_AUDIT, (*content, _chained(previous, content)))
+        connection.execute(_INSERT_AUDIT, (*content, _chain_hash(previous, content)))
 
     def audit(
         self,
@@ -414,7 +414,7 @@ class Access:
         with Database(self.path, ACCESS_FORMAT) as database, database.reading() as connection:
             for *content, digest in connection.execute(f"{_SELECT_AUDIT} ORDER BY id"):
                 count += 1
-                if content[0] != count or _chained(previous, content) != digest:
+                if content[0] != count or _chain_hash(previous, content) != digest:
                     return AuditCheck(count, digest, count)
                 previous = digest
         return AuditCheck(count, previous, None)
@@ -432,7 +432,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _chained(previous: str, content: Sequence[Any]) -> str:
+def _chain_hash(previous: str, content: Sequence[Any]) -> str:
     # Rows without a text have the hash that they had before there was that column.
     return _digest(
         f"{previous}\n{json.dumps(content if content[-1] else content[:-1], ensure_ascii=False)}"
@@ -451,7 +451,10 @@ def _end(now: int, expires: str | None) -> int | None:
         expires,
         "a period such as '12h', '90d' or '8w'",
     )
-    return now + int(match[1]) * {"h": 3600, "d": 86_400, "w": 604_800}[match[2]] if match else None
+    if match is None:
+        return None
+    seconds = {"h": 3600, "d": 86_400, "w": 604_800}[match[2]]
+    return now + int(match[1]) * seconds
 
 
 class Buckets:

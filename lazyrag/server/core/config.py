@@ -53,15 +53,15 @@ _EXPECTED = {
 """What values must be, by pattern or type of error, where pydantic's words are for programmers."""
 
 
-def _located(path: Path, info: ValidationInfo) -> Path:
+def _resolve_path(path: Path, info: ValidationInfo) -> Path:
     return info.context / path.expanduser() if info.context else path
 
 
-Located = Annotated[Path, AfterValidator(_located)]
+Located = Annotated[Path, AfterValidator(_resolve_path)]
 """A path that is relative to the configuration file."""
 
 
-def _checked_loading(text: str) -> str:
+def _validate_loading(text: str) -> str:
     from lazyrag.ingest.load_files import parse_loading
 
     parse_loading(text)
@@ -141,7 +141,7 @@ class SetConfig(_Section):
     """Name of the Document in ``store_conf``; by default the same one."""
     launcher: int | str | None = None
     """Where to load, chunk and embed, as for ``lazyrag index --launcher``."""
-    loading: Annotated[str, AfterValidator(_checked_loading)] = ""
+    loading: Annotated[str, AfterValidator(_validate_loading)] = ""
     """How child processes read files, as for ``lazyrag index --loading``; ``processes=0`` for
     none."""
     embed: str | None = None
@@ -263,7 +263,7 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
             "server": {"state": state, **overrides},
             "sets": {name: {"path": path, "store": store}},
         }
-        return _validated("", table, Path.cwd())
+        return _validate("", table, Path.cwd())
     if store is not None:
         raise ConfigError(
             f"--store is for a folder; got it with the file {path}. Set sets.NAME.store there."
@@ -274,10 +274,10 @@ def read_config(path: Path, *, store: Path | None = None, **server: Any) -> Conf
         raise ConfigError(f"{path.name} cannot be read as TOML: {sentence(str(exc))}") from exc
     if isinstance(table.get("server", {}), dict):
         table["server"] = {**table.get("server", {}), **overrides}
-    return _validated(f"{path.name}: ", table, path.parent)
+    return _validate(f"{path.name}: ", table, path.parent)
 
 
-def _validated(where: str, table: Mapping[str, Any], folder: Path) -> Config:
+def _validate(where: str, table: Mapping[str, Any], folder: Path) -> Config:
     try:
         return Config.model_validate(table, context=folder)
     except ValidationError as exc:

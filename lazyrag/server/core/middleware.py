@@ -222,7 +222,7 @@ class _Exchange:
         self._has_text = (
             guard.access.texts and _QUERIES.fullmatch(f"{scope['method']} {self.path}") is not None
         )
-        self._limited = _limited(receive, self.limit)
+        self._limited = _limit_body(receive, self.limit)
         self._text = bytearray()
         self._checked = time.monotonic()
 
@@ -342,7 +342,7 @@ def _headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]
     return [*cleaned, *(header for header in _HEADERS.items() if header[0] not in names)]
 
 
-def _limited(receive: Any, limit: float) -> Callable[[], Any]:
+def _limit_body(receive: Any, limit: float) -> Callable[[], Any]:
     """Receive a body of limited size, from a client that sends without long pauses."""
     size = 0
     waited = 0.0

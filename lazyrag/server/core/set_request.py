@@ -283,11 +283,8 @@ class SetRequest:
         """
         self.request.state.documents = documents_of(job.kind, job.arguments)  # for the audit log
         headers = location_of(self.request, "get_job", set=self.name, job_id=self.job_id(job))
-        response = reply(
-            {**more, "job": self.describe_job(job)} if more else self.describe_job(job),
-            202,
-            headers=headers,
-        )
+        fields = self.describe_job(job)
+        response = reply({**more, "job": fields} if more else fields, 202, headers=headers)
         response.background = BackgroundTask(self.run_slow, self.sweep)
         return response
 
@@ -306,19 +303,17 @@ class SetRequest:
         existing = self.find(name)
         mine = set(self.principal.labels if existing is None else existing.labels)
         labels = metadata.get("labels", sorted(mine))
-        is_list = (
-            isinstance(labels, list)
-            and all(isinstance(label, str) for label in labels)
-            and bool(labels)
-        )
-        if not is_list or not set(labels) <= mine or (existing is not None and set(labels) != mine):
+        is_list = isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+        is_allowed = is_list and labels and set(labels) <= mine
+        if not is_allowed or (existing is not None and set(labels) != mine):
             raise ProblemError(
                 403,
                 "The token does not allow these labels.",
                 f"Allowed: {', '.join(sorted(mine))}.",
             )
         prefix = hashlib.blake2b(f"{key}/{name}".encode(), digest_size=4).hexdigest()
-        return name if existing is not None else f"~{prefix}/{name}", {**metadata, "labels": labels}
+        identity = name if existing is not None else f"~{prefix}/{name}"
+        return identity, {**metadata, "labels": labels}
 
 
 def _dependency(scope: str) -> Any:

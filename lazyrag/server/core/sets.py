@@ -266,7 +266,7 @@ class SetFollower:
         for runtime_set in listed:
             if not runtime_set.deleted and runtime_set.id not in self._open:
                 try:
-                    self._open[runtime_set.id] = self._opened(runtime_set)
+                    self._open[runtime_set.id] = self._open_one(runtime_set)
                     self._failing.pop(runtime_set.name, None)
                 except (LazyRAGError, OSError) as exc:
                     self._note(runtime_set.name, exc)
@@ -286,7 +286,7 @@ class SetFollower:
             if runtime_set.deleted and self.write:
                 self.table.remove(runtime_set)
 
-    def _opened(self, runtime_set: RuntimeSet) -> _OpenSet:
+    def _open_one(self, runtime_set: RuntimeSet) -> _OpenSet:
         """Open a set; for reading, as soon as the writer process has built its groups."""
         chosen = SetConfig(
             store=self.table.folder(runtime_set), embed=runtime_set.embed or None, watch=False
