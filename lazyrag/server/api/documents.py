@@ -175,7 +175,7 @@ async def list_documents(
     return _reply_with_tag(
         call,
         {
-            "documents": [*map(call.public, page)],
+            "documents": [*map(call.hide_error_details, page)],
             "next": page[-1].id if len(page) == limit else None,
         },
     )
@@ -184,13 +184,13 @@ async def list_documents(
 @router.get("/sets/{set}/documents/{document_id:path}", response_model=_Document)
 async def get_document(call: Reading, document_id: str) -> Response:
     """A document."""
-    return _reply_with_tag(call, await call.visible(document_id))
+    return _reply_with_tag(call, await call.require_visible(document_id))
 
 
 @router.get("/sets/{set}/versions/{document_id:path}", response_model=_Versions)
 async def get_versions(call: Reading, document_id: str) -> Response:
     """The stored versions of a document, oldest first."""
-    await call.visible(document_id)
+    await call.require_visible(document_id)
     return reply({"versions": await call.run(call.docs.versions, document_id)})
 
 
@@ -202,14 +202,14 @@ async def get_diff(
     after: Annotated[int | None, Query(ge=1)] = None,
 ) -> Response:
     """Compare two versions of a document; the second is the live one by default."""
-    await call.visible(document_id)
+    await call.require_visible(document_id)
     return reply(await call.run_slow(call.docs.diff, document_id, before, after))
 
 
 @router.get("/sets/{set}/files/{document_id:path}", response_class=FileResponse)
 async def get_file(call: Reading, document_id: str) -> Response:
     """The file of a document, to be saved: a browser never shows it as a page."""
-    await call.visible(document_id)
+    await call.require_visible(document_id)
     path = await call.run(file_of, call, document_id)
     if path is None:
         raise ProblemError(404, "The document has no file any more.", "Read its text instead.")
@@ -236,7 +236,7 @@ async def get_page_image(
     width: Annotated[int, Query(ge=16, le=4096)] = 1024,
 ) -> Response:
     """The picture of a page, as PNG."""
-    await call.visible(document_id)
+    await call.require_visible(document_id)
     path = await call.run(file_of, call, document_id)
     image = await call.run_slow(call.docs.page_image, document_id, page, width=width, file=path)
     return _Png(image, headers=FILE_HEADERS)
@@ -263,7 +263,7 @@ def _image(call: SetRequest, uid: str) -> tuple[DocNode, bytes]:
 @router.get("/sets/{set}/marks/{document_id:path}", response_model=_Marks)
 async def get_marks(call: Reading, document_id: str, start: _Position, end: _Position) -> Response:
     """Locate a span of the text: boxes on pages, from 0 to 1, or characters of the shown text."""
-    await call.visible(document_id)
+    await call.require_visible(document_id)
     path = await call.run(file_of, call, document_id)
     return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
 
@@ -330,50 +330,52 @@ class Sync(StrictModel):
 @router.post("/sets/{set}/delete", **_accepted)
 async def delete_documents(call: Writing, body: Documents) -> Response:
     """Delete documents."""
-    await call.visible(*body.documents)
-    return await call.accept("delete_files", {"documents": body.documents})
+    await call.require_visible(*body.documents)
+    return await call.submit_job("delete_files", {"documents": body.documents})
 
 
 @router.delete("/sets/{set}/documents/{document_id:path}", **_accepted)
 async def delete_document(call: Writing, document_id: str) -> Response:
     """Delete a document."""
-    await call.visible(document_id)
-    return await call.accept("delete_files", {"documents": [document_id]})
+    await call.require_visible(document_id)
+    return await call.submit_job("delete_files", {"documents": [document_id]})
 
 
 @router.post("/sets/{set}/metadata", **_accepted)
 async def update_metadata(call: Writing, body: Metadata) -> Response:
     """Change metadata of documents."""
-    await call.visible(*body.changes)
+    await call.require_visible(*body.changes)
     if call.principal.labels is not None and any(
         "labels" in change for change in body.changes.values()
     ):
         raise ProblemError(
             403, "A token with labels cannot change labels.", "Use a token without labels."
         )
-    return await call.accept("update_metadata", {"changes": body.changes})
+    return await call.submit_job("update_metadata", {"changes": body.changes})
 
 
 @router.post("/sets/{set}/rollback", **_accepted)
 async def roll_back(call: Writing, body: Rollback) -> Response:
     """Make an earlier version of a document live again, with the labels that it had."""
     require_all(call)
-    await call.visible(body.document)
-    return await call.accept("rollback", body.model_dump())
+    await call.require_visible(body.document)
+    return await call.submit_job("rollback", body.model_dump())
 
 
 @router.post("/sets/{set}/purge", **_accepted)
 async def purge(call: Administration, body: Purge) -> Response:
     """Delete a document and its uploaded file so that no byte of it remains, with a certificate."""
     require_all(call)
-    return await call.accept("purge", await call.run(uploads.purge_arguments, call, body.document))
+    return await call.submit_job(
+        "purge", await call.run(uploads.purge_arguments, call, body.document)
+    )
 
 
 @router.post("/sets/{set}/texts", status_code=202, response_model=_AddedTexts)
 async def add_texts(call: Writing, body: Texts) -> Response:
     """Add texts; the response has the id of each."""
     ids, job = await call.run(submit_texts, call, body)
-    return call.accepted(job, ids=ids)
+    return call.job_response(job, ids=ids)
 
 
 def submit_texts(call: SetRequest, body: Texts) -> tuple[dict[str, str], Any]:
@@ -383,7 +385,9 @@ def submit_texts(call: SetRequest, body: Texts) -> tuple[dict[str, str], Any]:
     ids: dict[str, str] = {}
     metadata: dict[str, JsonObject] = {}
     for name in body.texts:
-        identity, text_metadata = call.owned(checked_name(name), body.metadata.get(name, {}), key)
+        identity, text_metadata = call.authorize_addition(
+            checked_name(name), body.metadata.get(name, {}), key
+        )
         if identity in ids.values():
             raise ProblemError(409, f"Two texts have the name {identity!a}.", "Rename one of them.")
         ids[name] = identity
@@ -409,7 +413,7 @@ async def sync(
     if dry_run:
         plan = await call.run_slow(call.docs.plan, max_deleted=bounds.max_deleted)
         return reply({"files": plan.files, **uploads.estimate(call, plan, price)})
-    return await call.accept("sync", bounds.model_dump())
+    return await call.submit_job("sync", bounds.model_dump())
 
 
 def require_all(call: SetRequest) -> None:
@@ -443,7 +447,7 @@ _ACTIONS: Mapping[str, tuple[str, Any, str]] = {
 def _action(kind: str, who: Any, summary: str) -> Callable[..., Any]:
     async def act(call: SetRequest, arguments: JsonObject | None = None) -> Response:
         require_all(call)
-        return await call.accept(kind, arguments or {})
+        return await call.submit_job(kind, arguments or {})
 
     act.__doc__ = summary
     act.__annotations__ = {

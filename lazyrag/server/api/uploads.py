@@ -195,7 +195,9 @@ async def add_files(
     owned_metadata: dict[str, JsonObject] = {}
 
     def arrange(file: FileResult) -> None:
-        identity, file_metadata = call.owned(file.name, metadata.get(file.name, {}), key)
+        identity, file_metadata = call.authorize_addition(
+            file.name, metadata.get(file.name, {}), key
+        )
         if identity in paths:
             raise ProblemError(
                 409, "Another file of the request has this name.", "Rename one of them."
@@ -223,7 +225,7 @@ async def add_files(
         {"files": paths, "metadata": owned_metadata},
         key=key,
     )
-    return call.accepted(job, files=results)
+    return call.job_response(job, files=results)
 
 
 def require_named(metadata: Iterable[str], names: Container[str], kind: str) -> None:

@@ -170,17 +170,17 @@ class SetRequest:
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
         try:
-            return self.public(self.docs.document(identity))
+            return self.hide_error_details(self.docs.document(identity))
         except (ConfigError, NotRegisteredError):
             return None
 
-    def public(self, document: Any) -> Any:
+    def hide_error_details(self, document: Any) -> Any:
         """A document with its error as the principal may see it."""
         return replace(
             document, error=public_error(document.error, is_operator=self.principal.may("admin"))
         )
 
-    async def visible(self, *identities: str) -> Any:
+    async def require_visible(self, *identities: str) -> Any:
         """The last of some documents.
 
         Raises:
@@ -267,7 +267,7 @@ class SetRequest:
         """See `upload_files.sweep`."""
         sweep(self.folder, self.service.state, self.unrestricted, every_s=every_s)
 
-    async def accept(self, kind: str, arguments: Mapping[str, Any]) -> Response:
+    async def submit_job(self, kind: str, arguments: Mapping[str, Any]) -> Response:
         """Submit a job, and answer 202 with it."""
 
         def submit() -> Any:
@@ -275,9 +275,9 @@ class SetRequest:
                 kind, dict(arguments), key=self.key(kind, arguments)
             )
 
-        return self.accepted(await self.run(submit))
+        return self.job_response(await self.run(submit))
 
-    def accepted(self, job: Any, **more: Any) -> Response:
+    def job_response(self, job: Any, **more: Any) -> Response:
         """The response with a submitted job; what is not needed any more of the uploads is removed
         after it.
         """
@@ -288,7 +288,9 @@ class SetRequest:
         response.background = BackgroundTask(self.run_slow, self.sweep)
         return response
 
-    def owned(self, name: str, metadata: Mapping[str, Any], key: str) -> tuple[str, JsonObject]:
+    def authorize_addition(
+        self, name: str, metadata: Mapping[str, Any], key: str
+    ) -> tuple[str, JsonObject]:
         """The id and the metadata with which the principal adds a document.
 
         A principal with labels replaces only what it sees. Everything else it adds gets a new id,

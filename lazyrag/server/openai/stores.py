@@ -451,7 +451,7 @@ def _identity(
         known = store.call.find(identity)
         labels = list(known.labels) if known else json.loads(before[identity]["labels"] or "[]")
         return identity, metadata | ({"labels": labels} if labels else {})
-    return store.call.owned(f"{file_id}/{name}", metadata, secrets.token_hex(8))
+    return store.call.authorize_addition(f"{file_id}/{name}", metadata, secrets.token_hex(8))
 
 
 def _entries(

@@ -137,7 +137,7 @@ def _listed(
     for at in range(int(number) if number.isdecimal() else 0, len(states)):
         limit = _ROWS + 1 - len(found)
         found += [
-            (at, call.public(one))
+            (at, call.hide_error_details(one))
             for one in call.docs.documents(last or None, limit, states[at], where)
         ]
         last = ""
@@ -386,7 +386,7 @@ async def show_change(call: Writing, book: answers.Book, chosen: Chosen = []) ->
         return page.redirect(
             call.request, "s", call.name, "files", notice=("info", _t(call, "files.none_chosen"))
         )
-    await call.visible(*chosen)
+    await call.require_visible(*chosen)
     infos = [await call.run(call.find, one) for one in chosen]
     facts: dict[str, Any] = {"chosen": infos, "can_purge": await call.run(_can_purge, call, chosen)}
     return await _files(call, book, dialog=kind, **facts)
@@ -413,12 +413,12 @@ async def retry(call: Writing, form: Form) -> Response:
     """Try documents again: those that did not load alone, else everything that failed."""
     chosen = [str(one) for one in form.getlist("id")]
     paths = {one: await call.run(_source, call, one) for one in chosen}
-    infos = [await call.visible(one) for one in chosen]
+    infos = [await call.require_visible(one) for one in chosen]
     if chosen and all(paths.values()) and all(one.stage == "load" for one in infos):
-        await call.accept("add_files", {"files": paths})
+        await call.submit_job("add_files", {"files": paths})
     else:
         documents.require_all(call)
-        await call.accept("retry_failed", {})
+        await call.submit_job("retry_failed", {})
     return page.redirect(call.request, "s", call.name, "files")
 
 
@@ -439,7 +439,7 @@ def _source(call: SetRequest, identity: str) -> str | None:
 async def delete(call: Writing, book: answers.Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(one) for one in form.getlist("id")))
-    await call.visible(*chosen or [""])
+    await call.require_visible(*chosen or [""])
     undo = {one: await call.run(_before, call, one) for one in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
@@ -505,7 +505,7 @@ async def undo(call: Writing, book: answers.Book, form: Form) -> Response:
             if kind in one and one["metadata"]
         }
         if given:
-            await call.accept(f"add_{kind}s", {f"{kind}s": given, "metadata": metadata})
+            await call.submit_job(f"add_{kind}s", {f"{kind}s": given, "metadata": metadata})
     notice = ("ok", _t(call, "files.undone", count=len(found["documents"])))
     return page.redirect(call.request, "s", call.name, "files", notice=notice)
 
@@ -524,7 +524,7 @@ async def show_sync(call: Writing, book: answers.Book, price: str | None = None)
 async def sync(call: Writing, form: Form) -> Response:
     """Sync the folder; with ``all`` also where many files are missing."""
     documents.require_all(call)
-    await call.accept("sync", {"max_deleted": 1.0} if form.get("all") else {})
+    await call.submit_job("sync", {"max_deleted": 1.0} if form.get("all") else {})
     return page.redirect(call.request, "s", call.name, "files")
 
 
@@ -592,7 +592,7 @@ def _tree(call: SetRequest) -> dict[str, Any]:
 async def build_group(call: Administration, form: Form) -> Response:
     """Build a group with keyword indexes, as a job."""
     documents.require_all(call)
-    await call.accept(
+    await call.submit_job(
         "activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]}
     )
     return page.redirect(call.request, "s", call.name, "groups")

@@ -228,7 +228,7 @@ def _names(call: SetRequest) -> dict[str, str]:
 async def change_job(call: Writing, job: OwnJob, action: str, _: Form) -> Response:
     """Cancel a job, run it again, or retry what failed in it."""
     if action == "retry-failed" and call.principal.labels is None:
-        await call.accept("retry_failed", {})
+        await call.submit_job("retry_failed", {})
     elif action in ("cancel", "retry"):
         await (cancel_job if action == "cancel" else retry_job)(call, job)
     else:
@@ -313,7 +313,7 @@ async def maintain(call: Administration, form: Form) -> Response:
     require_whole(call.principal)
     if (action := form.get("action")) not in ("verify", "repair", "compact"):
         raise ProblemError(404, f"There is no action {action!a}.")
-    await call.accept(str(action), {})
+    await call.submit_job(str(action), {})
     return page.redirect(call.request, "s", call.name, "activity")
 
 

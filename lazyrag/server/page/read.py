@@ -597,7 +597,7 @@ async def page_image(
     """The picture of a page; the address has the content's hash, so that the browser may keep
     it.
     """
-    await call.visible(document_id)
+    await call.require_visible(document_id)
 
     def make() -> bytes:
         content = _content_hash(call, document_id)
