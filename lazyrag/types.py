@@ -32,6 +32,9 @@ Embeddings: TypeAlias = "Matrix | Sequence[SparseVector]"
 SPARSE: Final = -1
 """Stands where the length of dense vectors stands, for sparse ones: they have none."""
 
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object: the body of a request or a response, or a part of one."""
+
 Metadata: TypeAlias = Mapping[str, Any]
 """Names to values; what filters read is checked against declared fields, the rest is free."""
 

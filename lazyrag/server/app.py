@@ -120,7 +120,7 @@ async def _check_query(request: Request) -> None:
     """
     route = request.scope.get("route")  # MCP has none
     params = get_flat_params(route.dependant) if route else []
-    names = {one.alias for one in params if isinstance(one.field_info, Query)}
+    names = {param.alias for param in params if isinstance(param.field_info, Query)}
     is_page = route is not None and not route.include_in_schema
     if is_page:
         names.add("csrf")
@@ -194,7 +194,8 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 
 _OPENAI = re.compile(
-    r"(?!.*/(?:v1|s)/).*/(?:models|chat/completions|responses|embeddings|files|uploads|vector_stores)\b"
+    r"(?!.*/(?:v1|s)/).*"
+    r"/(?:models|chat/completions|responses|embeddings|files|uploads|vector_stores)\b"
 )
 
 
@@ -217,9 +218,12 @@ async def _http_problem(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    found = error.errors() if isinstance(error, RequestValidationError) else []
-    fields = [{"field": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in found]
-    said = "; ".join(map(describe_field, found[:3]))
+    errors = error.errors() if isinstance(error, RequestValidationError) else []
+    fields = [
+        {"field": ".".join(map(str, failure["loc"])), "message": failure["msg"]}
+        for failure in errors
+    ]
+    message = "; ".join(map(describe_field, errors[:3]))
     return await _problem(
-        request, ProblemError(422, f"{said}.", "See GET /openapi.json.", errors=fields)
+        request, ProblemError(422, f"{message}.", "See GET /openapi.json.", errors=fields)
     )

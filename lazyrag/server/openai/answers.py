@@ -33,13 +33,14 @@ from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.models.protocols import ChatOptions, Usage, usage_of_calls
 from lazyrag.models.rerank import Bm25RerankModel
 from lazyrag.pipeline import RAGPipeline
+from lazyrag.read.rows import document_table
 from lazyrag.retrieval.hybrid import HybridRetriever
 from lazyrag.server.api.answers import Book, Notebook, event_stream
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import Call, reply
+from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.guard import ADD_EVENT, KEPT_S
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import passage_url
+from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
 from lazyrag.server.openai.protocol import JsonObject
 from lazyrag.server.openai.stores import open_store
 from lazyrag.text.tokens import EstimatedTokenCounter
@@ -65,7 +66,7 @@ def model_name(model: Any, default: str) -> str:
     return default
 
 
-def rerankers_of(call: Call) -> JsonObject:
+def rerankers_of(call: SetRequest) -> JsonObject:
     """The models that rerank, by name: the configured one, and BM25, which needs none."""
     rerankers: JsonObject = {"bm25": Bm25RerankModel()}
     if call.service.rerank is not None:
@@ -81,13 +82,13 @@ def _embedders(sets: dict[str, Document]) -> dict[str, CheckedEmbedder]:
     return embedders
 
 
-def _sets(call: Call) -> dict[str, Document]:
+def _sets(call: SetRequest) -> dict[str, Document]:
     return {
         name: call.service.view(name, call.principal) for name in call.service.names(call.principal)
     }
 
 
-def set_named(call: Call, name: str, requested: str | None = None) -> Document:
+def set_named(call: SetRequest, name: str, requested: str | None = None) -> Document:
     """The set that the principal sees under a name, which was given as another text perhaps.
 
     Raises:
@@ -109,7 +110,7 @@ def no_model(name: str) -> ProblemError:
     )
 
 
-def _models(call: Call) -> dict[str, JsonObject]:
+def _models(call: SetRequest) -> dict[str, JsonObject]:
     sets = _sets(call)
     kinds = {"rerank": rerankers_of(call), "embedding": _embedders(sets), "set": sets}
     common = {"object": "model", "created": 0, "owned_by": "lazyrag"}
@@ -233,7 +234,7 @@ class ScoredHit:
 class AnswerRequest:
     """A question, and where and how it is answered."""
 
-    call: Call
+    call: SetRequest
     sets: dict[str, Document]
     turns: Sequence[InputMessage]
     instructions: str | None
@@ -331,7 +332,7 @@ class AnswerRequest:
             if score < self.threshold:
                 continue
             name = names[id(node.reader)]
-            row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
+            row = document_table(self.call.service.sets[name].reader).find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
             attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
             sources.append(ScoredHit(name, hit, score, *file, attributes))
@@ -608,7 +609,9 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
     reasoning: Reasoning = Reasoning()
     text: TextOptions = TextOptions()
 
-    async def answer_request(self, call: Call, before: Sequence[InputMessage]) -> AnswerRequest:
+    async def answer_request(
+        self, call: SetRequest, before: Sequence[InputMessage]
+    ) -> AnswerRequest:
         """The question with all that belongs to it; ``before`` is the conversation before it.
 
         Raises:
@@ -652,7 +655,7 @@ _RESPONSE_OF = (
 )
 
 
-def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
+def _stored(book: Notebook, call: SetRequest, response: str) -> list[Any]:
     """A stored response, and the conversation with it.
 
     Raises:
@@ -669,7 +672,7 @@ def _stored(book: Notebook, call: Call, response: str) -> list[Any]:
     return [json.loads(data) for [data] in rows]
 
 
-def _store(book: Notebook, call: Call, response: JsonObject, *values: Any) -> None:
+def _store(book: Notebook, call: SetRequest, response: JsonObject, *values: Any) -> None:
     """Store a response and more, as answers are stored: it quotes documents, so not for long."""
     row = response["id"], _owner(call), time.time(), response["created_at"]
     # Not what may quote a document that was purged meanwhile, see `forget_answers`.
@@ -682,7 +685,7 @@ def _store(book: Notebook, call: Call, response: JsonObject, *values: Any) -> No
     book.write(ADD_EVENT, *rows)
 
 
-def _owner(call: Call) -> str:
+def _owner(call: SetRequest) -> str:
     return json.dumps(["/v1/responses", call.principal.id, call.principal.labels])
 
 

@@ -20,19 +20,13 @@ from starlette.responses import FileResponse, Response
 
 import lazyrag.server.openai.protocol as openai
 from lazyrag.server.api.documents import FILE_HEADERS, file_of
-from lazyrag.server.api.uploads import (
-    Call,
-    Form,
-    assemble,
-    checked_name,
-    receive_form,
-    reply,
-    stored_path,
-)
+from lazyrag.server.api.uploads import receive_form
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service
+from lazyrag.server.core.set_request import SetRequest, reply
 from lazyrag.server.core.sets import records
+from lazyrag.server.core.upload_files import Form, assemble, checked_name, stored_path
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.openai.protocol import Id, JsonObject, Model, Reading, Writing, in_pool, now
 
@@ -91,7 +85,7 @@ def file_object(row: JsonObject) -> JsonObject:
     return file
 
 
-def _add(call: Call, new: NewFile, filename: str, size: int, content_hash: str) -> JsonObject:
+def _add(call: SetRequest, new: NewFile, filename: str, size: int, content_hash: str) -> JsonObject:
     """Record a stored file. An equal one stays the same, and lasts at least as long as it did."""
     labels = openai.labels_of(call.principal)
     end = new.expires_after
@@ -113,7 +107,7 @@ def _add(call: Call, new: NewFile, filename: str, size: int, content_hash: str) 
     return record
 
 
-def _find(call: Call, file_id: str) -> JsonObject | None:
+def _find(call: SetRequest, file_id: str) -> JsonObject | None:
     """The record of an uploaded file; None if there is none that the principal sees."""
     query = "SELECT * FROM file WHERE id = ? AND ifnull(expires, 1e12) > ?"
     rows = records(call.service).select(query, file_id, now())
@@ -124,7 +118,9 @@ def _path(service: Service, row: JsonObject) -> Path:
     return stored_path(records(service).folder, row["content_hash"], row["filename"])
 
 
-def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterator[tuple[Call, str]]:
+def documents_with(
+    call: SetRequest, file_id: str, only: str | None = None
+) -> Iterator[tuple[SetRequest, str]]:
     """The visible documents of all sets, or of one, that are made of a file."""
     if not re.fullmatch("file-[0-9a-f]{40}", file_id):
         return
@@ -133,7 +129,7 @@ def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterato
         try:
             view = call.service.view(name, call.principal)
             of_set = replace(call, name=name, docs=view)
-            identities = of_set.whole._indexer.ledger.documents.with_content(content_hash)
+            identities = of_set.table.with_content(content_hash)
         except (ProblemError, KeyError):
             continue  # its labels do not restrict every set; another request has deleted it
         for identity in identities:
@@ -142,7 +138,7 @@ def documents_with(call: Call, file_id: str, only: str | None = None) -> Iterato
                 yield of_set, identity
 
 
-def known_file(call: Call, file_id: str) -> tuple[JsonObject, Path | None]:
+def known_file(call: SetRequest, file_id: str) -> tuple[JsonObject, Path | None]:
     """A file and its content: an uploaded one, or one that a document of a set is made of.
 
     Raises:
@@ -167,7 +163,7 @@ def known_file(call: Call, file_id: str) -> tuple[JsonObject, Path | None]:
     raise openai.unknown("File object", file_id)
 
 
-def _remove(call: Call, row: JsonObject) -> None:
+def _remove(call: SetRequest, row: JsonObject) -> None:
     """Delete a file, and the documents that are made of it in all sets, as far as the principal
     sees them.
     """
@@ -190,7 +186,7 @@ def _remove(call: Call, row: JsonObject) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sweep(call: Call) -> None:
+def _sweep(call: SetRequest) -> None:
     """Delete expired files and uploads, unless this or another process did so less than a minute
     ago.
     """
@@ -310,7 +306,7 @@ def delete_file(call: Writing, file_id: Id) -> JsonObject:
 # Uploads
 
 
-def _upload(call: Call, upload_id: str) -> JsonObject:
+def _upload(call: SetRequest, upload_id: str) -> JsonObject:
     """An upload of the principal.
 
     Raises:
@@ -323,7 +319,7 @@ def _upload(call: Call, upload_id: str) -> JsonObject:
     raise openai.unknown("Upload", upload_id)
 
 
-def _pending(call: Call, upload_id: str) -> tuple[JsonObject, Path]:
+def _pending(call: SetRequest, upload_id: str) -> tuple[JsonObject, Path]:
     """An upload that takes parts, and their folder.
 
     Raises:

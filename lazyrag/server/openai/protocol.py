@@ -23,11 +23,11 @@ from starlette.responses import Response
 from lazyrag.data.fields import BUILT_IN_FIELDS, Schema
 from lazyrag.data.filters import And, Condition, Filter, Or
 from lazyrag.server.api.search import MAX_FILTER_DEPTH, MAX_FILTER_PARTS
-from lazyrag.server.api.uploads import Call, reply
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
-from lazyrag.server.core.sets import made_sets
+from lazyrag.server.core.set_request import SetRequest, reply
+from lazyrag.server.core.sets import runtime_sets
 from lazyrag.server.jobs import Job, Jobs
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -49,16 +49,16 @@ class Changing:
 def _face(scope: str) -> Any:
     allowed = needs(scope)
 
-    async def make(request: Request, principal: Principal = allowed) -> Call:
+    async def make(request: Request, principal: Principal = allowed) -> SetRequest:
         no_set: Any = None
-        return Call(request, service_of(request), "", principal, no_set, None)
+        return SetRequest(service_of(request), principal, "", no_set, request)
 
     return Depends(make)
 
 
-Reading: TypeAlias = Annotated[Call, _face("read")]
-Writing: TypeAlias = Annotated[Call, _face("write")]
-Administration: TypeAlias = Annotated[Call, _face("admin")]
+Reading: TypeAlias = Annotated[SetRequest, _face("read")]
+Writing: TypeAlias = Annotated[SetRequest, _face("write")]
+Administration: TypeAlias = Annotated[SetRequest, _face("admin")]
 Id = Annotated[str, Path(max_length=200)]
 
 
@@ -70,11 +70,11 @@ def in_pool(handler: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(handler)
     async def run(**arguments: Any) -> Response:
         store = arguments.get("store")
-        call: Call = store.call if store else arguments["call"]
+        call: SetRequest = store.call if store else arguments["call"]
         result = await call.run_slow(handler, **arguments)
         if isinstance(result, Changing):
             job = result.job
-            jobs = Jobs(call.whole)
+            jobs = Jobs(call.unrestricted)
             until = time.monotonic() + _CHANGE_S
             while not job.is_finished and time.monotonic() < until:
                 await anyio.sleep(_LOOK_S)
@@ -385,7 +385,7 @@ def file_id(content_hash: str, *parts: str) -> str:
 
 def store_ids(service: Service) -> dict[str, str]:
     """The names of all sets by the id of the vector store that each of them is."""
-    created = {f"vs_{row.id}": row.name for row in made_sets(service).list() if not row.deleted}
+    created = {f"vs_{row.id}": row.name for row in runtime_sets(service).list() if not row.deleted}
     others = (service.sets.keys() | service.pending.keys()) - set(created.values())
     return {file_id("", name).replace("file-", "vs_"): name for name in sorted(others)} | created
 

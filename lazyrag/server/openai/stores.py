@@ -28,10 +28,11 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.errors import NotRegisteredError
 from lazyrag.pipeline.tracing import retrieval_span
-from lazyrag.server.api.search import MAX_QUERY, MAX_TEXT
-from lazyrag.server.api.uploads import Call, reply, stored_path
+from lazyrag.server.api.search import MAX_QUERY
 from lazyrag.server.core.problems import ProblemError, public_error
-from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, made_sets, records
+from lazyrag.server.core.set_request import MAX_TEXT, SetRequest, reply
+from lazyrag.server.core.sets import CHUNK_SIZES, create_set, delete_set, records, runtime_sets
+from lazyrag.server.core.upload_files import stored_path
 from lazyrag.server.jobs import Job, Jobs
 from lazyrag.server.openai.files import documents_with, known_file
 from lazyrag.server.openai.protocol import (
@@ -163,7 +164,7 @@ class OpenedStore:
     """
 
     id: str
-    call: Call
+    call: SetRequest
     created: int
     active: int
     details: JsonObject
@@ -200,10 +201,10 @@ class OpenedStore:
     @property
     def documents(self) -> Any:
         """The ledger's table of documents."""
-        return self.call.whole._indexer.ledger.documents
+        return self.call.table
 
 
-def _store(call: Call, store_id: str, name: str) -> OpenedStore:
+def _store(call: SetRequest, store_id: str, name: str) -> OpenedStore:
     """A vector store; one of the configuration gets its record when it is first asked for."""
     docs = call.service.view(name, call.principal)
     table = records(call.service)
@@ -214,13 +215,13 @@ def _store(call: Call, store_id: str, name: str) -> OpenedStore:
         rows = table.select(query, store_id)
     [row] = rows
     of_set = replace(call, name=name, docs=docs)
-    is_made = made_sets(call.service).find(name) is not None
+    is_made = runtime_sets(call.service).find(name) is not None
     return OpenedStore(
         store_id, of_set, row["created"], row["active"], json.loads(row["details"]), is_made
     )
 
 
-async def open_store(call: Call, vector_store_id: str) -> OpenedStore:
+async def open_store(call: SetRequest, vector_store_id: str) -> OpenedStore:
     """A vector store by id; waits for one that was just created.
 
     Raises:
@@ -311,7 +312,9 @@ def _details(change: StoreChange, *names: str) -> JsonObject:
     return details
 
 
-def _record(call: Call, store_id: str, created: int, active: int, details: JsonObject) -> None:
+def _record(
+    call: SetRequest, store_id: str, created: int, active: int, details: JsonObject
+) -> None:
     row = {"id": store_id, "created": created, "active": active, "details": json.dumps(details)}
     records(call.service).insert("store", [row])
 
@@ -386,7 +389,7 @@ def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = 
     paths = {}
     for new in new_files:
         file, path = known_file(call, new.file_id)
-        metadata = openai.metadata_of(new.attributes, call.whole.fields)
+        metadata = openai.metadata_of(new.attributes, call.unrestricted.fields)
         metadata |= _chunk_sizes(store, new.chunking_strategy)
         metadata = {key: value for key, value in metadata.items() if value is not None}
         identity, metadata = _identity(store, new.file_id, file["filename"], metadata)
@@ -410,7 +413,7 @@ def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = 
             "files": {row["identity"]: paths[row["identity"]] for row in rows_of_job},
             "metadata": {row["identity"]: json.loads(row["metadata"]) for row in rows_of_job},
         }
-        job = Jobs(call.whole).submit("add_files", arguments, key=call.key("attach"))
+        job = Jobs(call.unrestricted).submit("add_files", arguments, key=call.key("attach"))
         records(call.service).insert("attached", [{**row, "job": job.id} for row in rows_of_job])
 
 
@@ -461,7 +464,7 @@ def _identity(
         info = store.call.find(identity)
         labels = list(info.labels) if info else json.loads(before[identity]["labels"] or "[]")
         return identity, metadata | ({"labels": labels} if labels else {})
-    return store.call.owned(f"{file_id}/{name}", metadata, secrets.token_hex(8))
+    return store.call.authorize_addition(f"{file_id}/{name}", metadata, secrets.token_hex(8))
 
 
 def _entries(
@@ -475,7 +478,7 @@ def _entries(
         documents: Ids of other documents; None for all.
     """
     table = store.documents
-    jobs = Jobs(store.call.whole)
+    jobs = Jobs(store.call.unrestricted)
     find_job = functools.cache(jobs.get)
     records_by_id = {row["identity"]: row for row in reversed(attached)}
     errors = {
@@ -607,7 +610,7 @@ def _described(
         "vector_store_id": store.id,
         "last_error": {"code": code, "message": text} if status == "failed" else None,
         "chunking_strategy": chunking,
-        "attributes": openai.attributes_of(metadata, store.call.whole.fields),
+        "attributes": openai.attributes_of(metadata, store.call.unrestricted.fields),
     }
 
 
@@ -663,7 +666,9 @@ def _change(
     value: JsonObject,
 ) -> Changing:
     store.call.request.state.documents = [identity]
-    return Changing(Jobs(store.call.whole).submit(kind, arguments, key=store.call.key(kind)), value)
+    return Changing(
+        Jobs(store.call.unrestricted).submit(kind, arguments, key=store.call.key(kind)), value
+    )
 
 
 @router.post("/{vector_store_id}/files/{file_id}")
@@ -671,10 +676,10 @@ def _change(
 def update_vector_store_file(store: Writing, file_id: Id, change: AttributesChange) -> Changing:
     """Replace the attributes of a file."""
     file, identity = _find(store, file_id)
-    changes = openai.metadata_of(change.attributes, store.call.whole.fields)
+    changes = openai.metadata_of(change.attributes, store.call.unrestricted.fields)
     if file["status"] != "completed":
         raise ProblemError(409, f"The file is {file['status']}.", "Change it when it is completed.")
-    value = {**file, "attributes": openai.attributes_of(changes, store.call.whole.fields)}
+    value = {**file, "attributes": openai.attributes_of(changes, store.call.unrestricted.fields)}
     return _change(store, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
 
@@ -777,7 +782,7 @@ def cancel_file_batch(store: Writing, batch_id: Id) -> JsonObject:
     """Cancel a batch: what is not begun is not added."""
     for job in _batch(store, batch_id)[2]:
         with suppress(NotRegisteredError):
-            Jobs(store.call.whole).cancel(job)
+            Jobs(store.call.unrestricted).cancel(job)
     return _batch(store, batch_id)[0]
 
 

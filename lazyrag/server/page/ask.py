@@ -15,10 +15,10 @@ from starlette.responses import Response
 from lazyrag.generation.markers import replace_markers
 from lazyrag.server.api import answers
 from lazyrag.server.api.answers import Book
-from lazyrag.server.api.uploads import Reading
+from lazyrag.server.core.set_request import Reading
 from lazyrag.server.page import page
 from lazyrag.server.page.operate import first_run, suggestions
-from lazyrag.server.page.page import Facts, Form, scope_of
+from lazyrag.server.page.page import Facts, Form
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.server.page.sources import locate_sources, source_pane
 from lazyrag.server.page.turns import (
@@ -44,7 +44,7 @@ async def ask_page(call: Reading, book: Book, knobs: KnobsInQuery) -> Response:
     def find() -> Facts:
         return {
             **query_bar(call, knobs),
-            "recent": recent_questions(scope_of(call), book),
+            "recent": recent_questions(call, book),
             "suggested": suggestions(call.docs, page.language_of(call.request)),
         }
 
@@ -58,7 +58,7 @@ async def ask(
     """Ask a question, or a follow-up of a thread. Without scripts the answer's page waits until it
     is written.
     """
-    scope = scope_of(call)
+    scope = call
     thread = str(form.get("thread", ""))
     if not knobs.q.strip():
         return page.to_set(call, "ask")
@@ -97,7 +97,7 @@ async def answer_page(
     wait: bool = False,
 ) -> Response:
     """A thread of answers with the sources; with ``cite`` the cited words in the pane."""
-    scope = scope_of(call)
+    scope = call
     until = time.monotonic() + WAIT_S
 
     def find() -> Facts:
@@ -133,7 +133,7 @@ async def answer_events(call: Reading, book: Book, thread: str, after: int = 0) 
     """The last answer of a thread while it is written: texts and numbers of citations, under the
     numbers of its log.
     """
-    scope = scope_of(call)
+    scope = call
     turn = (await call.run(read_thread, scope, book, thread))[-1]
     last_id = call.request.headers.get("last-event-id", "")[:18]
     seen = int(last_id) if last_id.isascii() and last_id.isdecimal() else after
@@ -156,7 +156,7 @@ async def answer_events(call: Reading, book: Book, thread: str, after: int = 0) 
 @router.post("/ask/{thread}/stop")
 async def stop(call: Reading, book: Book, thread: str, _: Form) -> Response:
     """Stop the last answer of a thread."""
-    scope = scope_of(call)
+    scope = call
     turn = (await call.run(read_thread, scope, book, thread))[-1]
     await call.run(book.stop, turn.id)
     async for _event in answers.follow(scope, book, turn.id, turn.last):
@@ -168,5 +168,5 @@ async def stop(call: Reading, book: Book, thread: str, _: Form) -> Response:
 async def judge(call: Reading, book: Book, thread: str, form: Form) -> Response:
     """Judge an answer: it becomes a candidate for a golden question."""
     body = answers.FeedbackBody(good=form.get("good") == "1", answer=str(form.get("answer", "")))
-    await answers.give_feedback(body, scope_of(call), book)
+    await answers.give_feedback(body, call, book)
     return page.to_set(call, "ask", thread, judged="1" if body.good else "0")

@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.server.api import documents
-from lazyrag.server.api.uploads import Call, Reading, Writing
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.set_request import Reading, SetRequest, Writing
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form, scope_of
+from lazyrag.server.page.page import Facts, Form
 from lazyrag.server.page.sources import (
     PAGES_AT_ONCE,
     content_hash_of,
@@ -58,7 +58,7 @@ async def document_page(
     )
 
 
-def _document_facts(call: Call, document_id: str, view: DocumentView) -> Facts:
+def _document_facts(call: SetRequest, document_id: str, view: DocumentView) -> Facts:
     info, tab = _find_document(call, document_id)
     versions = call.docs.versions(info.id) if info.version else []
     facts: Facts = {
@@ -82,7 +82,7 @@ def _document_facts(call: Call, document_id: str, view: DocumentView) -> Facts:
     return facts | _source(call, info, view)
 
 
-def _find_document(call: Call, document_id: str) -> tuple[Any, str]:
+def _find_document(call: SetRequest, document_id: str) -> tuple[Any, str]:
     """The document of a path, and the tab: a document's name may end as a tab's address."""
     info = call.find(document_id)
     if info is not None:
@@ -104,12 +104,12 @@ def _group_sizes(info: Any) -> list[tuple[str, int]]:
     ]
 
 
-def _source(call: Call, info: Any, view: DocumentView) -> Facts:
+def _source(call: SetRequest, info: Any, view: DocumentView) -> Facts:
     """The text or pages of a document, with a node of it, or some words of that, marked."""
     node = None
     place = None
     with suppress(ProblemError):
-        node = scope_of(call).node(view.uid)
+        node = call.node(view.uid)
         size = len(node.text)
         start, end = map(int, view.words.split("-")) if view.words else (0, size)
         if node.path == info.path and start <= end <= size:
@@ -131,7 +131,7 @@ def _source(call: Call, info: Any, view: DocumentView) -> Facts:
     }
 
 
-def _node_rows(call: Call, info: Any, group: str, offset: int) -> Facts:
+def _node_rows(call: SetRequest, info: Any, group: str, offset: int) -> Facts:
     names = [name for name, _ in _group_sizes(info)]
     chosen = group if group in names else next(iter(names), LAZY_ROOT_NAME)
     ids = [root_uid(info.id)]
@@ -146,7 +146,7 @@ _MOST_EQUAL = 240
 _WORD = re.compile(r"[^\W\u2e80-\u9fff]+|\s+|.", re.DOTALL)
 
 
-def _diff(call: Call, info: Any, versions: Sequence[Any], view: DocumentView) -> Facts:
+def _diff(call: SetRequest, info: Any, versions: Sequence[Any], view: DocumentView) -> Facts:
     """The changed lines of two versions, with their words, and how many nodes changed."""
     numbers = [version.number for version in versions]
     last = view.after if view.after in numbers else info.version

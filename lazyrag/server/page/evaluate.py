@@ -19,11 +19,11 @@ from lazyrag.evaluation.golden import GoldenQuestion, JudgedQuestion, has_answer
 from lazyrag.evaluation.metrics import compare
 from lazyrag.server.api import answers, documents
 from lazyrag.server.api.answers import Book
-from lazyrag.server.api.search import SearchOptions
-from lazyrag.server.api.uploads import Administration, Call, Writing
+from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.set_request import Administration, SetRequest, Writing
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form, scope_of
+from lazyrag.server.page.page import Facts, Form
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
 
@@ -54,7 +54,7 @@ async def evaluate(
     """Two configurations side by side: the last comparison, or another one."""
 
     def find() -> Facts:
-        scope = scope_of(call)
+        scope = call
         chosen = page.defaults_of(call.service, call.name)
         comparisons = [
             comparison
@@ -91,7 +91,7 @@ async def evaluate(
 async def run_comparison(call: Writing, book: Book, form: Form) -> Response:
     """Run the golden questions with the configuration in use and with another one."""
     chosen = page.defaults_of(call.service, call.name)
-    scope = scope_of(call)
+    scope = call
     a = {name: chosen[name] for name in _CONFIGURATION}
     b = {name: str(form.get(name, a[name])) for name in _CONFIGURATION}
     options = [SearchOptions.model_validate(configuration) for configuration in (a, b)]
@@ -193,7 +193,7 @@ async def golden(
     """Golden questions; and judgements of answers that may become some."""
 
     def find() -> Facts:
-        scope = scope_of(call)
+        scope = call
         questions = book.records(scope, "golden")
         used = {record["feedback"] for record in (*questions, *book.records(scope, "dismissed"))}
         candidates = [
@@ -215,7 +215,7 @@ async def golden(
 @router.post("/evaluate/golden")
 async def change_golden(call: Writing, book: Book, form: Form) -> Response:
     """Add, edit or delete a golden question; confirm or dismiss a candidate."""
-    scope = scope_of(call)
+    scope = call
     action = str(form.get("action", "add"))
     number = str(form.get("number", ""))
     tab = "candidates" if action in ("dismiss", "confirm") else None
@@ -233,7 +233,7 @@ async def change_golden(call: Writing, book: Book, form: Form) -> Response:
     return page.to_set(call, "evaluate", "golden", tab=tab)
 
 
-def _labelled(call: Call, fields: Mapping[str, Any]) -> answers.GoldenBody:
+def _labelled(call: SetRequest, fields: Mapping[str, Any]) -> answers.GoldenBody:
     """A golden question of a question, an answer and perhaps its file; or one in the form of the
     API.
     """
@@ -273,7 +273,7 @@ async def import_golden(call: Writing, book: Book, request: Request) -> Response
     for question in questions:
         try:
             body = await call.run(_labelled, call, question)
-            await answers.add_golden(body, scope_of(call), book)
+            await answers.add_golden(body, call, book)
         except (ProblemError, LazyRAGError) as exc:
             text = str(question.get("question", ""))[:60]
             refused.append(f"{text}: {getattr(exc, 'detail', exc)}")

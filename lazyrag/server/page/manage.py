@@ -22,12 +22,14 @@ from starlette.responses import Response
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
 from lazyrag.document import DocumentInfo
 from lazyrag.errors import LazyRAGError
+from lazyrag.read.rows import dataset_file, dataset_folder, select_rows
 from lazyrag.server.api import answers, documents, uploads
 from lazyrag.server.api.answers import Book, Notebook
-from lazyrag.server.api.uploads import Administration, Call, Reading, Writing
+from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, digest_of
+from lazyrag.server.core.upload_files import FileResult, stored_path
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
-from lazyrag.server.page.page import Facts, Form, scope_of
+from lazyrag.server.page.page import Facts, Form
 from lazyrag.stores.sqlite import read_text
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
@@ -63,7 +65,9 @@ async def show_files(call: Reading, book: Book, query: Annotated[FilesQuery, Que
     return await _files(call, book, query)
 
 
-async def _files(call: Call, book: Book, query: FilesQuery | None = None, **more: Any) -> Response:
+async def _files(
+    call: SetRequest, book: Book, query: FilesQuery | None = None, **more: Any
+) -> Response:
     query = query or FilesQuery()
     if call.principal.may("write"):
         await _finish_deletions(call, book)
@@ -72,7 +76,7 @@ async def _files(call: Call, book: Book, query: FilesQuery | None = None, **more
     return await page.render_set(call, "files.html", page="files", fragments=("files",), **facts)
 
 
-def _file_facts(call: Call, book: Notebook, query: FilesQuery) -> Facts:
+def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
     status = query.status.upper()
     stamp = _stamp(call, book)
     jobs: list[Any] = []
@@ -93,17 +97,18 @@ def _file_facts(call: Call, book: Notebook, query: FilesQuery) -> Facts:
         "jobs": jobs,
         "now": time.time(),
         "undo_s": UNDO_S,
-        "deletions": book.records(scope_of(call), "deletion", is_own=True),
+        "deletions": book.records(call, "deletion", is_own=True),
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
-        "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
+        "folder": call.principal.labels is None
+        and dataset_folder(call.unrestricted.reader) is not None,
         "has_labels": "labels" in call.docs.fields,
         "stamp": stamp,
     }
 
 
 def _listed(
-    call: Call, status: str, label: str, after: str
+    call: SetRequest, status: str, label: str, after: str
 ) -> tuple[list[DocumentInfo], str | None]:
     """A page of the documents by state, then path; and where the next page begins."""
     states = [state for state in _ORDER if status in ("", state)] or _ORDER
@@ -113,7 +118,7 @@ def _listed(
     for section in range(int(number) if number.isdecimal() else 0, len(states)):
         limit = _ROWS + 1 - len(rows)
         of_state = call.docs.documents(last or None, limit, states[section], where)
-        rows += [(section, call.public(info)) for info in of_state]
+        rows += [(section, call.hide_error_details(info)) for info in of_state]
         last = ""
         if len(rows) > _ROWS:
             break
@@ -128,7 +133,9 @@ _FIND = (  # the index alone has the paths; whether a document is there is looke
 )
 
 
-def _named(call: Call, text: str, status: str, after: str) -> tuple[list[DocumentInfo], str | None]:
+def _named(
+    call: SetRequest, text: str, status: str, after: str
+) -> tuple[list[DocumentInfo], str | None]:
     """A page of the documents with a text in their path."""
     states = (status,) if status else _SHOWN
     infos: list[DocumentInfo] = []
@@ -144,25 +151,21 @@ _Found: TypeAlias = tuple[Sequence[DocumentInfo | None], str, bool]
 """Documents, the last path that was searched, and whether no other follows."""
 
 
-def _find_paths(call: Call, text: str, after: str) -> _Found:
+def _find_paths(call: SetRequest, text: str, after: str) -> _Found:
     rows = _rows(call, _FIND, after=after, text=text, limit=_ROWS + 1)
     paths = [read_text(row[0]) for row in rows]
     return list(map(call.find, paths)), paths[-1] if paths else "", len(paths) <= _ROWS
 
 
-def _find_visible_paths(call: Call, text: str, after: str) -> _Found:
+def _find_visible_paths(call: SetRequest, text: str, after: str) -> _Found:
     infos = call.docs.documents(after or None, _MANY)
     named = [info for info in infos if text in info.id.lower()]
     return named, infos[-1].id if infos else "", len(infos) < _MANY
 
 
-def _rows(call: Call, query: str, **values: Any) -> list[Any]:
+def _rows(call: SetRequest, query: str, **values: Any) -> list[Any]:
     """Rows of the ledger of a set with one store."""
-    ledger = call.whole._indexer.ledger
-    with ledger.reading() as connection:
-        return connection.execute(
-            query, {"ledger": ledger.id or ledger.find_row(), **values}
-        ).fetchall()
+    return select_rows(call.unrestricted.reader, query, **values)
 
 
 _COUNT = (
@@ -173,19 +176,18 @@ _COUNT = (
 )
 
 
-def _counts(call: Call) -> dict[str, int]:
+def _counts(call: SetRequest) -> dict[str, int]:
     """How many files are in which state; for a principal with labels up to a thousand."""
     if call.principal.labels is not None:
         counts = {
             state: len(call.docs.documents(None, _MANY, state)) for state in ("FAILED", "SUCCESS")
         }
         return {"": sum(counts.values()), **counts, "WORKING": 0}
-    indexer = call.whole._indexer
     state = repr(_rows(call, _CHANGED))
-    cached = _counted.get(indexer)
+    cached = _counted.get(call.unrestricted)
     if cached is None or cached[0] != state:  # it reads every row
         cached = state, dict(_rows(call, _COUNT))
-        _counted[indexer] = cached
+        _counted[call.unrestricted] = cached
     numbers = Counter(cached[1])
     ready = numbers["live"] - numbers["failed live"]
     new = numbers["new"] - numbers["failed new"]
@@ -193,7 +195,9 @@ def _counts(call: Call) -> dict[str, int]:
     return {"": failed + ready + new, "FAILED": failed, "WORKING": new, "SUCCESS": ready}
 
 
-def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> list[DocumentInfo]:
+def _coming(
+    call: SetRequest, jobs: Sequence[Any], rows: Sequence[DocumentInfo]
+) -> list[DocumentInfo]:
     """Files of unfinished uploads that no row of the ledger has yet."""
     listed = {info.id for info in rows}
     coming: list[DocumentInfo] = []
@@ -207,11 +211,11 @@ def _coming(call: Call, jobs: Sequence[Any], rows: Sequence[DocumentInfo]) -> li
     return coming[:_ROWS]
 
 
-def _skipped(call: Call) -> list[tuple[str, str]]:
+def _skipped(call: SetRequest) -> list[tuple[str, str]]:
     """What the last sync left out, and why, but hidden files."""
     if call.principal.labels is not None:
         return []
-    syncs = (job for job in Jobs(call.whole).list(limit=50) if job.kind == "sync")
+    syncs = (job for job in Jobs(call.unrestricted).list(limit=50) if job.kind == "sync")
     skipped = next((job.result["skipped"] for job in syncs if job.result), ())
     return [(path, why) for path, why in skipped if why != "hidden" and "delete_files" not in why]
 
@@ -252,15 +256,15 @@ _CHANGED = (
 _counted: weakref.WeakKeyDictionary[Any, tuple[str, dict[str, int]]] = weakref.WeakKeyDictionary()
 
 
-def _stamp(call: Call, book: Notebook) -> str:
+def _stamp(call: SetRequest, book: Notebook) -> str:
     """The state of what the principal sees of files and jobs: equal if nothing has changed."""
     jobs = [(job.id, job.state, repr(job.progress)) for job in documents.own_jobs(call, None, 5)]
-    deletions = [deletion["id"] for deletion in book.records(scope_of(call), "deletion")]
+    deletions = [deletion["id"] for deletion in book.records(call, "deletion")]
     if call.principal.labels is None:
         table: Any = [tuple(row) for row in _rows(call, _CHANGED)]
     else:
         table = [(info.id, info.version, info.status) for info in call.docs.documents(None, _ROWS)]
-    return uploads.digest_of(jobs, deletions, repr(table))[:16]
+    return digest_of(jobs, deletions, repr(table))[:16]
 
 
 # Files: changes
@@ -289,7 +293,7 @@ async def add(
 
 
 async def _added(
-    call: Call, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
+    call: SetRequest, files: list[Any], metadata: dict[str, Any], key: str, target: str = "files"
 ) -> Response:
     response = await uploads.add_files(call, files, metadata, key)
     results = json.loads(bytes(response.body))["files"]
@@ -308,7 +312,7 @@ async def _added(
 
 
 async def _hold(
-    call: Call, book: Book, files: list[Any], metadata: dict[str, Any], key: str
+    call: SetRequest, book: Book, files: list[Any], metadata: dict[str, Any], key: str
 ) -> Response:
     """Estimate received files, and keep them until they are confirmed, or some minutes are over."""
     response = await uploads.add_files(call, files, metadata, key, 0.0)
@@ -316,19 +320,19 @@ async def _hold(
     until = time.time() + _HELD_S
     for file in files:
         if file.problem is None:  # `sweep` leaves it until then
-            os.utime(uploads.stored_path(call.folder, file.content_hash, file.name), (until, until))
-    for old in await call.run(book.records, scope_of(call), "upload", is_own=True):
+            os.utime(stored_path(call.folder, file.content_hash, file.name), (until, until))
+    for old in await call.run(book.records, call, "upload", is_own=True):
         await call.run(book.take, old["id"])
     received = [{**file.model_dump(), "content_hash": file.content_hash} for file in files]
     upload = {"files": received, "metadata": metadata, "key": key, "estimate": estimate}
-    number = (await call.run(book.add, scope_of(call), "upload", upload))["id"]
+    number = (await call.run(book.add, call, "upload", upload))["id"]
     return page.to_set(call, "files", "upload", number=number)
 
 
 @router.get("/files/upload")
 async def show_upload(call: Writing, book: Book, number: str, price: str | None = None) -> Response:
     """What received files would cost."""
-    upload = await call.run(book.record, scope_of(call), "upload", number)
+    upload = await call.run(book.record, call, "upload", number)
     estimate = upload["estimate"]
     price = _price(call, price)
     amount = page.price_of(price)
@@ -339,17 +343,15 @@ async def show_upload(call: Writing, book: Book, number: str, price: str | None 
 @router.post("/files/upload")
 async def confirm_upload(call: Writing, book: Book, form: Form) -> Response:
     """Add files that were held."""
-    upload = await call.run(book.record, scope_of(call), "upload", str(form.get("number")))
+    upload = await call.run(book.record, call, "upload", str(form.get("number")))
     await call.run(book.take, upload["id"])
     files = [
-        uploads.FileResult(**{**file, "problem": None})
-        for file in upload["files"]
-        if not file["problem"]
+        FileResult(**{**file, "problem": None}) for file in upload["files"] if not file["problem"]
     ]
     return await _added(call, files, upload["metadata"], upload["key"])
 
 
-def _price(call: Call, price: str | None) -> str:
+def _price(call: SetRequest, price: str | None) -> str:
     """The price that a form has, else the one that Settings have for the set's first model."""
     if price is not None:
         return price
@@ -360,7 +362,7 @@ def _price(call: Call, price: str | None) -> str:
     return ""
 
 
-def _t(call: Call, key: str, **slots: Any) -> str:
+def _t(call: SetRequest, key: str, **slots: Any) -> str:
     return page.translator(call.request)(key, **slots)
 
 
@@ -378,20 +380,17 @@ async def show_change(call: Writing, book: Book, ids: Chosen) -> Response:
         return await _files(call, book, dialog=kind)
     if not ids:
         return page.to_set(call, "files", notice=("info", _t(call, "files.none_chosen")))
-    await call.visible(*ids)
+    await call.require_visible(*ids)
     infos = [await call.run(call.find, identity) for identity in ids]
     facts: Facts = {"chosen": infos, "can_purge": await call.run(_can_purge, call, ids)}
     return await _files(call, book, dialog=kind, **facts)
 
 
-def _can_purge(call: Call, chosen: Sequence[str]) -> bool:
+def _can_purge(call: SetRequest, chosen: Sequence[str]) -> bool:
     """Whether a certificate is possible: the path of a file in the set's folder has to stay."""
     if not call.principal.may("admin") or call.principal.labels is not None:
         return False
-    return all(
-        row.origin != "dataset"
-        for row in call.whole._indexer.ledger.documents.named(chosen).values()
-    )
+    return all(row.origin != "dataset" for row in call.table.named(chosen).values())
 
 
 @router.post("/files/labels")
@@ -408,20 +407,20 @@ async def retry(call: Writing, form: Form) -> Response:
     """Try documents again: those that did not load alone, else everything that failed."""
     chosen = [str(identity) for identity in form.getlist("id")]
     paths = {identity: await call.run(_source, call, identity) for identity in chosen}
-    infos = [await call.visible(identity) for identity in chosen]
+    infos = [await call.require_visible(identity) for identity in chosen]
     if chosen and all(paths.values()) and all(info.stage == "load" for info in infos):
-        await call.accept("add_files", {"files": paths})
+        await call.submit_job("add_files", {"files": paths})
     else:
         documents.require_all(call)
-        await call.accept("retry_failed", {})
+        await call.submit_job("retry_failed", {})
     return page.to_set(call, "files")
 
 
-def _source(call: Call, identity: str) -> str | None:
+def _source(call: SetRequest, identity: str) -> str | None:
     """The file that a document is made of; None for a text, or where it is gone."""
-    file = call.whole._indexer.dataset.find(identity)
-    if file is not None and file.path.is_file():
-        return str(file.path)
+    path = dataset_file(call.unrestricted.reader, identity)
+    if path is not None:
+        return str(path)
     for job in documents.own_jobs(call, None, 200):
         path = job.arguments["files"].get(identity) if job.kind == "add_files" else None
         if path and Path(path).is_file():
@@ -434,21 +433,21 @@ def _source(call: Call, identity: str) -> str | None:
 async def delete(call: Writing, book: Book, form: Form) -> Response:
     """Hide documents at once, and remove them when nobody has undone it for some seconds."""
     chosen = list(dict.fromkeys(str(identity) for identity in form.getlist("id")))
-    await call.visible(*chosen or [""])
+    await call.require_visible(*chosen or [""])
     undo = {identity: await call.run(_before, call, identity) for identity in chosen}
     purge = bool(form.get("purge")) and await call.run(_can_purge, call, chosen)
     await documents.delete_documents(call, documents.Documents(documents=chosen))
     body = {"documents": undo, "purge": purge}
-    deletion = await call.run(book.add, scope_of(call), "deletion", body)
+    deletion = await call.run(book.add, call, "deletion", body)
     task = asyncio.create_task(_finish_later(call, book, deletion))
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
     return page.to_set(call, "files")
 
 
-def _before(call: Call, identity: str) -> dict[str, Any]:
+def _before(call: SetRequest, identity: str) -> dict[str, Any]:
     """What brings a document back: its file or its text, and its metadata."""
-    row = call.whole._indexer.ledger.documents.find(identity)
+    row = call.table.find(identity)
     metadata = {**json.loads(row.user_metadata), **json.loads(row.updates)} if row else {}
     path = _source(call, identity)
     if path is not None:
@@ -459,32 +458,32 @@ def _before(call: Call, identity: str) -> dict[str, Any]:
     return {"text": "".join(root.text for root in roots), "metadata": metadata}
 
 
-async def _finish_later(call: Call, book: Notebook, deletion: Mapping[str, Any]) -> None:
+async def _finish_later(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> None:
     await asyncio.sleep(UNDO_S)
     await call.run(_finish, call, book, deletion)
 
 
-async def _finish_deletions(call: Call, book: Notebook) -> None:
+async def _finish_deletions(call: SetRequest, book: Notebook) -> None:
     """Finish what a process that has ended since has begun."""
-    for deletion in await call.run(book.records, scope_of(call), "deletion", is_own=True):
+    for deletion in await call.run(book.records, call, "deletion", is_own=True):
         if time.time() - deletion["created"] > UNDO_S + 5:
             await call.run(_finish, call, book, deletion)
 
 
-def _finish(call: Call, book: Notebook, deletion: Mapping[str, Any]) -> None:
+def _finish(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> None:
     if not book.take(deletion["id"]) or not deletion["purge"]:
         return
-    fresh = replace(call, given_key=None)
+    fresh = replace(call, idempotency_key=None)
     for identity in deletion["documents"]:
         arguments = uploads.purge_arguments(fresh, identity)
-        Jobs(call.whole).submit("purge", arguments, key=fresh.key("purge", arguments))
+        Jobs(call.unrestricted).submit("purge", arguments, key=fresh.key("purge", arguments))
 
 
 @router.post("/files/undo")
 async def undo(call: Writing, book: Book, form: Form) -> Response:
     """Bring deleted documents back."""
     number = str(form.get("deletion"))
-    records = await call.run(book.records, scope_of(call), "deletion", one=number)
+    records = await call.run(book.records, call, "deletion", one=number)
     if not records or not await call.run(book.take, records[0]["id"]):
         return page.to_set(call, "files", notice=("warn", _t(call, "files.too_late")))
     documents_before = records[0]["documents"]
@@ -497,7 +496,7 @@ async def undo(call: Writing, book: Book, form: Form) -> Response:
                 if before["metadata"]:
                     metadata[name] = before["metadata"]
         if contents:
-            await call.accept(f"add_{kind}s", {f"{kind}s": contents, "metadata": metadata})
+            await call.submit_job(f"add_{kind}s", {f"{kind}s": contents, "metadata": metadata})
     notice = ("ok", _t(call, "files.undone", count=len(documents_before)))
     return page.to_set(call, "files", notice=notice)
 
@@ -516,7 +515,7 @@ async def show_sync(call: Writing, book: Book, price: str | None = None) -> Resp
 async def sync(call: Writing, form: Form) -> Response:
     """Sync the folder; with ``all`` also where many files are missing."""
     documents.require_all(call)
-    await call.accept("sync", {"max_deleted": 1.0} if form.get("all") else {})
+    await call.submit_job("sync", {"max_deleted": 1.0} if form.get("all") else {})
     return page.to_set(call, "files")
 
 
@@ -539,7 +538,7 @@ async def groups(
     return await page.render_set(call, "groups.html", page="groups", build=build, **facts)
 
 
-def _tree(call: Call) -> Facts:
+def _tree(call: SetRequest) -> Facts:
     docs = call.docs
     status = documents.status_of(call)
     built = {group["name"]: group for group in status["groups"]}
@@ -586,7 +585,7 @@ def _group_state(group: Mapping[str, Any] | None, failed: int) -> str:
 async def build_group(call: Administration, form: Form) -> Response:
     """Build a group with keyword indexes, as a job."""
     documents.require_all(call)
-    await call.accept(
+    await call.submit_job(
         "activate_group", {"names": [str(form.get("group"))], "analysers": ["en", "zh"]}
     )
     return page.to_set(call, "groups")
@@ -597,7 +596,7 @@ async def node(call: Reading, uid: str, group: str | None = None) -> Response:
     """A node with its parent, neighbours and children."""
 
     def find() -> Facts:
-        node = scope_of(call).node(uid, group)
+        node = call.node(uid, group)
         ancestors = []
         ancestor = node.parent
         while ancestor is not None:

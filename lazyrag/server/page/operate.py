@@ -19,14 +19,15 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
+from lazyrag.read.rows import dataset_folder, embedders_by_key
 from lazyrag.server.api.access import Whole, access_of, require_whole
 from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
-from lazyrag.server.api.uploads import Administration, Call, Reading, Writing, reply
 from lazyrag.server.core.access import COOKIE, SESSION_S
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError, problem_of
 from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.set_request import Administration, Reading, SetRequest, Writing, reply
 from lazyrag.server.jobs import Jobs
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts, Form
@@ -118,7 +119,7 @@ def _last_set(request: Request, chosen: str | None = None) -> str | None:
 # First run
 
 
-async def first_run(call: Call) -> Response | None:
+async def first_run(call: SetRequest) -> Response | None:
     """The first steps in place of the page Ask, as long as no document can be searched."""
     if await call.run(call.docs.documents, limit=1, status="SUCCESS"):
         return None
@@ -133,14 +134,14 @@ async def start(call: Reading) -> Response:
     return await page.render_set(call, "first_run.html", page="ask", fragments=fragments, **facts)
 
 
-def _first_facts(call: Call) -> Facts:
+def _first_facts(call: SetRequest) -> Facts:
     return {
         "ready": call.docs.documents(limit=100, status="SUCCESS"),
         "failed": call.docs.documents(limit=100, status="FAILED"),
         "jobs": [*own_jobs(call, None, 1, "WORKING"), *own_jobs(call, None, 1, "WAITING")],
         "questions": suggestions(call.docs, page.language_of(call.request)),
         "has_folder": call.principal.labels is None
-        and call.whole._indexer.dataset.folder is not None,
+        and dataset_folder(call.unrestricted.reader) is not None,
     }
 
 
@@ -183,7 +184,7 @@ async def activity(call: Writing, after: str | None = None) -> Response:
     return await _activity(call, "jobs", jobs=jobs[:_PAGE], following=following, first=after)
 
 
-async def _activity(call: Call, tab: str, **context: Any) -> Response:
+async def _activity(call: SetRequest, tab: str, **context: Any) -> Response:
     names = await call.run(_names, call)
     context |= {
         "tab": tab,
@@ -202,7 +203,7 @@ def _submitter(job: Any) -> str:
     return ""
 
 
-def _names(call: Call) -> dict[str, str]:
+def _names(call: SetRequest) -> dict[str, str]:
     """Names of principals by id, as far as the principal may know them."""
     names = {"local": page.translator(call.request)("act.local")}
     access = call.service.access
@@ -215,7 +216,7 @@ def _names(call: Call) -> dict[str, str]:
 async def change_job(call: Writing, job: OwnJob, action: str, _: Form) -> Response:
     """Cancel a job, run it again, or retry what failed in it."""
     if action == "retry-failed" and call.principal.labels is None:
-        await call.accept("retry_failed", {})
+        await call.submit_job("retry_failed", {})
     elif action in ("cancel", "retry"):
         await (cancel_job if action == "cancel" else retry_job)(call, job)
     else:
@@ -250,7 +251,7 @@ async def audit(
 async def certificates(call: Administration) -> Response:
     """Deletion certificates of the last 30 days."""
     require_whole(call.principal)
-    jobs = await call.run(Jobs(call.whole).list, None, 1000, "DELETED")
+    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000, "DELETED")
     return await _activity(
         call, "certificates", jobs=[job for job in jobs if job.kind == "purge" and job.result]
     )
@@ -279,7 +280,7 @@ async def health(call: Administration) -> Response:
     """Sizes, the last verification, latencies, and the jobs of the last two weeks."""
     require_whole(call.principal)
     contents = await call.run_slow(call.docs.status)
-    jobs = await call.run(Jobs(call.whole).list, None, 1000)
+    jobs = await call.run(Jobs(call.unrestricted).list, None, 1000)
     today = dt.datetime.now(dt.timezone.utc).date()
     counts = Counter((job.created.date(), job.state == "FAILED") for job in jobs if job.is_finished)
     dates = [today - dt.timedelta(ago) for ago in range(_DAYS)]
@@ -300,7 +301,7 @@ async def maintain(call: Administration, form: Form) -> Response:
     require_whole(call.principal)
     if (action := form.get("action")) not in ("verify", "repair", "compact"):
         raise ProblemError(404, f"There is no action {action!a}.")
-    await call.accept(str(action), {})
+    await call.submit_job(str(action), {})
     return page.to_set(call, "activity")
 
 
@@ -403,7 +404,7 @@ async def models(request: Request, book: Book, _: Whole) -> Response:
             "failed": {name: _failed_stages(docs) for name, docs in service.sets.items()},
         }
 
-    folder = service.sets[name]._indexer.dataset.folder if name in service.sets else None
+    folder = dataset_folder(service.sets[name].reader) if name in service.sets else None
     return await _settings(
         request, "models", state=service.state, name=name, folder=folder, **await service.run(find)
     )
@@ -427,7 +428,7 @@ def _models(service: Service) -> dict[str, tuple[str, str, Any]]:
     if service.chat is not None:
         models[""] = ("", "", service.chat)
     for name, docs in service.sets.items():
-        for key, embed in docs._indexer.embedders.items():
+        for key, embed in embedders_by_key(docs.reader).items():
             models[f"{name}/{key}"] = (name, key, embed.embedder)
     return models
 

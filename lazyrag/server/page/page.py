@@ -32,13 +32,12 @@ from starlette.responses import RedirectResponse, Response
 
 from lazyrag._version import __version__
 from lazyrag.document import Document
-from lazyrag.server.api.search import Scope
-from lazyrag.server.api.uploads import Call
 from lazyrag.server.core.access import COOKIE
 from lazyrag.server.core.names import file_name
 from lazyrag.server.core.principal import Principal
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.service import Service, needs, service_of
+from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.jobs import Jobs
 from lazyrag.text.sentences import resolve_language
 
@@ -86,11 +85,6 @@ async def static_file(request: Request, stamp: str, name: str) -> Response:
     body, kind = files[name]
     lasting = "public, max-age=31536000, immutable" if stamp == current else "no-cache"
     return _compressed(request, Response(body, 200, {"Cache-Control": lasting}, kind))
-
-
-def scope_of(call: Call) -> Scope:
-    """The set of a request, as the functions behind the API's routes want it."""
-    return Scope(call.service, call.principal, call.name, call.docs)
 
 
 def _compressed(request: Request, response: Response) -> Response:
@@ -276,7 +270,7 @@ async def render(request: Request, template: str, status: int = 200, **context: 
     return await service_of(request).run(_render, request, template, status, context)
 
 
-async def render_set(call: Call, template: str, **context: Any) -> Response:
+async def render_set(call: SetRequest, template: str, **context: Any) -> Response:
     """A page of a set, see `render`."""
     return await render(call.request, template, set=call.name, **context)
 
@@ -450,7 +444,7 @@ def redirect(request: Request, *parts: str, notice: Sequence[str] = (), **query:
     return response
 
 
-def to_set(call: Call, *parts: str, **query: Any) -> Response:
+def to_set(call: SetRequest, *parts: str, **query: Any) -> Response:
     """`redirect` to a page of the set of a request."""
     return redirect(call.request, "s", call.name, *parts, **query)
 

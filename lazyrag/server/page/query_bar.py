@@ -14,9 +14,10 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
 from lazyrag.errors import ConfigError, LazyRAGError
 from lazyrag.retrieval.explain import filter_text
-from lazyrag.server.api.search import MAX_QUERY, Name
-from lazyrag.server.api.uploads import Call
+from lazyrag.server.api.search import MAX_QUERY
+from lazyrag.server.core.body import Name
 from lazyrag.server.core.problems import ProblemError, problem_of
+from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.page import page
 from lazyrag.server.page.page import Facts
 
@@ -79,17 +80,17 @@ def _parse_value(docs: Document, name: str, text: str) -> Any:
         raise ConfigError(f"{name} must be a number; got {text!r:.80}.") from exc
 
 
-def _groups(call: Call) -> list[tuple[str, int]]:
+def _groups(call: SetRequest) -> list[tuple[str, int]]:
     """The groups that can be searched, with their number of nodes as the principal sees them."""
     groups = [
         (group.name, group.nodes if call.principal.labels is None else 0)
-        for group in call.whole.status().groups
+        for group in call.unrestricted.status().groups
         if group.nodes and group.name != LAZY_ROOT_NAME
     ]
     return groups or [("MediumChunk", 0)]
 
 
-def query_bar(call: Call, knobs: Knobs) -> Facts:
+def query_bar(call: SetRequest, knobs: Knobs) -> Facts:
     """What the query bar and the knobs show; knobs without a value get the set's defaults."""
     groups = _groups(call)
     defaults = page.defaults_of(call.service, call.name)

@@ -16,12 +16,12 @@ from lazyrag.data.segment import root_uid
 from lazyrag.errors import LazyRAGError
 from lazyrag.retrieval.explain import Tracks, build_explanation
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
-from lazyrag.server.api.search import Scope, SearchOptions
-from lazyrag.server.api.uploads import Reading
+from lazyrag.server.core.body import SearchOptions
 from lazyrag.server.core.problems import ProblemError, problem_of
+from lazyrag.server.core.set_request import Reading, SetRequest
 from lazyrag.server.page import page
 from lazyrag.server.page.marked_text import mark_span
-from lazyrag.server.page.page import Facts, scope_of
+from lazyrag.server.page.page import Facts
 from lazyrag.server.page.query_bar import Knobs, KnobsInQuery, query_bar
 from lazyrag.text.analyzers import query_terms, term_spans
 from lazyrag.text.sentences import resolve_language
@@ -47,7 +47,7 @@ async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
         }
         if not knobs.q.strip() or facts["problem"]:
             return facts
-        scope = scope_of(call)
+        scope = call
         try:
             facts |= _search(scope, knobs, facts["filters"])
             if not facts["hits"] and facts["filters"] is not None:
@@ -62,12 +62,12 @@ async def search_page(call: Reading, knobs: KnobsInQuery) -> Response:
     )
 
 
-def _retriever(scope: Scope, knobs: Knobs) -> Any:
+def _retriever(scope: SetRequest, knobs: Knobs) -> Any:
     retriever: Any = scope.retriever(SearchOptions(group=knobs.group, retriever=knobs.retriever))
     return RetrievalChain(retriever, MMR(), topk=knobs.topk) if knobs.rerank else retriever
 
 
-def _search(scope: Scope, knobs: Knobs, filters: Filter | None) -> Facts:
+def _search(scope: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
     trace = _retriever(scope, knobs).trace(knobs.q, filters, knobs.topk)
     explanation = build_explanation(trace, knobs.q, filters)
     terms = query_terms(knobs.q)
@@ -112,7 +112,7 @@ def _densest_start(spans: Sequence[tuple[int, int, str]], reach: float) -> int:
     return best
 
 
-def _why_not(scope: Scope, knobs: Knobs, filters: Filter | None) -> Facts:
+def _why_not(scope: SetRequest, knobs: Knobs, filters: Filter | None) -> Facts:
     """Why a passage is not among the results, and the one change that would bring it in."""
     nodes = _named_nodes(scope, knobs)
     if len(nodes) != 1:
@@ -145,7 +145,9 @@ def _ranks(tracks: Tracks, uid: str) -> dict[int, int]:
     return ranks
 
 
-def _changes(scope: Scope, knobs: Knobs, group: str, rank: int | None) -> Iterator[dict[str, Any]]:
+def _changes(
+    scope: SetRequest, knobs: Knobs, group: str, rank: int | None
+) -> Iterator[dict[str, Any]]:
     """Changes of a search that may bring in a node of a group, the likeliest first."""
     if knobs.filter:
         yield {"filter": []}
@@ -160,7 +162,7 @@ def _changes(scope: Scope, knobs: Knobs, group: str, rank: int | None) -> Iterat
 
 
 def _admits(
-    scope: Scope, knobs: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]
+    scope: SetRequest, knobs: Knobs, filters: Filter | None, uid: str, change: Mapping[str, Any]
 ) -> bool:
     changed = knobs.model_copy(update=dict(change))
     with suppress(LazyRAGError):
@@ -170,7 +172,7 @@ def _admits(
     return False
 
 
-def _named_nodes(scope: Scope, knobs: Knobs) -> list[DocNode]:
+def _named_nodes(scope: SetRequest, knobs: Knobs) -> list[DocNode]:
     """The nodes that a uid, a path, or a piece of text means; what is hidden is not there."""
     text = knobs.why_not.strip()
     for segment in scope.docs.reader.held(text)[:1]:
@@ -188,7 +190,7 @@ def _named_nodes(scope: Scope, knobs: Knobs) -> list[DocNode]:
     return nodes[:_MOST_CHOICES]
 
 
-def _nodes_with(scope: Scope, group: str, line: str) -> list[DocNode]:
+def _nodes_with(scope: SetRequest, group: str, line: str) -> list[DocNode]:
     """The nodes of a group around the places where a line is."""
     nodes: dict[str, DocNode] = {}
     with suppress(LazyRAGError):

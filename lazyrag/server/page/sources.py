@@ -17,10 +17,10 @@ from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.server.api import documents
-from lazyrag.server.api.uploads import Call, Reading
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.set_request import Reading, SetRequest
 from lazyrag.server.page.marked_text import text_blocks
-from lazyrag.server.page.page import Facts, scope_of
+from lazyrag.server.page.page import Facts
 from lazyrag.server.page.turns import ThreadSource
 
 router = APIRouter(prefix="/s/{set}", include_in_schema=False)
@@ -44,9 +44,9 @@ def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) 
     return docs.marks(identity, span, file=file).boxes
 
 
-def content_hash_of(call: Call, identity: str) -> str:
+def content_hash_of(call: SetRequest, identity: str) -> str:
     """The content hash of a document; "" if there is none."""
-    row = call.whole._indexer.ledger.documents.find(identity)
+    row = call.table.find(identity)
     return "" if row is None or row.content_hash is None else row.content_hash
 
 
@@ -57,7 +57,7 @@ async def page_image(
     """The picture of a page; the address has the content's hash, so that the browser may keep
     it.
     """
-    await call.visible(document_id)
+    await call.require_visible(document_id)
 
     def make() -> bytes:
         content = content_hash_of(call, document_id)
@@ -70,7 +70,7 @@ async def page_image(
 
 
 def _page_sheets(
-    call: Call, identity: str, numbers: Iterable[int], marks: Mapping[int, Span]
+    call: SetRequest, identity: str, numbers: Iterable[int], marks: Mapping[int, Span]
 ) -> tuple[list[dict[str, Any]], set[int]]:
     """Pages of a PDF with the boxes of marks, and the numbers of the marks that have none."""
     content = content_hash_of(call, identity)
@@ -120,7 +120,7 @@ def root_span(node: DocNode, span: Span) -> Span | None:
     return node.span[0] + span[0], node.span[0] + span[1]
 
 
-def locate_sources(call: Call, sources: Sequence[ThreadSource]) -> None:
+def locate_sources(call: SetRequest, sources: Sequence[ThreadSource]) -> None:
     """Find citations in the present text of their document."""
     paths = {source.hit.source for source in sources}
     infos = {path: call.find(path) for path in paths}
@@ -128,7 +128,7 @@ def locate_sources(call: Call, sources: Sequence[ThreadSource]) -> None:
         source.place = source.hit.location
         source.is_gone = infos[source.hit.source] is None
         with suppress(ProblemError, LazyRAGError):
-            node = scope_of(call).node(source.hit.id)
+            node = call.node(source.hit.id)
             if node.get_content() == source.hit.text:
                 source.place = node.location
                 source.present_span = root_span(node, source.span)
@@ -136,7 +136,7 @@ def locate_sources(call: Call, sources: Sequence[ThreadSource]) -> None:
                     source.place = describe_span(node.source.segment, source.present_span)
 
 
-def source_pane(call: Call, sources: Sequence[ThreadSource], number: int) -> Facts:
+def source_pane(call: SetRequest, sources: Sequence[ThreadSource], number: int) -> Facts:
     """The source pane of a citation: its document with the marks of all citations of it.
 
     Raises:
@@ -184,7 +184,7 @@ def source_pane(call: Call, sources: Sequence[ThreadSource], number: int) -> Fac
 
 
 def marked_document(
-    call: Call, info: Any, places: Mapping[int, Span], number: int, offset: int = 0
+    call: SetRequest, info: Any, places: Mapping[int, Span], number: int, offset: int = 0
 ) -> Facts:
     """A document with marks: its pages with boxes, else its text, around the marks and the rest as
     context.

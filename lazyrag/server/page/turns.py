@@ -26,8 +26,8 @@ from lazyrag.generation.citations import (
 from lazyrag.generation.markers import Marker, read_marker, scan
 from lazyrag.server.api import answers
 from lazyrag.server.api.answers import Notebook
-from lazyrag.server.api.search import Scope
 from lazyrag.server.core.problems import ProblemError
+from lazyrag.server.core.set_request import SetRequest
 from lazyrag.server.page.marked_text import Chip, Line, answer_blocks, answer_lines
 from lazyrag.text.sentences import sentence_spans
 
@@ -121,7 +121,7 @@ class LiveText:
     The same events give the same pieces, so that a stream goes on where it was cut.
     """
 
-    def __init__(self, scope: Scope, turn: ThreadTurn) -> None:
+    def __init__(self, scope: SetRequest, turn: ThreadTurn) -> None:
         self._scope = scope
         self._turn = turn
         self._text = ""
@@ -171,7 +171,7 @@ class LiveText:
         return piece
 
 
-def _hits(scope: Scope, answer: Mapping[str, Any]) -> list[Hit]:
+def _hits(scope: SetRequest, answer: Mapping[str, Any]) -> list[Hit]:
     """What the model read; of an answer that is not complete, what it cites."""
     if answer["hits"]:
         return [Hit(**{**hit, "score": 0.0}) for hit in answer["hits"]]
@@ -239,19 +239,19 @@ def _claims(text: str, lines: Sequence[Line]) -> list[Span]:
 # The book of questions: threads by the id of their first answer
 
 
-def note_question(scope: Scope, book: Notebook, body: Mapping[str, Any]) -> None:
+def note_question(scope: SetRequest, book: Notebook, body: Mapping[str, Any]) -> None:
     """Record a question; the oldest ones are forgotten."""
     book.add(scope, "question", body)
     for old in _questions(scope, book)[:-_MOST_STORED]:
         book.take(old["id"])
 
 
-def _questions(scope: Scope, book: Notebook) -> list[dict[str, Any]]:
+def _questions(scope: SetRequest, book: Notebook) -> list[dict[str, Any]]:
     """Questions of this principal, oldest first."""
     return book.records(scope, "question", is_own=True)
 
 
-def recent_questions(scope: Scope, book: Notebook) -> list[dict[str, Any]]:
+def recent_questions(scope: SetRequest, book: Notebook) -> list[dict[str, Any]]:
     """Questions that began a thread, the newest first."""
     by_text = {
         record["question"]: record
@@ -261,7 +261,7 @@ def recent_questions(scope: Scope, book: Notebook) -> list[dict[str, Any]]:
     return list(by_text.values())[::-1][:_MOST_RECENT]
 
 
-def read_thread(scope: Scope, book: Notebook, thread: str) -> list[ThreadTurn]:
+def read_thread(scope: SetRequest, book: Notebook, thread: str) -> list[ThreadTurn]:
     """The turns of a thread; those whose answer is not stored any more have the state GONE.
 
     Raises:
@@ -283,7 +283,9 @@ def read_thread(scope: Scope, book: Notebook, thread: str) -> list[ThreadTurn]:
     return turns
 
 
-def _read_turn(scope: Scope, book: Notebook, record: Mapping[str, Any], first: int) -> ThreadTurn:
+def _read_turn(
+    scope: SetRequest, book: Notebook, record: Mapping[str, Any], first: int
+) -> ThreadTurn:
     turn = ThreadTurn(
         record["answer"],
         record["question"],
