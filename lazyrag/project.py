@@ -70,7 +70,7 @@ class Project:
         self,
         *,
         write: bool = False,
-        files: bool | None = None,
+        with_files: bool | None = None,
         embeds: bool = True,
         loading: str | None = None,
         **chosen: Any,
@@ -79,11 +79,10 @@ class Project:
 
         Args:
             write: Open it for writing; makes the folder of the store.
-            files: Open it with its files, to compare or sync them. Default: ``write``.
+            with_files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
             loading: See `lazyrag.ingest.load_files.parse_loading`.
-            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps,
-                and ``launcher``.
+            chosen: Arguments ``files`` and ``launcher`` of the Document.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
@@ -104,8 +103,8 @@ class Project:
             )
             raise ConfigError(msg)
         embed = make_embedder(self.embed) if self.embed and embeds else None
-        files = write if files is None else files
-        if files and not self.folder.is_dir():
+        with_files = write if with_files is None else with_files
+        if with_files and not self.folder.is_dir():
             msg = f"The indexed folder {self.folder} does not exist."
             raise DatasetPathError(
                 f"{msg} If it was moved: lazyrag index FOLDER --store {self.store}"
@@ -118,11 +117,11 @@ class Project:
                 " index"
             )
             raise StoreError(msg)
-        chosen |= parse_loading(loading) if files else {}
+        chosen |= parse_loading(loading) if with_files else {}
         chosen["doc_fields"] = label_fields() if self.fields else None
         return self.with_readers(
             Document(
-                self.folder if files else None,
+                self.folder if with_files else None,
                 embed,
                 store_conf=self.store_conf,
                 read_only=not write,

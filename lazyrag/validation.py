@@ -249,11 +249,14 @@ def known_keywords(function: F) -> F:
     name = function.__name__
 
     def refused(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> UnknownKeywordError:
-        held = what
+        owner = what
+        moved: Mapping[str, str] = {}
         # users know a method by the class they hold, not by a base of it
         if "self" in parameters and args:
-            held = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
-        return _unknown(held, "argument", next(one for one in kwargs if one not in names), known)
+            owner = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
+            moved = getattr(args[0], "_moved_arguments", {})
+        keyword = next(keyword for keyword in kwargs if keyword not in names)
+        return _unknown(owner, "argument", keyword, known, moved)
 
     positional = parameters[: code.co_argcount]
 
@@ -314,7 +317,11 @@ def _with_arguments(self: Any) -> tuple[Any, ...]:
     return functools.partial(made, **kwargs), args
 
 
-def _unknown(what: str, kind: str, keyword: str, known: Collection[str]) -> UnknownKeywordError:
+def _unknown(
+    what: str, kind: str, keyword: str, known: Collection[str], moved: Mapping[str, str] = {}
+) -> UnknownKeywordError:
+    if keyword in moved:
+        return UnknownKeywordError(f"{what} takes no {kind} {keyword!r}. Pass {moved[keyword]}.")
     hint = ""
     if keyword in ("words", "synonyms") and "analyser" in known:
         hint = f" Pass analyser=register_chinese_analyser(name, {keyword}=...).name."

@@ -29,10 +29,11 @@ from lazyrag.errors import (
 )
 from lazyrag.loaders.directory import STORE_FOLDER
 from lazyrag.project import Project, base_url, find_project, new_project
+from lazyrag.read import near_duplicates
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
-    from lazyrag.document import Document, IngestReport
+    from lazyrag.document import Document, FileSelection, IngestReport
     from lazyrag.retrieval.base import BaseRetriever
     from lazyrag.server.core.access import Access
 
@@ -259,16 +260,11 @@ def index(
         )
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     project = project.with_options(ocr=None if ocr is None else "rapidocr" if ocr else "")
-    chosen: dict[str, Any] = {
-        "include": _patterns(include),
-        "exclude": _patterns(exclude),
-        "use_gitignore": gitignore,
-    }
-    chosen["loading"] = loading
-    if plan:
-        return _planned(project, **chosen)
-    from lazyrag.document import Document
+    from lazyrag.document import Document, FileSelection
 
+    files = FileSelection(_patterns(include), _patterns(exclude), gitignore)
+    if plan:
+        return _planned(project, loading=loading, files=files)
     _require_group(Document(), project.group)  # before anything is written
     above = (
         one for one in project.folder.parents if (one / STORE_FOLDER / "config.json").is_file()
@@ -278,7 +274,7 @@ def index(
             f"Note: {outer} has an index already. In {project.folder}, commands use the new one"
             " from now on."
         )
-    with project.open(write=True, launcher=launcher, **chosen) as docs:
+    with project.open(write=True, launcher=launcher, loading=loading, files=files) as docs:
         project.save()
         found = _built(docs, project)
         if docs.last_report.added and found.status == OK:
@@ -295,8 +291,8 @@ def _built(docs: Document, project: Project) -> Output:
     """Build the group of a project and its indexes; report it."""
     try:
         docs.activate_group(project.group, analysers=[_ANALYSER])  # first: it needs no model
-        if docs.embed_keys:
-            docs.activate_group(project.group, embed_keys=docs.embed_keys)
+        if docs.reader.embed_keys:
+            docs.activate_group(project.group, embed_keys=docs.reader.embed_keys)
     except IngestionError:
         if not docs.last_report.failed:
             raise
@@ -366,27 +362,31 @@ def sync(
         return _planned(project, diff=diff, loading=loading)
     with project.open(write=True, launcher=launcher, loading=loading) as docs:
         try:
-            docs.sync(max_deleted=1.0 if delete else MAX_DELETED)
+            docs.sync(max_deleted=1.0 if delete else MAX_DELETED, retry=retry)
         except IngestionError:
             if not docs.last_report.failed:
                 raise
-        if retry:
-            docs.retry_failed()
         return _built(docs, project)
 
 
-def _planned(project: Project, *, loading: str | None, diff: bool = False, **chosen: Any) -> Output:
+def _planned(
+    project: Project,
+    *,
+    loading: str | None,
+    diff: bool = False,
+    files: FileSelection | None = None,
+) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
     from lazyrag.ingest.load_files import parse_loading
 
     is_new = not project.exists
     new = (
-        project.with_readers(Document(project.folder, **parse_loading(loading), **chosen))
+        project.with_readers(Document(project.folder, files=files, **parse_loading(loading)))
         if is_new
         else None
     )
-    with new or project.open(write=True, loading=loading, **chosen) as docs:
+    with new or project.open(write=True, loading=loading, files=files) as docs:
         _require_group(docs, project.group)
         plan = docs.plan(diff=diff)
         tokens = sum(step.tokens for step in plan.steps if step.step == "load")
@@ -559,19 +559,23 @@ def _retriever_of(
     from lazyrag.retrieval import HybridRetriever, Retriever
 
     _require_group(docs, group)
-    if kind not in (None, "keyword") and not docs.embed_keys:
+    if kind not in (None, "keyword") and not docs.reader.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
     indexes = {one.name: one.indexes for one in docs.status().groups if one.is_complete}.get(
         group, ()
     )
     if kind is None:
-        kind = "hybrid" if docs.embed_keys and {*docs.embed_keys} <= {*indexes} else "keyword"
-        if kind == "keyword" and docs.embed_keys and _ANALYSER in indexes:
+        kind = (
+            "hybrid"
+            if docs.reader.embed_keys and {*docs.reader.embed_keys} <= {*indexes}
+            else "keyword"
+        )
+        if kind == "keyword" and docs.reader.embed_keys and _ANALYSER in indexes:
             _complain("Note: keyword search only, as vectors are missing. Run: lazyrag sync")
     needed = (
         {_ANALYSER}
         if kind == "keyword"
-        else {*docs.embed_keys, *((_ANALYSER,) if kind != "vector" else ())}
+        else {*docs.reader.embed_keys, *((_ANALYSER,) if kind != "vector" else ())}
     )
     if not needed <= {*indexes}:
         raise ConfigError(
@@ -612,7 +616,7 @@ def search(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        condition = output.parse_filters(filters, docs.fields)
+        condition = output.parse_filters(filters, docs.reader.fields)
         explanation = search.explain(query, condition) if explain else None
         nodes = search(query, condition)
         result: dict[str, Any] = {"query": query, "hits": _hits(nodes)}
@@ -667,7 +671,7 @@ def ask(
     project = find_project(store).with_options(group=group)
     with _readable(project, retriever) as docs:
         search = _retriever_of(docs, project.group, retriever, topk)
-        condition = output.parse_filters(filters, docs.fields)
+        condition = output.parse_filters(filters, docs.reader.fields)
         if model:
             return _answered(search, question, model, topk, condition)
         nodes = search(question, condition)
@@ -722,12 +726,10 @@ def _answered(
 def status(store: Path | None, duplicates: bool) -> Output:
     """Show what is indexed, what failed, and what has changed since."""
     project = find_project(store)
-    with project.open(files=project.folder.is_dir(), embeds=False) as docs:
+    with project.open(with_files=project.folder.is_dir(), embeds=False) as docs:
         found = docs.status()
         changes = docs.sync(dry_run=True)
-        alike = (
-            [[node.path for node in own] for own in docs.near_duplicates()] if duplicates else []
-        )
+        alike = [[node.path for node in own] for own in near_duplicates(docs)] if duplicates else []
     failed = [
         output.failure_dict(*step, error)
         for step, error in zip(found.failed, found.errors, strict=True)
@@ -818,7 +820,7 @@ def verify(store: Path | None) -> Output:
     """
     project = find_project(store)
     with project.open(embeds=False) as docs:
-        problems = docs.verify()
+        problems = docs.maintenance.verify()
     count = len(problems)
     return _checked(
         problems, f"{count} problems. Run: lazyrag repair" if problems else "No problems."
@@ -831,7 +833,7 @@ def repair(store: Path | None) -> Output:
     """Rebuild what verify finds missing or damaged."""
     project = find_project(store)
     with project.open(write=True) as docs:
-        problems = docs.repair()
+        problems = docs.maintenance.repair()
     what = (
         f"{len(problems)} problems remain: their source is gone."
         if problems
@@ -854,7 +856,7 @@ def export_(folder: Path, store: Path | None) -> Output:
             f"The next sync would index {folder}: pass a folder outside of {project.folder}."
         )
     with project.open(embeds=False) as docs:
-        made = docs.export(folder)
+        made = docs.maintenance.export(folder)
         count = docs.status().documents
     replace(project, store=made, folder=made).save()
     lines = terminal.wrapped(f"Exported {count} files to {terminal.home(made)}.", terminal.width())
@@ -880,8 +882,8 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
         except ConfigError as exc:
             _complain(f"Note: the settings of the export are not used. {exc}")
     try:
-        with project.open(write=True, files=False, embeds=False) as docs:
-            count = docs.import_from(export)
+        with project.open(write=True, with_files=False, embeds=False) as docs:
+            count = docs.maintenance.import_from(export)
             docs.activate_group(project.group, analysers=[_ANALYSER])
         project.save()
     except LazyRAGError:

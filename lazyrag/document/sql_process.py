@@ -1,4 +1,4 @@
-"""The process that runs SQL for `Document.sql`: DuckDB in a process of its own, whose memory is
+"""The process that runs SQL for `Tables.sql`: DuckDB in a process of its own, whose memory is
 limited.
 
 DuckDB's own limit leaves out what it holds of long strings, and a thread cannot be ended. Started

@@ -1,7 +1,8 @@
-"""The tables of a Document, and read-only SQL over them: `Document.tables` and `Document.sql`."""
+"""The tables of a Document, and read-only SQL over them: `Document.tables`."""
 
 from __future__ import annotations
 
+import builtins
 import csv
 import io
 import itertools
@@ -15,7 +16,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NoReturn, cast
 
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import TABLE, Span
@@ -25,7 +26,7 @@ from lazyrag.document.sql_process import MEMORY, ROW_BITS
 from lazyrag.errors import ConfigError, missing_package, sentence
 from lazyrag.read.catalogue import read_text_of
 from lazyrag.read.scope import Collection
-from lazyrag.validation import validate_integer, validate_text
+from lazyrag.validation import known_keywords, validate_integer, validate_text
 
 _MAX_NAME = 60
 _RESERVED = frozenset(
@@ -67,7 +68,7 @@ class TableLocation:
         location: The place for people, as `DocNode.location`.
         sheet: Name of the sheet; "" if it is not in a workbook.
         cells: The cells in the sheet, such as ``"A4:D4"``; "" if it is not in a workbook.
-        span: Start and end in the document's text, for `Document.marks`, which has the boxes on a
+        span: Start and end in the document's text, for `lazyrag.read.marks`, which has the boxes on a
             page; None if unknown.
     """
 
@@ -139,7 +140,7 @@ class Table:
 
 
 class SqlRow(dict[str, Any]):
-    """A row of a result of `Document.sql`: values by column.
+    """A row of a result of `Tables.sql`: values by column.
 
     Attributes:
         locations: Where the rows of tables are that it was made of; the complete tables if they are
@@ -147,6 +148,54 @@ class SqlRow(dict[str, Any]):
     """
 
     locations: tuple[TableLocation, ...] = ()
+
+
+class Tables:
+    """The tables of a Document's documents, and SQL over them."""
+
+    def __init__(self, docs: Collection) -> None:
+        self._docs = docs
+
+    def __call__(self) -> NoReturn:
+        """Refuse the call of release 0.2."""
+        raise TypeError("docs.tables is not a method. Use docs.tables.list().")
+
+    def list(self) -> list[Table]:
+        r"""Return the tables of the documents, by document in order of path.
+
+        They are the nodes of the built-in group ``table``, which retrievers search by any of their
+        cells.
+
+        Raises:
+            IngestionError: If every document fails.
+
+        Example:
+            >>> from lazyrag import Document
+            >>> docs = Document()
+            >>> _ = docs.add_texts({"prices.md": "| tea | EUR |\n|---|---|\n| green | 4.5 |"})
+            >>> [(table.name, table.columns, table.rows) for table in docs.tables.list()]
+            [('prices', ('tea', 'eur'), [['green', '4.5']])]
+        """
+        return list_tables(self._docs)
+
+    @known_keywords
+    def sql(self, query: str, *, limit: int = 1_000) -> builtins.list[SqlRow]:
+        """Run a SELECT statement over the tables. It can read nothing else: no file, no network,
+        no variable.
+
+        Each row of the result has ``locations``: where the rows of the tables are that it was made
+        of. Columns of numbers, dates and booleans have these types, empty cells are NULL. Needs
+        lazyrag[sql], which installs DuckDB.
+
+        Args:
+            query: One SELECT statement in the dialect of DuckDB; names as in `list`.
+            limit: At most so many rows.
+
+        Raises:
+            ConfigError: If it is not one SELECT statement, or fails.
+            MissingDependencyError: If DuckDB is not installed.
+        """
+        return run_sql(self._docs, query, limit)
 
 
 def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[Span]:
@@ -172,7 +221,7 @@ def _line_spans(text: str, span: Span | None, count: int, header: int) -> list[S
 
 
 def list_tables(docs: Collection) -> list[Table]:
-    """Return the tables of a Document; see `Document.tables`."""
+    """Return the tables of a Document; see `Tables.list`."""
     nodes = docs.get_nodes(TABLE)
     many = {
         path
@@ -234,11 +283,11 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def run_sql(docs: Collection, query: str, limit: int) -> list[SqlRow]:
-    """Run a SELECT over the tables of a Document; see `Document.sql`."""
+    """Run a SELECT over the tables of a Document; see `Tables.sql`."""
     validate_text("query", query)
     validate_integer("limit", limit, 1)
     if find_spec("duckdb") is None:
-        raise missing_package("Document.sql", ModuleNotFoundError(name="duckdb"), "sql")
+        raise missing_package("Document.tables.sql", ModuleNotFoundError(name="duckdb"), "sql")
     tables = list_tables(docs)
     with subprocess.Popen(  # noqa: S603  our own module
         [sys.executable, "-P", sql_process.__file__],

@@ -375,9 +375,7 @@ class IngestionEngine:
         with (
             self.loading.running(count),
             worker_pool(self.workers, count, self.owner) as executor,
-            ProgressMeter(
-                what, nodes or count, steps, self.options.on_progress, unit=unit
-            ) as meter,
+            ProgressMeter(what, nodes or count, steps, unit=unit) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
                 versions_done = self._ingest_batch(self._begun(_Batch(some, plan, executor, meter)))

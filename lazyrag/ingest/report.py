@@ -1,4 +1,4 @@
-"""Results and progress of ingestion, and its options; problems that `Document.verify` finds."""
+"""Results and progress of ingestion, and its options; problems that `Maintenance.verify` finds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazyrag.errors import IngestionError, IngestionWarning, NoReaderError, sent
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.load_files import Readers
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
-from lazyrag.progress.calls import OnProgress, raise_if_canceled
+from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.stores.protocol import VectorRow
 
 
@@ -225,7 +225,7 @@ class Failures:
             many = f"All {total} files failed to {step}. The first:"
             which = many if total > 1 else f"The only file failed to {step}:"
             msg = f"{which} {sentence(failed[0])}"
-            hint = f"Fix the cause, then call retry_failed(). ({self.where})"
+            hint = f"Fix the cause, then call sync(). ({self.where})"
             raise IngestionError(f"{msg} {hint}") from failed[0].error
         reasons = [
             (one.path, one.error.reason) for one in new if isinstance(one.error, NoReaderError)
@@ -236,7 +236,7 @@ class Failures:
         if new:
             msg = (
                 f"{len(new)} of {total} files failed to {step}; the others were ingested. The"
-                f" first: {new[0]} ({self.where}: last_report lists all failures, retry_failed()"
+                f" first: {new[0]} ({self.where}: last_report lists all failures, sync()"
                 " retries them)"
             )
             warn_user(f"{msg} {skipped}" if reasons else msg, IngestionWarning)
@@ -254,7 +254,6 @@ class Options:
         keep_versions: Number of earlier versions of a document that are stored.
         grace_s: How long dead rows stay in the stores for running queries.
         read_only: Whether nothing may be written.
-        on_progress: Called with the progress.
         limits: Limits of loading one file.
         readers: The user's readers by file name.
         launcher: The `lazyrag.launchers.work.Launcher` that loads, transforms and embeds elsewhere;
@@ -266,7 +265,6 @@ class Options:
     keep_versions: int = 0
     grace_s: float = 0.0
     read_only: bool = False
-    on_progress: OnProgress | None = None
     limits: LoadLimits = DEFAULT_LIMITS
     readers: Readers = field(default_factory=Readers)
     launcher: Any = None

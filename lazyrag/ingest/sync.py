@@ -143,26 +143,6 @@ def refuse_calls(calls: int, max_calls: int) -> None:
         raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
 
 
-def retry_failed(indexer: Indexer) -> None:
-    """Sync once more; failures are reported, not raised. The report accumulates earlier results."""
-    before = indexer.report or IngestReport()
-    with suppress(IngestionError):  # the report contains the failures
-        sync(indexer, retry=True)
-    now = indexer.report or IngestReport()
-    added = {*before.added, *now.added} - {*now.deleted, *(old for old, _ in now.moved)}
-    updated = {*before.updated, *now.updated} - {*now.deleted} - added
-    touched = {*before.touched, *now.touched} - {*now.deleted} - added - updated
-    indexer.report = replace(
-        now,
-        added=tuple(sorted(added)),
-        updated=tuple(sorted(updated)),
-        touched=tuple(sorted(touched)),
-        unchanged=tuple(one for one in now.unchanged if one not in added | updated | touched),
-        reasons={**before.reasons, **now.reasons},
-        notes={**before.notes, **now.notes},
-    )
-
-
 def ingest_changes(
     indexer: Indexer,
     *,
@@ -977,7 +957,7 @@ def hide(indexer: Indexer, rows: Iterable[DocumentRow], *, keeps_builds: bool = 
 def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     """Delete documents; files in the dataset's folder are excluded until they are added again."""
     names = check_names(documents)
-    meter = ProgressMeter("delete", len(names), 1, indexer.options.on_progress)
+    meter = ProgressMeter("delete", len(names), 1)
     with indexer.writing(beside=True), _unsettling(indexer, names), meter:
         never, gone = deletable(indexer, names)
         meter.reach(0)  # the last point at which nothing is deleted yet

@@ -90,6 +90,7 @@ class DocumentStatus:
         waiting: Number of dead builds that wait to be removed.
         writer: The program that is writing; "" for none.
         errors: Why each of ``failed`` failed, and what to do, in the same order.
+        url: Address of the service, see ``Document(manager=True)``; None without one.
     """
 
     name: str
@@ -99,6 +100,7 @@ class DocumentStatus:
     waiting: int
     writer: str
     errors: tuple[ErrorInfo, ...] = ()
+    url: str | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.documents} documents, {len(self.failed)} failed steps"]
@@ -158,9 +160,7 @@ def describe_status(indexer: Indexer) -> DocumentStatus:
 
 
 def _with_remedy(error: ErrorInfo) -> ErrorInfo:
-    return (
-        error if error.remedy else replace(error, remedy="Fix the cause, then call retry_failed().")
-    )
+    return error if error.remedy else replace(error, remedy="Fix the cause, then call sync().")
 
 
 def _steps(name: str, group: LiveGroup) -> list[Step]:
@@ -364,7 +364,7 @@ def _search_error(store: VectorStore, collection: str, dimension: int) -> str:
 
 
 def compact(indexer: Indexer) -> None:
-    """Give back the space of what is not live any more; see `Document.compact`."""
+    """Give back the space of what is not live any more; see `Maintenance.compact`."""
     with indexer.writing():
         indexer.ensure_root()
         indexer.purge()
@@ -429,9 +429,7 @@ def _inspect(indexer: Indexer) -> Findings:
     damage = indexer.ledger.file.damage()
     if damage:
         findings.add("damaged", "the store file", "", damage)
-    with ProgressMeter(
-        "verify", len(tree.groups), 1, indexer.options.on_progress, unit="group"
-    ) as meter:
+    with ProgressMeter("verify", len(tree.groups), 1, unit="group") as meter:
         for done, group in enumerate(tree.groups.values(), start=1):
             try:
                 _GroupInspection(indexer, tree, group, findings).run()

@@ -177,7 +177,7 @@ def list_documents(
 
 
 def find_document(reader: Reader, identity: str) -> DocumentInfo:
-    """Return one document; see `Document.document`."""
+    """Return one document; see `Document.documents`."""
     ledger = reader.indexer.ledger
     identity = normal_name(validate_text("document", identity))
     known = ledger.documents.named([identity])
@@ -234,7 +234,7 @@ def _matching(reader: Reader, rows: Sequence[_LiveRow], wanted: Filter) -> list[
     names = set(_field_names(wanted))
     if names.isdisjoint(BUILT_IN_FIELDS):
         texts = [_texts_with(row, names) for row in rows]
-        verdicts = {own: matches(wanted, _fields(own, names, reader.schema)) for own in set(texts)}
+        verdicts = {own: matches(wanted, _fields(own, names, reader.fields)) for own in set(texts)}
         return [row.identity for row, own in zip(rows, texts, strict=True) if verdicts[own]]
     found: list[str] = []
     for some in batches_reaching(
@@ -325,7 +325,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 _BEGUN, [row.id for row in rows if row.status == "new"]
             )
         }
-    schema = {"labels": reader.schema["labels"]} if "labels" in reader.schema else {}
+    schema = {"labels": reader.fields["labels"]} if "labels" in reader.fields else {}
     in_work = documents_in_work(ledger)
     found = []
     for row, failed in zip(rows, failures, strict=True):
@@ -434,7 +434,7 @@ class VersionDiff:
 
 
 def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
-    """List the versions of a document whose text is visible; see `Document.versions`."""
+    """List the versions of a document whose text is visible; see `Versions.list`."""
     indexer = reader.indexer
     find_document(reader, identity)
 
@@ -456,7 +456,7 @@ def _row_and_roots(indexer: LiveState, identity: str) -> tuple[DocumentRow, dict
 
 
 def diff_versions(reader: Reader, identity: str, before: int, after: int | None) -> VersionDiff:
-    """Compare two stored versions; see `Document.diff`."""
+    """Compare two stored versions; see `Versions.diff`."""
     live = find_document(reader, identity).version
     first = validate_integer("before", before, 1)
     last = live if after is None else validate_integer("after", after, 1)
@@ -559,7 +559,7 @@ class TextMatch:
 
 
 def outline(reader: Reader, path: str) -> list[Location]:
-    """Return the headings and pages of a document; see `Document.outline`."""
+    """Return the headings and pages of a document; see `lazyrag.read.outline`."""
     return [one for one in find_root(reader, path).locations if one.kind != TABLE]
 
 
@@ -592,7 +592,7 @@ def find_root(reader: Reader, path: str) -> Segment:
 def grep(
     reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool
 ) -> list[TextMatch]:
-    """Find a literal text; see `Document.grep`."""
+    """Find a literal text; see `lazyrag.read.grep`."""
     require(
         len(validate_text("text", text)) <= _MAX_PATTERN,
         "text",
@@ -667,7 +667,7 @@ def _match(root: Segment, span: Span) -> TextMatch:
 
 
 def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
-    """Return the nodes nearest to a node; see `Document.related`."""
+    """Return the nodes nearest to a node; see `lazyrag.read.related`."""
     validate_text("uid", uid)
     most = validate_integer("topk", topk, 1) + 1
 
@@ -686,7 +686,7 @@ def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
 def near_duplicates(
     reader: Reader, group: str, threshold: float, filters: FilterLike | None
 ) -> list[list[DocNode]]:
-    """Return clusters of near-duplicates; see `Document.near_duplicates`."""
+    """Return clusters of near-duplicates; see `lazyrag.read.near_duplicates`."""
     from lazyrag.text import near_duplicates as texts
 
     texts.validate_threshold(threshold)

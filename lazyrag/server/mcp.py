@@ -34,6 +34,9 @@ from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.read import grep as find_text
+from lazyrag.read import outline as find_outline
+from lazyrag.read import related as find_related
 from lazyrag.read.catalogue import find_root
 from lazyrag.server.api.documents import Texts, submit_texts
 from lazyrag.server.api.search import (
@@ -268,7 +271,7 @@ def outline(
     If there are `more`, call again with the `end` of the last one as `start`.
     """
     scope = caller.scope(set)
-    found = [one for one in scope.docs.outline(path) if one.end > start]
+    found = [one for one in find_outline(scope.docs, path) if one.end > start]
     more = len(found) > _MAX_SECTIONS
     return {
         "set": scope.name,
@@ -310,7 +313,7 @@ def grep(
     found = (
         (scope.name, one)
         for scope in caller.scopes(set)
-        for one in scope.docs.grep(text, **options)
+        for one in find_text(scope.docs, text, **options)
     )
     return {
         "matches": [{"set": name, **to_dict(one)} for name, one in itertools.islice(found, limit)]
@@ -321,7 +324,7 @@ def grep(
 def related(caller: Caller, id: Identity, limit: Limit = 6) -> dict[str, Any]:
     """Find passages that resemble a passage."""
     scope, node = caller.passage(id)
-    return {"results": caller.passages(scope, scope.docs.related(node.uid, limit))}
+    return {"results": caller.passages(scope, find_related(scope.docs, node.uid, limit))}
 
 
 @_tool(sets=(list_of(_Set), ...))
@@ -330,7 +333,7 @@ def list_sets(caller: Caller) -> dict[str, Any]:
     found = [(one.name, one.docs) for one in caller.scopes()]
     return {
         "sets": [
-            {"name": name, "groups": [*docs.groups], "fields": [*docs.fields]}
+            {"name": name, "groups": [*docs.groups], "fields": [*docs.reader.fields]}
             for name, docs in found
         ]
     }

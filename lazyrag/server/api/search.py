@@ -22,6 +22,9 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
 from lazyrag.errors import ConfigError, StaleNodeError
 from lazyrag.pipeline.tracing import retrieval_span
+from lazyrag.read import grep as find_text
+from lazyrag.read import outline as find_outline
+from lazyrag.read import related as find_related
 from lazyrag.read.catalogue import TextMatch
 from lazyrag.read.snapshot import LocalSnapshot
 from lazyrag.retrieval.base import BaseRetriever
@@ -444,7 +447,7 @@ async def children(scope: Reading, uid: str, group: InGroup = None, limit: Limit
 @sets.get("/nodes/{uid}/related", response_model=_Nodes)
 async def related(scope: Reading, uid: str, limit: Limit = 6) -> Response:
     """Get the nodes of its group that resemble a node most."""
-    return await scope.respond(lambda: {"nodes": scope.nodes(scope.docs.related(uid, limit))})
+    return await scope.respond(lambda: {"nodes": scope.nodes(find_related(scope.docs, uid, limit))})
 
 
 @sets.get("/tree", response_model=_Tree)
@@ -491,7 +494,7 @@ def count_nodes(
 @sets.get("/outline", response_model=list_of(_Location))
 async def outline(scope: Reading, path: Path) -> Response:
     """Get the headings, pages or rows of a document."""
-    return await scope.respond(lambda: to_dict(scope.docs.outline(path)))
+    return await scope.respond(lambda: to_dict(find_outline(scope.docs, path)))
 
 
 @sets.post("/grep", response_model=list_of(model_of(TextMatch, span=Span)))
@@ -501,7 +504,9 @@ async def grep(body: GrepBody, scope: Reading) -> Response:
     def find() -> Any:
         filters = filter_of(body.filters)
         return to_dict(
-            scope.docs.grep(body.text, filters, limit=body.limit, ignore_case=body.ignore_case)
+            find_text(
+                scope.docs, body.text, filters, limit=body.limit, ignore_case=body.ignore_case
+            )
         )
 
     return await scope.respond(find, slow=True)

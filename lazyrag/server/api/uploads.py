@@ -401,7 +401,7 @@ class Call:
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
         try:
-            return self.public(self.docs.document(identity))
+            return self.public(self.docs.documents(ids=[identity])[0])
         except (ConfigError, NotRegisteredError):
             return None
 

@@ -365,7 +365,7 @@ def open_set(
         ConfigError: If the embedding model is not on this machine.
     """
     import lazyrag.project as projects
-    from lazyrag.document import Document
+    from lazyrag.document import Document, FileSelection
     from lazyrag.ingest.load_files import parse_loading
     from lazyrag.text.analyzers import term_function
 
@@ -375,7 +375,7 @@ def open_set(
     if write:
         more |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
     if write and path:
-        more.update(include=chosen.include, exclude=chosen.exclude)
+        more["files"] = FileSelection(chosen.include, chosen.exclude)
     own = (
         chosen.embed
         if chosen.embed and ":" in chosen.embed and not chosen.embed.startswith("openai:")
@@ -386,7 +386,7 @@ def open_set(
             embed=chosen.embed, fields=fields
         )
         docs: Document = project.open(
-            write=write, files=path is not None, loading=chosen.loading, **more
+            write=write, with_files=path is not None, loading=chosen.loading, **more
         )
         if write:
             project.save()

@@ -113,7 +113,9 @@ def guarded(
         known = Jobs(docs).ledger.documents.named(documents)
         for one in documents:
             present = (
-                seen.document(one).labels if one in known and known[one].status == "live" else ()
+                seen.documents(ids=[one])[0].labels
+                if one in known and known[one].status == "live"
+                else ()
             )
             given = arguments.get("metadata", {}).get(one, {}).get("labels", present)
             if present and set(given) != set(present):

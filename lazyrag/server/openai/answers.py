@@ -69,7 +69,8 @@ def rerankers_of(call: Call) -> dict[str, Any]:
 
 def _embedders(sets: Mapping[str, Document]) -> dict[str, CheckedEmbedder]:
     keys = {
-        name: docs.reader.embedders(None) if docs.embed_keys else [] for name, docs in sets.items()
+        name: docs.reader.embedders(None) if docs.reader.embed_keys else []
+        for name, docs in sets.items()
     }
     return {
         model_name(one.embedder, f"{name}.{one.key}"): one
@@ -309,13 +310,13 @@ class Asked:
         """The hits whose scores are high enough, with their files."""
         names = {id(docs.reader): name for name, docs in self.sets.items()}
         found = []
-        by_keywords = not all(docs.embed_keys for docs in self.sets.values())
+        by_keywords = not all(docs.reader.embed_keys for docs in self.sets.values())
         for node, hit in zip(nodes, hits, strict=True):
             name = names[id(node.reader)]
             score = openai.unit_score(hit.score, by_keywords=by_keywords)
             row = self.call.service.sets[name]._indexer.ledger.documents.find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
-            attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
+            attributes = openai.attributes_of(node.segment.fields, self.sets[name].reader.fields)
             found += (
                 [Source(name, hit, score, *file, attributes)] if score >= self.threshold else []
             )
@@ -623,7 +624,7 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
                 store = await open_store(call, one)
                 await call.run(store.use)
                 asked.sets[store.call.name] = store.call.docs
-                filters.append(openai.filter_of(tool.filters, store.call.docs.fields))
+                filters.append(openai.filter_of(tool.filters, store.call.docs.reader.fields))
             asked.filters = filters[0]
             if any(one != filters[0] for one in filters):
                 msg = "The vector stores have other fields, so one filter cannot serve all of them."

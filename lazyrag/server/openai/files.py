@@ -151,7 +151,7 @@ def known_file(call: Call, file_id: str) -> tuple[dict[str, Any], Path | None]:
     for of_set, identity in documents_with(call, file_id):
         if openai.file_id_of(identity, "")[0] == file_id:  # attached; the uploaded file is gone
             continue
-        info = of_set.docs.document(identity)
+        info = of_set.docs.documents(ids=[identity])[0]
         known = {
             "filename": openai.file_id_of(identity, "")[1],
             "bytes": info.bytes or 0,

@@ -377,7 +377,7 @@ def _attach(store: Store, wanted: Sequence[NewStoreFile], batch: str = "") -> No
     files = {}
     for one in wanted:
         about, path = known_file(call, one.file_id)
-        metadata = openai.metadata_of(one.attributes, call.whole.fields) | _chunk_sizes(
+        metadata = openai.metadata_of(one.attributes, call.whole.reader.fields) | _chunk_sizes(
             store, one.chunking_strategy
         )
         given = {key: value for key, value in metadata.items() if value is not None}
@@ -553,7 +553,7 @@ def _described(
         "vector_store_id": store.id,
         "last_error": {"code": code, "message": text} if status == "failed" else None,
         "chunking_strategy": {"type": "static", "static": static} if static else {"type": "other"},
-        "attributes": openai.attributes_of(metadata, store.call.whole.fields),
+        "attributes": openai.attributes_of(metadata, store.call.whole.reader.fields),
     }
 
 
@@ -613,12 +613,12 @@ def _change(
 def update_vector_store_file(call: Writing, file_id: Id, wanted: AttributesChange) -> Changing:
     """Replace the attributes of a file."""
     found, identity = _find(call, file_id)
-    changes = openai.metadata_of(wanted.attributes, call.call.whole.fields)
+    changes = openai.metadata_of(wanted.attributes, call.call.whole.reader.fields)
     if found["status"] != "completed":
         raise ProblemError(
             409, f"The file is {found['status']}.", "Change it when it is completed."
         )
-    value = {**found, "attributes": openai.attributes_of(changes, call.call.whole.fields)}
+    value = {**found, "attributes": openai.attributes_of(changes, call.call.whole.reader.fields)}
     return _change(call, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
 
@@ -771,13 +771,13 @@ def search(store: Store, wanted: StoreSearch) -> list[Hit]:
     retriever = store.call.service.retriever(
         docs, store.call.service.group_of(name), "default", None, None
     )
-    where = openai.filter_of(wanted.filters, docs.fields)
+    where = openai.filter_of(wanted.filters, docs.reader.fields)
     best = dict[str, tuple[float, DocNode]]()
     for query in [wanted.query] if isinstance(wanted.query, str) else wanted.query:
         with retrieval_span(name, query, topk):
             nodes = retriever(query, where, topk)
         for node in nodes:
-            score = openai.unit_score(node.score, by_keywords=not docs.embed_keys)
+            score = openai.unit_score(node.score, by_keywords=not docs.reader.embed_keys)
             if score >= max(wanted.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
                 best[node.uid] = score, node
     ranked = sorted(best.values(), key=lambda one: (-one[0], one[1].uid))[:topk]
@@ -787,7 +787,9 @@ def search(store: Store, wanted: StoreSearch) -> list[Hit]:
         file = openai.file_id_of(
             node.path, rows[node.path].content_hash if node.path in rows else ""
         )
-        hits.append(Hit(node, score, *file, openai.attributes_of(node.segment.fields, docs.fields)))
+        hits.append(
+            Hit(node, score, *file, openai.attributes_of(node.segment.fields, docs.reader.fields))
+        )
     return hits
 
 

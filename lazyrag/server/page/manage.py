@@ -120,7 +120,7 @@ def _file_facts(
         "purges": [job for job in documents.own_jobs(call, None, 20) if job.kind == "purge"],
         "skipped": _skipped(call),
         "folder": call.principal.labels is None and call.whole._indexer.dataset.folder is not None,
-        "has_labels": "labels" in call.docs.fields,
+        "has_labels": "labels" in call.docs.reader.fields,
         "stamp": stamp,
     }
 
@@ -366,7 +366,9 @@ def _price(call: Call, given: str | None) -> str:
     if given is not None:
         return given
     prices = page.notes_of(page.models_file(call.service))
-    known = (prices.get(f"{call.name}/{one}", {}).get("price") for one in call.docs.embed_keys)
+    known = (
+        prices.get(f"{call.name}/{one}", {}).get("price") for one in call.docs.reader.embed_keys
+    )
     return "".join([f"{one:g}" for one in known if one][:1])
 
 

@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
+from lazyrag.read import outline
 from lazyrag.server.api.access import access_of, require_whole
 from lazyrag.server.api.answers import Book
 from lazyrag.server.api.documents import OwnJob, cancel_job, own_job, own_jobs, retry_job
@@ -159,7 +160,7 @@ def suggestions(docs: Document, language: str) -> list[str]:
         with suppress(LazyRAGError):
             titles = [
                 place.label.rpartition(" > ")[2]
-                for place in docs.outline(one.id)
+                for place in outline(docs, one.id)
                 if place.kind == "heading"
             ]
             fit = [
@@ -498,7 +499,12 @@ def _retrieval_facts(service: Service, name: str) -> dict[str, Any]:
     with suppress(LazyRAGError):
         sample = [len(node.text) for node in docs.get_nodes(chosen["group"], limit=50)]
     mean = sum(sample) // max(1, len(sample))
-    return {"chosen": chosen, "groups": groups, "embed_keys": docs.embed_keys, "characters": mean}
+    return {
+        "chosen": chosen,
+        "groups": groups,
+        "embed_keys": docs.reader.embed_keys,
+        "characters": mean,
+    }
 
 
 @router.post("/settings/retrieval")

@@ -40,6 +40,10 @@ from lazyrag.generation.citations import (
     quote_checks,
 )
 from lazyrag.generation.markers import read_marker, replace_markers, scan
+from lazyrag.read import grep
+from lazyrag.read import marks as find_marks
+from lazyrag.read import outline as find_outline
+from lazyrag.read import page_image as render_page_image
 from lazyrag.retrieval.explain import Tracks, build_explanation, filter_text
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
 from lazyrag.server.api import answers, documents
@@ -361,7 +365,7 @@ class Knobs(BaseModel):
 
 
 def _value(docs: Document, name: str, text: str) -> Any:
-    kind = docs.fields[name].data_type.value if name in docs.fields else ""
+    kind = docs.reader.fields[name].data_type.value if name in docs.reader.fields else ""
     try:
         return int(text) if "int" in kind else float(text) if kind in ("float", "double") else text
     except ValueError as exc:
@@ -428,7 +432,7 @@ def _bar(call: Call, given: Knobs) -> dict[str, Any]:
         "problem": problem,
     }
     bar |= {
-        "fields": sorted(call.docs.fields),
+        "fields": sorted(call.docs.reader.fields),
         "operators": OPERATORS,
         "filters": And(*found) if found else None,
     }
@@ -580,12 +584,12 @@ async def judge(call: Reading, book: answers.Book, thread: str, form: Form) -> R
 @functools.lru_cache(maxsize=96)
 def _image(docs: Document, identity: str, _content: str, page: int, width: int, file: Any) -> bytes:
     # in memory only: a deletion leaves nothing
-    return docs.page_image(identity, page, width=width, file=file)
+    return render_page_image(docs, identity, page, width=width, file=file)
 
 
 @functools.lru_cache(maxsize=2_048)
 def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) -> tuple[Any, ...]:
-    return docs.marks(identity, span, file=file).boxes
+    return find_marks(docs, identity, span, file=file).boxes
 
 
 def _content_hash(call: Call, identity: str) -> str:
@@ -629,7 +633,7 @@ def _page_sheets(
             own = tuple(dataclasses.replace(box, x1=box.x0, y1=box.y0) for box in own)
         for box in own:
             boxes.setdefault(box.page, []).append((number, box))
-    last = call.docs.document(identity).pages or 0
+    last = call.docs.documents(ids=[identity])[0].pages or 0
     size = (0, 0)
     wanted = {*numbers, *(near for at in boxes for near in (at - 1, at, at + 1))} & {
         *range(1, last + 1)
@@ -691,7 +695,7 @@ def _pane(call: Call, sources: Sequence[Source], number: int) -> dict[str, Any]:
     if number in places:
         return {**pane, **_marked_document(call, info, places, number)}
     # another version, or a text that a group rewrote
-    later = [v for v in call.docs.versions(path) if v.created_at.timestamp() > one.asked]
+    later = [v for v in call.docs.versions.list(path) if v.created_at.timestamp() > one.asked]
     pane["older"] = (later[0].number - 1, later[0].created_at) if later else None
     whole = (0, len(one.hit.text))
     blocks = text_blocks(one.hit.text, whole, [(number, *one.span)], (), [whole])
@@ -722,7 +726,7 @@ def _marked_document(
         if sheets and number not in missing:
             return {"sheets": sheets, "as_text": False}
     text = call.docs.read(info.path)
-    outline = call.docs.outline(info.path)
+    outline = find_outline(call.docs, info.path)
     focus = [_section(outline, span) or (0, len(text)) for span in places.values()] or [
         (0, len(text))
     ]
@@ -862,7 +866,7 @@ def _why_not(scope: Scope, given: Knobs, filters: Filter | None) -> dict[str, An
         ]
         others = [
             {"retriever": one}
-            for one in (["hybrid", "vector"] if scope.docs.embed_keys else []) + ["bm25"]
+            for one in (["hybrid", "vector"] if scope.docs.reader.embed_keys else []) + ["bm25"]
         ]
         changes = [{"filter": []}] if given.filter else []
         changes += [{"group": nodes[0].group}] if nodes[0].group != given.group else []
@@ -899,7 +903,7 @@ def _wanted(scope: Scope, given: Knobs) -> list[DocNode]:
     found: dict[str, DocNode] = {}
     for line in (text, *sorted(text.splitlines(), key=len)[-1:]):
         with suppress(LazyRAGError):
-            for match in scope.docs.grep(line.strip()[:500], limit=20, ignore_case=True):
+            for match in grep(scope.docs, line.strip()[:500], limit=20, ignore_case=True):
                 for node in scope.docs.get_nodes(given.group, document_ids=[root_uid(match.path)]):
                     if node.span and node.span[0] < match.span[1] and match.span[0] < node.span[1]:
                         found.setdefault(node.uid, node)
@@ -939,7 +943,7 @@ async def document_page(
             raise ProblemError(
                 404, f"There is no document {document_id!a:.200}.", "It may have been deleted."
             )
-        versions = call.docs.versions(info.id) if info.version else []
+        versions = call.docs.versions.list(info.id) if info.version else []
         context = {
             "page": "files",
             "set": call.name,
@@ -991,7 +995,7 @@ def _source(call: Call, info: Any, part: Part) -> dict[str, Any]:
         is_inside = found.path == info.path and start <= end <= len(found.text)
         place = _root_span(found, (start, end)) if is_inside else None
     shown = _marked_document(call, info, {1: place} if place else {}, 1, offset)
-    outline = call.docs.outline(info.path)
+    outline = find_outline(call.docs, info.path)
     pages = [one.start for one in outline if one.kind == "page"]
     toc = [
         (one.start, one.label, bisect.bisect(pages, one.start))
@@ -1027,7 +1031,7 @@ def _diff(call: Call, info: Any, versions: Sequence[Any], given: Part) -> dict[s
     )
     if not first or first == last:
         return {"first": first, "last": last, "changes": [], "rebuilt": 0, "nodes": 0}
-    found = call.docs.diff(info.id, first, last)
+    found = call.docs.versions.diff(info.id, first, last)
     own = {name: some for name, some in found.groups.items() if name != LAZY_ROOT_NAME}
     rebuilt = sum(one.before is None for some in own.values() for one in some)
     lines = [one for one in found.groups[LAZY_ROOT_NAME] if one.before is None or one.after is None]
