@@ -148,7 +148,7 @@ class Document:
             must have the same paths. See docs/scale.md.
         store_conf: Where segments and vectors are stored. The default is memory. A path such as
             ``"store.db"``, or the URL of a PostgreSQL database, is short for
-            ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}``: they are stored in
+            ``{"segment_store": {"type": "map", "kwargs": {"uri": "store.db"}}}``: all is stored in
             a file and a folder beside it. ``timeout_s`` beside ``uri`` limits how long to wait for
             another program's lock on the file (30 s). Other stores are configured in the same way;
             on a server they need a path for the ``"ledger"``, by default ``.lazyrag/ledger.db`` in
@@ -224,7 +224,8 @@ class Document:
     ) -> None:
         port = _port(manager)
         name = None if name is None else validate_text("name", name)
-        workers = None if workers is None else validate_integer("workers", workers, 1)
+        if workers is not None:
+            workers = validate_integer("workers", workers, 1)
         embedders = make_embedders(embed, workers)
         schema = make_schema(doc_fields)
         files = files or FileSelection()
@@ -240,9 +241,8 @@ class Document:
         if launched is not None:
             processes = launched.processes or processes
             embedders = {key: launched.embedder(embedder) for key, embedder in embedders.items()}
-        default_workers = min(_MAX_WORKERS, os.cpu_count() or 1)
         options = Options(
-            workers=workers or default_workers,
+            workers=workers or _default_workers(),
             processes=processes,
             limits=limits,
             readers=self._file_readers,
@@ -330,7 +330,7 @@ class Document:
 
         Example:
             >>> docs = Document()
-            >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64, chunk_overlap=8)
+            >>> docs.create_node_group("chunk", transform="SentenceSplitter", chunk_size=64)
         """
         if isinstance(self_or_class, Document) and isinstance(index_fields, Mapping):
             keys = ["*", "bm25", *self_or_class.reader.embed_keys]
@@ -785,7 +785,7 @@ class Document:
         Example:
             >>> from lazyrag import Document
             >>> docs = Document()
-            >>> _ = docs.add_texts({"tea": "Green tea is not fermented.", "coffee": "Coffee is roasted."})
+            >>> _ = docs.add_texts({"tea": "Tea is not fermented.", "coffee": "Coffee is roasted."})
             >>> [node.path for node in docs.search("How is coffee made?")]
             ['coffee']
         """
@@ -1057,6 +1057,10 @@ class Document:
 def indexer_of(docs: Document) -> Indexer:
     """What builds and writes a Document, for jobs and services."""
     return docs._indexer
+
+
+def _default_workers() -> int:
+    return min(_MAX_WORKERS, os.cpu_count() or 1)
 
 
 def _port(manager: Any) -> int | None:

@@ -61,7 +61,8 @@ class Versions:
         Example:
             >>> from lazyrag import Document
             >>> docs = Document(keep_versions=1)
-            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."}), docs.add_texts({"tea": "Pick it. Roll it."})
+            >>> _ = docs.add_texts({"tea": "Pick it. Dry it."})
+            >>> _ = docs.add_texts({"tea": "Pick it. Roll it."})
             >>> print(docs.versions.diff("tea", 1))
             tea, version 1 to 2
               lazyllm_root: 1 added, 1 removed, 0 moved

@@ -127,7 +127,7 @@ def near_duplicates(
         >>> from lazyrag import Document
         >>> from lazyrag.read import near_duplicates
         >>> docs = Document()
-        >>> _ = docs.add_texts({"a": "Tea needs 80 degrees.", "b": "Coffee.", "c": "tea needs  80 degrees."})
+        >>> _ = docs.add_texts({"a": "Tea: 80 degrees.", "b": "Coffee.", "c": "tea:  80 degrees."})
         >>> [[node.path for node in cluster] for cluster in near_duplicates(docs)]
         [['a', 'c']]
     """
