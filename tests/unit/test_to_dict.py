@@ -191,6 +191,7 @@ VALUES = [
             "waiting": 0,
             "writer": "",
             "errors": [],
+            "url": None,
         },
     ),
     (
