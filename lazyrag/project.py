@@ -70,7 +70,7 @@ class Project:
         self,
         *,
         write: bool = False,
-        files: bool | None = None,
+        with_files: bool | None = None,
         embeds: bool = True,
         loading: str | None = None,
         **chosen: Any,
@@ -79,11 +79,10 @@ class Project:
 
         Args:
             write: Open it for writing; makes the folder of the store.
-            files: Open it with its files, to compare or sync them. Default: ``write``.
+            with_files: Open it with its files, to compare or sync them. Default: ``write``.
             embeds: Load the embedding model.
             loading: See `lazyrag.ingest.load_files.parse_loading`.
-            chosen: Arguments ``include``, ``exclude`` and ``use_gitignore``, which the store keeps,
-                and ``launcher``.
+            chosen: Arguments ``files`` and ``launcher`` of the Document.
 
         Raises:
             StoreError: If there is nothing to read yet, or the folder of the store cannot be made.
@@ -94,13 +93,13 @@ class Project:
         from lazyrag.ingest.load_files import parse_loading
 
         embed = self._load_embedder() if self.embed and embeds else None
-        files = write if files is None else files
-        self._check_folders(write=write, files=files)
+        with_files = write if with_files is None else with_files
+        self._check_folders(write=write, with_files=with_files)
         if write and not (self.store / ".gitignore").exists():
             self._write(".gitignore", "*\n")
-        chosen |= parse_loading(loading) if files else {}
+        chosen |= parse_loading(loading) if with_files else {}
         docs = Document(
-            self.folder if files else None,
+            self.folder if with_files else None,
             embed,
             store_conf=self.store_conf,
             doc_fields=label_fields() if self.fields else None,
@@ -118,8 +117,8 @@ class Project:
             )
         return make_embedder(self.embed)
 
-    def _check_folders(self, *, write: bool, files: bool) -> None:
-        if files and not self.folder.is_dir():
+    def _check_folders(self, *, write: bool, with_files: bool) -> None:
+        if with_files and not self.folder.is_dir():
             raise DatasetPathError(
                 f"The indexed folder {self.folder} does not exist. If it was moved: lazyrag index"
                 f" FOLDER --store {self.store}"

@@ -249,11 +249,13 @@ def known_keywords(function: F) -> F:
 
     def refused(args: tuple[Any, ...], kwargs: Keywords) -> UnknownKeywordError:
         owner = label
+        moved: Mapping[str, str] = {}
         # users know a method by the class they hold, not by a base of it
         if "self" in parameters and args:
             owner = type(args[0]).__name__ + ("" if name.startswith("__") else f".{name}")
+            moved = getattr(args[0], "_moved_arguments", {})
         unknown = next(keyword for keyword in kwargs if keyword not in names)
-        return _unknown(owner, "argument", unknown, arguments)
+        return _unknown(owner, "argument", unknown, arguments, moved)
 
     positional = parameters[: code.co_argcount]
 
@@ -315,7 +317,11 @@ def _with_arguments(self: Any) -> tuple[Any, ...]:
     return functools.partial(owner, **kwargs), args
 
 
-def _unknown(owner: str, kind: str, keyword: str, names: Collection[str]) -> UnknownKeywordError:
+def _unknown(
+    owner: str, kind: str, keyword: str, names: Collection[str], moved: Mapping[str, str] = {}
+) -> UnknownKeywordError:
+    if keyword in moved:
+        return UnknownKeywordError(f"{owner} takes no {kind} {keyword!r}. Pass {moved[keyword]}.")
     hint = ""
     if keyword in ("words", "synonyms") and "analyser" in names:
         hint = f" Pass analyser=register_chinese_analyser(name, {keyword}=...).name."

@@ -6,7 +6,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,7 +26,7 @@ from lazyrag.loaders.directory import STORE_FOLDER
 from lazyrag.project import Project, find_project, new_project
 
 if TYPE_CHECKING:
-    from lazyrag.document import Document, IngestReport
+    from lazyrag.document import Document, FileSelection, IngestReport
 
 
 _launcher_option = click.option(
@@ -110,20 +110,16 @@ def index(
     project = new_project(path[0] if path else Path(), store).with_options(group=group, embed=embed)
     if ocr is not None:
         project = project.with_options(ocr="rapidocr" if ocr else "")
-    chosen: dict[str, Any] = {
-        "include": _patterns(include),
-        "exclude": _patterns(exclude),
-        "use_gitignore": gitignore,
-        "loading": loading,
-    }
+    from lazyrag.document import Document, FileSelection
+
+    files = FileSelection(_patterns(include), _patterns(exclude), gitignore)
     if plan:
-        return _plan_sync(project, **chosen)
-    from lazyrag.document import Document
+        return _plan_sync(project, loading=loading, files=files)
 
     require_group(Document(), project.group)  # before anything is written
     if not project.store.exists():
         _note_outer_index(project.folder)
-    with project.open(write=True, launcher=launcher, **chosen) as docs:
+    with project.open(write=True, launcher=launcher, loading=loading, files=files) as docs:
         project.save()
         outcome = _build(docs, project)
         if docs.last_report.added and outcome.status == OK:
@@ -151,8 +147,8 @@ def _build(docs: Document, project: Project) -> Output:
     """Build the group of a project and its indexes; report it."""
     try:
         docs.activate_group(project.group, analysers=[ANALYSER])  # first: it needs no model
-        if docs.embed_keys:
-            docs.activate_group(project.group, embed_keys=docs.embed_keys)
+        if docs.reader.embed_keys:
+            docs.activate_group(project.group, embed_keys=docs.reader.embed_keys)
     except IngestionError:
         if not docs.last_report.failed:
             raise
@@ -212,17 +208,19 @@ def sync(
         return _plan_sync(project, diff=diff, loading=loading)
     with project.open(write=True, launcher=launcher, loading=loading) as docs:
         try:
-            docs.sync(max_deleted=1.0 if delete else MAX_DELETED)
+            docs.sync(max_deleted=1.0 if delete else MAX_DELETED, retry=retry)
         except IngestionError:
             if not docs.last_report.failed:
                 raise
-        if retry:
-            docs.retry_failed()
         return _build(docs, project)
 
 
 def _plan_sync(
-    project: Project, *, loading: str | None, diff: bool = False, **chosen: Any
+    project: Project,
+    *,
+    loading: str | None,
+    diff: bool = False,
+    files: FileSelection | None = None,
 ) -> Output:
     """What a sync would do; nothing is written, and no model is called."""
     from lazyrag.document import Document
@@ -230,9 +228,9 @@ def _plan_sync(
 
     is_new = not project.exists
     if is_new:
-        docs = project.with_readers(Document(project.folder, **parse_loading(loading), **chosen))
+        docs = project.with_readers(Document(project.folder, files=files, **parse_loading(loading)))
     else:
-        docs = project.open(write=True, loading=loading, **chosen)
+        docs = project.open(write=True, loading=loading, files=files)
     with docs:
         require_group(docs, project.group)
         plan = docs.plan(diff=diff)

@@ -33,7 +33,7 @@ def verify(store: Path | None) -> Output:
     """
     project = find_project(store)
     with project.open(embeds=False) as docs:
-        problems = docs.verify()
+        problems = docs.maintenance.verify()
     count = len(problems)
     return _problem_output(
         problems, f"{count} problems. Run: lazyrag repair" if problems else "No problems."
@@ -46,7 +46,7 @@ def repair(store: Path | None) -> Output:
     """Rebuild what verify finds missing or damaged."""
     project = find_project(store)
     with project.open(write=True) as docs:
-        problems = docs.repair()
+        problems = docs.maintenance.repair()
     summary = (
         f"{len(problems)} problems remain: their source is gone."
         if problems
@@ -69,7 +69,7 @@ def export_(folder: Path, store: Path | None) -> Output:
             f"The next sync would index {folder}: pass a folder outside of {project.folder}."
         )
     with project.open(embeds=False) as docs:
-        exported = docs.export(folder)
+        exported = docs.maintenance.export(folder)
         count = docs.status().documents
     replace(project, store=exported, folder=exported).save()
     lines = terminal.wrap(f"Exported {count} files to {terminal.home(exported)}.")
@@ -95,8 +95,8 @@ def import_(export: Path, path: Path, store: Path | None) -> Output:
         except ConfigError as exc:
             complain(f"Note: the settings of the export are not used. {exc}")
     try:
-        with project.open(write=True, files=False, embeds=False) as docs:
-            count = docs.import_from(export)
+        with project.open(write=True, with_files=False, embeds=False) as docs:
+            count = docs.maintenance.import_from(export)
             docs.activate_group(project.group, analysers=[ANALYSER])
         project.save()
     except LazyRAGError:

@@ -157,13 +157,13 @@ _REMEDIES = (
         "Split it, or leave it out: lazyrag index --exclude PATTERN.",
     ),
     (r"Give it: PdfLoader\(.*or save the file again", "Save it again"),
-    (r"then call retry_failed\(\)", "then run lazyrag sync"),
-    (r"Retry it with retry_failed\(\)", "Retry it with lazyrag sync --retry"),
+    (r"then call sync\(\)", "then run lazyrag sync"),
+    (r"Retry it with sync\(retry=True\)", "Retry it with lazyrag sync --retry"),
     (
         r"lazyrag\.loaders\.loaders\. Add a reader.*",
         "docs/formats.md. Save it in one of these formats.",
     ),
-    (r" Pass Document\(processes=0\)\.", ""),
+    (r" Pass LoadLimits\(processes=0\)\.", ""),
     (r"call sync\(\)", "run lazyrag sync"),
 )
 """Patterns of remedies in Python, and their replacements at the command line."""

@@ -18,6 +18,7 @@ from lazyrag.cli.output import FAILED, OK, Output
 from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.errors import ConfigError, MissingDependencyError
 from lazyrag.project import Project, base_url, find_project
+from lazyrag.read import near_duplicates
 
 if TYPE_CHECKING:
     from lazyrag.data.node import DocNode
@@ -72,11 +73,11 @@ def _make_retriever(
     from lazyrag.retrieval import HybridRetriever, Retriever
 
     require_group(docs, group)
-    if kind not in (None, "keyword") and not docs.embed_keys:
+    if kind not in (None, "keyword") and not docs.reader.embed_keys:
         raise ConfigError(f"--retriever {kind} needs embeddings. Run: lazyrag index --embed MODEL")
     complete = {state.name: state.indexes for state in docs.status().groups if state.is_complete}
     indexes = set(complete.get(group, ()))
-    vectors = set(docs.embed_keys)
+    vectors = set(docs.reader.embed_keys)
     if kind is None:
         kind = "hybrid" if vectors and vectors <= indexes else "keyword"
         if kind == "keyword" and vectors and ANALYSER in indexes:
@@ -118,7 +119,7 @@ def search(
     project = find_project(store).with_options(group=group)
     with _open_readable(project, retriever) as docs:
         search = _make_retriever(docs, project.group, retriever, topk)
-        condition = output.parse_filters(filters, docs.fields)
+        condition = output.parse_filters(filters, docs.reader.fields)
         explanation = search.explain(query, condition) if explain else None
         nodes = search(query, condition)
         result: JsonObject = {"query": query, "hits": _hits(nodes)}
@@ -173,7 +174,7 @@ def ask(
     project = find_project(store).with_options(group=group)
     with _open_readable(project, retriever) as docs:
         search = _make_retriever(docs, project.group, retriever, topk)
-        condition = output.parse_filters(filters, docs.fields)
+        condition = output.parse_filters(filters, docs.reader.fields)
         if model:
             return _answer(search, question, model, topk, condition)
         nodes = search(question, condition)
@@ -228,10 +229,10 @@ def _answer(
 def status(store: Path | None, duplicates: bool) -> Output:
     """Show what is indexed, what failed, and what has changed since."""
     project = find_project(store)
-    with project.open(files=project.folder.is_dir(), embeds=False) as docs:
+    with project.open(with_files=project.folder.is_dir(), embeds=False) as docs:
         state = docs.status()
         changes = docs.sync(dry_run=True)
-        clusters = [*map(_paths_of, docs.near_duplicates())] if duplicates else []
+        clusters = [*map(_paths_of, near_duplicates(docs))] if duplicates else []
     failures = [
         output.failure_dict(*step, error)
         for step, error in zip(state.failed, state.errors, strict=True)

@@ -29,8 +29,10 @@ from lazyrag.loaders.directory import (
 )
 from lazyrag.storage.arrays import sync_folder
 from lazyrag.validation import (
+    known_arguments,
     normal_name,
     require,
+    validate_boolean,
     validate_number,
     validate_text,
     with_normal_names,
@@ -48,6 +50,48 @@ FileMetadata: TypeAlias = (
 _RACY_NS = 2_000_000_000
 _EVERYTHING = Selection()
 _FEW_FILES = 10  # may be deleted at once, independent of their share of the dataset
+
+
+@known_arguments
+@dataclass(frozen=True, slots=True)
+class FileSelection:
+    """Which files of its folder a Document reads.
+
+    The first three are stored in the store's file; None is what was stored.
+
+    Args:
+        include: Only files that match one of these patterns of gitignore, such as
+            ``["*.md", "docs/"]``; [] for all.
+        exclude: Not these files and folders. A file ``.lazyragignore`` in the folder or below has
+            such patterns, too; ``node_modules``, ``__pycache__``, virtual environments and minified
+            CSS and JavaScript are left out.
+        use_gitignore: Leave out what the folder's ``.gitignore`` files name.
+        follow_links: Read symbolic links in the folder that lead to files outside of it. By default
+            they are skipped, and reported in `IngestReport.skipped`. Links to folders are never
+            followed.
+
+    Raises:
+        ConfigError: If an argument has the wrong type, or a pattern is invalid.
+
+    Example:
+        >>> FileSelection(["*.md"], exclude=["drafts/"]).follow_links
+        False
+    """
+
+    include: Sequence[str] | None = None
+    exclude: Sequence[str] | None = None
+    use_gitignore: bool | None = None
+    follow_links: bool = False
+
+    def __post_init__(self) -> None:
+        validate_boolean("follow_links", self.follow_links)
+        self.applied_to(_EVERYTHING)
+
+    def applied_to(self, stored: Selection) -> Selection:
+        """Return a stored selection with what is chosen here."""
+        return stored.changed(
+            include=self.include, exclude=self.exclude, use_gitignore=self.use_gitignore
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +120,32 @@ class Dataset:
     is_chosen: bool = False
     store_selection: Callable[[Selection], None] = lambda _: None
 
-    def selected(self, store: StoreFile, name: str, **choices: Any) -> Dataset:
+    def selected(self, store: StoreFile, name: str, files: FileSelection) -> Dataset:
         """Return the dataset with what the user chose of its folder, now or before.
 
         Args:
             store: The file of the ledger, beside which the choice is stored.
             name: Of the Document.
-            choices: Arguments of `Selection`; None for what is stored.
+            files: What is chosen now.
 
         Raises:
-            ConfigError: If an argument is invalid, or there is no folder to choose from.
+            ConfigError: If there is no folder to choose from.
             StoreError: If the stored choice cannot be read.
         """
-        is_chosen = any(value is not None for value in choices.values())
+        is_chosen = files != FileSelection(follow_links=files.follow_links)
         if self.folder is None:
             hint = "They choose files of a folder: pass dataset_path=."
             require(
                 not is_chosen,
                 "include, exclude and use_gitignore",
-                choices,
+                files,
                 "None without a folder",
                 hint,
             )
         stored = _read_selections(store).get(name, Selection())
         save = functools.partial(_write_selection, store, name)
         dataset = replace(self, is_chosen=is_chosen, store_selection=save)
-        return dataset.with_selection(stored.changed(**choices))
+        return dataset.with_selection(files.applied_to(stored))
 
     def with_selection(self, chosen: Selection) -> Dataset:
         """Return the dataset with other files chosen of its folder."""
@@ -354,8 +398,9 @@ def _existing_path(path: Any, argument: str) -> Path:
     absolute = Path(path).expanduser().absolute()
     name = f"{argument} {os.fspath(path)!r}"
     if not absolute.exists():
-        is_glob = bool(set("*?[") & set(absolute.name))
-        hint = "A glob is not expanded: pass its folder, and include=[pattern]. " if is_glob else ""
+        hint = ""
+        if set("*?[") & set(absolute.name):
+            hint = "A glob is not expanded: pass its folder, and files=FileSelection([pattern]). "
         where = f" (looked for {absolute})" if os.fspath(path) != str(absolute) else ""
         raise DatasetPathError(
             f"{name} does not exist{where}. {hint}Pass an existing folder or file."

@@ -207,7 +207,7 @@ def hide(indexer: Indexer, rows: Iterable[DocumentRow], *, keeps_builds: bool = 
 def delete_files(indexer: Indexer, documents: Any) -> IngestReport:
     """Delete documents; files in the dataset's folder are excluded until they are added again."""
     names = _check_names(documents)
-    meter = ProgressMeter("delete", len(names), 1, indexer.options.on_progress)
+    meter = ProgressMeter("delete", len(names), 1)
     with indexer.writing(beside=True), _unsettling(indexer, names), meter:
         never_live, rows = _find_deletable(indexer, names)
         meter.reach(0)  # the last point at which nothing is deleted yet

@@ -188,11 +188,10 @@ class IngestionEngine:
         if launcher is not None:
             launcher.require(plan, self.loading)
         unit = "node" if nodes else "file"
-        on_progress = self.options.on_progress
         with (
             self.loading.running(count),
             worker_pool(self.workers, count, self.reader.owner) as executor,
-            ProgressMeter(label, nodes or count, steps, on_progress, unit=unit) as meter,
+            ProgressMeter(label, nodes or count, steps, unit=unit) as meter,
         ):
             for some in batches_reaching(versions, _file_size, _BATCH_BYTES, most_items=_BATCH):
                 batch = _Batch(some, plan, executor, meter)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lazyrag.data.node import ShownHits, show_all
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment
@@ -39,6 +39,7 @@ from lazyrag.loaders.directory import FoundFile
 from lazyrag.models.embedding import CheckedEmbedder
 from lazyrag.progress.blocks import contextmanager, finishing
 from lazyrag.read.nodes import NodeCache, NodeStore
+from lazyrag.read.scope import Reader
 from lazyrag.storage.arrays import flushed
 from lazyrag.stores.protocol import local_path
 from lazyrag.text.analyzers import analysers
@@ -655,3 +656,16 @@ def report_of(indexer: Indexer, seen: Collection[str] | None = None) -> IngestRe
         reasons={name: report.reasons[name] for name in visible(report.reasons)},
         notes={name: report.notes[name] for name in visible(report.notes)},
     )
+
+
+def unrestricted(reader: Reader, method: str) -> Indexer:
+    """Return the indexer of a Document for a method that concerns all of it.
+
+    Raises:
+        ConfigError: If the reader is that of a restricted Document.
+    """
+    if reader.scope is not None:
+        raise ConfigError(
+            f"{method}() is not available on a restricted Document. Call it on the original one."
+        )
+    return cast("Indexer", reader.indexer)

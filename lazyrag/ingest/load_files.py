@@ -363,8 +363,8 @@ def parse_loading(text: str | None) -> dict[str, Any]:
         ConfigError: If the text is not a list of ``processes=`` and of limits.
 
     Example:
-        >>> parse_loading("processes=2,time_s=60")["processes"], parse_loading(None)["processes"]
-        (2, 1)
+        >>> parse_loading("processes=2,time_s=60")["limits"].processes
+        2
     """
     values: dict[str, Any] = {}
     for pair in filter(None, (text or "").split(",")):
@@ -374,7 +374,7 @@ def parse_loading(text: str | None) -> dict[str, Any]:
         except ValueError as exc:
             expected = "pairs such as 'processes=2,time_s=60,memory_bytes=1000000000'"
             raise ConfigError(f"loading must be {expected}; got {text!r}.") from exc
-    return {"processes": values.pop("processes", 1), "limits": LoadLimits(**values)}
+    return {"limits": LoadLimits(**{"processes": 1, **values})}
 
 
 TRIES = 3
@@ -383,7 +383,7 @@ _TRY_AGAIN_S = 30.0  # a loader that took longer is not called again
 _SERVER = "lazyrag.ingest.load_files:FileServer"
 _QUARANTINED = (
     "Quarantined: {} A sync reads the file again when its bytes, its reader or the limits change. "
-    "Retry it with retry_failed()."
+    "Retry it with sync(retry=True)."
 )
 
 

@@ -1,4 +1,4 @@
-"""Results and progress of ingestion, and its options; problems that `Document.verify` finds."""
+"""Results and progress of ingestion, and its options; problems that `Maintenance.verify` finds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lazyrag.errors import IngestionError, IngestionWarning, NoReaderError, sent
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.load_files import Readers
 from lazyrag.loaders.base import DEFAULT_LIMITS, LoadLimits
-from lazyrag.progress.calls import OnProgress, raise_if_canceled
+from lazyrag.progress.calls import raise_if_canceled
 from lazyrag.stores.protocol import VectorRow
 
 
@@ -234,7 +234,7 @@ class Failures:
             msg = (
                 f"{len(new_failures)} of {total} files failed to {step}; the others were ingested."
                 f" The first: {new_failures[0]} ({self.where}: last_report lists all failures,"
-                " retry_failed() retries them)"
+                " sync() retries them)"
             )
             warn_user(f"{msg} {skipped}" if skips else msg, IngestionWarning)
         elif skips:
@@ -272,7 +272,6 @@ class Options:
         keep_versions: Number of earlier versions of a document that are stored.
         grace_s: How long dead rows stay in the stores for running queries.
         read_only: Whether nothing may be written.
-        on_progress: Called with the progress.
         limits: Limits of loading one file.
         readers: The user's readers by file name.
         launcher: The `lazyrag.launchers.work.Launcher` that loads, transforms and embeds elsewhere;
@@ -284,7 +283,6 @@ class Options:
     keep_versions: int = 0
     grace_s: float = 0.0
     read_only: bool = False
-    on_progress: OnProgress | None = None
     limits: LoadLimits = DEFAULT_LIMITS
     readers: Readers = field(default_factory=Readers)
     launcher: Any = None

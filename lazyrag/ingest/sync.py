@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, Segment, content_text
-from lazyrag.errors import ConfigError, IngestionError, LazyRAGError, TransformError
+from lazyrag.errors import ConfigError, LazyRAGError, TransformError
 from lazyrag.groups.node_group import LOADING, NodeGroup, Step
 from lazyrag.ingest.changes import (
     MAX_DELETED,
@@ -90,27 +90,6 @@ def _refuse_calls(calls: int, max_calls: int) -> None:
             " was done."
         )
         raise ConfigError(f"{msg} plan() shows the calls; raise max_calls to allow them.")
-
-
-def retry_failed(indexer: Indexer) -> None:
-    """Sync once more; failures are reported, not raised. The report accumulates earlier results."""
-    before = indexer.report or IngestReport()
-    with suppress(IngestionError):  # the report contains the failures
-        sync(indexer, retry=True)
-    now = indexer.report or IngestReport()
-    deleted = {*now.deleted}
-    added = {*before.added, *now.added} - deleted - {old for old, _ in now.moved}
-    updated = {*before.updated, *now.updated} - deleted - added
-    touched = {*before.touched, *now.touched} - deleted - added - updated
-    indexer.report = replace(
-        now,
-        added=tuple(sorted(added)),
-        updated=tuple(sorted(updated)),
-        touched=tuple(sorted(touched)),
-        unchanged=tuple(name for name in now.unchanged if name not in added | updated | touched),
-        reasons={**before.reasons, **now.reasons},
-        notes={**before.notes, **now.notes},
-    )
 
 
 # Plans

@@ -91,6 +91,7 @@ class DocumentStatus:
         waiting: Number of dead builds that wait to be removed.
         writer: The program that is writing; "" for none.
         errors: Why each of ``failed`` failed, and what to do, in the same order.
+        url: Address of the service, see ``Document(manager=True)``; None without one.
     """
 
     name: str
@@ -100,6 +101,7 @@ class DocumentStatus:
     waiting: int
     writer: str
     errors: tuple[ErrorInfo, ...] = ()
+    url: str | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.documents} documents, {len(self.failed)} failed steps"]
@@ -156,9 +158,7 @@ def _group_status(indexer: Indexer, name: str, group: LiveGroup) -> GroupStatus:
 
 
 def _with_remedy(error: ErrorInfo) -> ErrorInfo:
-    return (
-        error if error.remedy else replace(error, remedy="Fix the cause, then call retry_failed().")
-    )
+    return error if error.remedy else replace(error, remedy="Fix the cause, then call sync().")
 
 
 def verify(indexer: Indexer) -> Findings:
@@ -363,7 +363,7 @@ def _search_error(store: VectorStore, collection: str, dimension: int) -> str:
 
 
 def compact(indexer: Indexer) -> None:
-    """Give back the space of what is not live any more; see `Document.compact`."""
+    """Give back the space of what is not live any more; see `Maintenance.compact`."""
     with indexer.writing():
         indexer.ensure_root()
         indexer.purge()
@@ -428,9 +428,7 @@ def _inspect(indexer: Indexer) -> Findings:
     damage = indexer.ledger.file.damage()
     if damage:
         findings.add("damaged", "the store file", "", damage)
-    with ProgressMeter(
-        "verify", len(tree.groups), 1, indexer.options.on_progress, unit="group"
-    ) as meter:
+    with ProgressMeter("verify", len(tree.groups), 1, unit="group") as meter:
         for done, group in enumerate(tree.groups.values(), start=1):
             try:
                 _GroupInspection(indexer, tree, group, findings).run()

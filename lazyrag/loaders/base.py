@@ -48,7 +48,7 @@ class LoadLimits:
     limit.
 
     ``time_s`` and ``memory_bytes`` are for what is read in another process: PDF files always are,
-    other files with ``Document(processes=...)``. Loaders that another process cannot import are
+    other files with ``processes``. Loaders that another process cannot import are
     called without these two.
 
     Args:
@@ -64,6 +64,8 @@ class LoadLimits:
             child processes. Linux only; elsewhere an explicit limit is refused.
         files_per_process: Files after which a process is replaced, so that memory leaks of parsers
             do not add up.
+        processes: Processes that load files, each one at a time; 0 or None for none. Loaders that
+            cannot be imported by name run in the program's own process.
 
     Raises:
         ConfigError: If a limit is negative or not a number.
@@ -81,6 +83,8 @@ class LoadLimits:
     time_s: float | None = 300.0
     memory_bytes: int | None = 1 << 32
     files_per_process: int | None = 500
+    # not in the text by which a file's limits are stored: it limits no file
+    processes: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for limit in fields(self):

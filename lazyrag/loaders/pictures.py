@@ -46,7 +46,7 @@ MAX_BYTES = 32 << 20
 MAX_PICTURES = 5_000
 _MAX_NOTES = 20
 _MAX_CAPTION = 500
-WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `Document.page_image` shows
+WHOLE_PAGE = 0.9  # of its area: a scan or a background, which `lazyrag.read.page_image` shows
 LINK = "link:"
 _DATA = "data:"
 

@@ -118,7 +118,7 @@ class DeletionCertificate:
 
 
 def purge(indexer: Indexer, document: str, folders: Iterable[PathLike]) -> DeletionCertificate:
-    """Delete a document and remove what is left of it; see `Document.purge`."""
+    """Delete a document and remove what is left of it; see `Maintenance.purge`."""
     places = _existing(folders)
     with indexer.writing():
         indexer.ensure_root()
@@ -154,7 +154,7 @@ def certify(
     file: PathLike | None,
     folders: Iterable[PathLike],
 ) -> DeletionCertificate:
-    """Search the stores for a document that is gone; see `Document.deletion_certificate`."""
+    """Search the stores for a document that is gone; see `Maintenance.deletion_certificate`."""
     document = normal_name(validate_text("document", document))
     row = indexer.ledger.documents.find(document)
     if row is not None and row.status == "live":

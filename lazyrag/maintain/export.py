@@ -88,7 +88,7 @@ class ExportedGroup:
 
 
 def export(write: Callable[[Path], object], folder: str | os.PathLike[str]) -> Path:
-    """Write an export into a new folder by a function, all or nothing; see `Document.export`."""
+    """Write an export into a new folder by a function, all or nothing; see `Maintenance.export`."""
     target = folder_path(folder).absolute()
     if target.exists():
         raise ConfigError(
@@ -235,7 +235,7 @@ def _manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 def import_from(indexer: Indexer, folder: str | os.PathLike[str]) -> int:
     """Import what `export` wrote into an empty Document, all or nothing; see
-    `Document.import_from`.
+    `Maintenance.import_from`.
 
     Lexical indexes are not exported; they are built at first use.
     """

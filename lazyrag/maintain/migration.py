@@ -308,7 +308,7 @@ class _DocumentCopy:
         # Builds are listed twice: together, with the uids of their nodes, they would take as much
         # memory as the nodes.
         total = _count_rows(copied_builds(self.here, group, index))
-        with ProgressMeter(description, total, 1, None, unit="row") as meter:
+        with ProgressMeter(description, total, 1, unit="row") as meter:
             for done in copied.run(copied_builds(self.here, group, index)):
                 meter.reach(done)
         self.present += copied.present

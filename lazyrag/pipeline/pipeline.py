@@ -624,7 +624,7 @@ def _make_retriever(
     """The retriever of `RAGPipeline.over`."""
     if settings is None:
         return default_retriever(documents, group_name)
-    has_embeddings = all(document.embed_keys for document in documents)
+    has_embeddings = all(document.reader.embed_keys for document in documents)
     if settings.rag_use_hybrid_search:
         if not has_embeddings:
             msg = (

@@ -54,8 +54,7 @@ def during_call(
     is set.
 
     Args:
-        on_progress: Called with the progress instead of `Options.on_progress`; None for that of an
-            outer block.
+        on_progress: Called with the progress; None for the function of an outer block.
         cancel: The event; None for that of an outer block.
 
     Raises:
@@ -99,7 +98,6 @@ class ProgressMeter:
         label: The operation.
         total: Number of documents, or of what the unit is.
         steps: Maximum number of steps for each of them.
-        on_progress: Called at every step.
         unit: Unit of the progress bar. With ``"node"``, the time left is right for documents of any
             size.
     """
@@ -109,7 +107,6 @@ class ProgressMeter:
         label: str,
         total: int,
         steps: int,
-        on_progress: OnProgress | None,
         *,
         unit: str = "file",
     ) -> None:
@@ -117,7 +114,7 @@ class ProgressMeter:
         self._total = total
         self._is_of_nodes = unit == "node"
         self._share = 1.0 / max(1, steps)
-        self._on_progress = _call.get()[0] or on_progress
+        self._on_progress = _call.get()[0]
         self._done = 0.0
         self._work = ProgressTask(label, total, unit)
 

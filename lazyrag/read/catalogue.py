@@ -180,7 +180,7 @@ def list_documents(
 
 
 def find_document(reader: Reader, identity: str) -> DocumentInfo:
-    """Return one document; see `Document.document`."""
+    """Return one document; see `Document.documents`."""
     ledger = reader.indexer.ledger
     identity = normal_name(validate_text("document", identity))
     stored = ledger.documents.named([identity])
@@ -240,7 +240,7 @@ def _matching(reader: Reader, rows: Sequence[_LiveRow], bound: Filter) -> list[s
         matching = {
             metadata
             for metadata in set(texts)
-            if matches(bound, _fields(metadata, names, reader.schema))
+            if matches(bound, _fields(metadata, names, reader.fields))
         }
         return [
             row.identity for row, metadata in zip(rows, texts, strict=True) if metadata in matching
@@ -346,7 +346,7 @@ def _describe(reader: Reader, rows: Sequence[DocumentRow]) -> list[DocumentInfo]
                 bytes=None if row.signature is None else row.signature.size,
                 pages=_parsed(row.loaded).get("pages") if '"pages"' in row.loaded else None,
                 groups=_describe_groups(group_ids, builds.get(row.id, {}), failed),
-                labels=_labels(row, reader.schema),
+                labels=_labels(row, reader.fields),
                 version=row.version if row.status == "live" else 0,
                 updated="" if updated is None else _iso_time(updated),
             )
@@ -447,7 +447,7 @@ class VersionDiff:
 
 
 def visible_versions(reader: Reader, identity: str) -> list[DocumentVersion]:
-    """List the versions of a document whose text is visible; see `Document.versions`."""
+    """List the versions of a document whose text is visible; see `Versions.list`."""
     indexer = reader.indexer
     find_document(reader, identity)
 
@@ -471,7 +471,7 @@ def _row_and_roots(indexer: LiveState, identity: str) -> tuple[DocumentRow, dict
 
 
 def diff_versions(reader: Reader, identity: str, before: int, after: int | None) -> VersionDiff:
-    """Compare two stored versions; see `Document.diff`."""
+    """Compare two stored versions; see `Versions.diff`."""
     live = find_document(reader, identity).version
     first = validate_integer("before", before, 1)
     last = live if after is None else validate_integer("after", after, 1)
@@ -579,7 +579,7 @@ class TextMatch:
 
 
 def outline(reader: Reader, path: str) -> list[Location]:
-    """Return the headings and pages of a document; see `Document.outline`."""
+    """Return the headings and pages of a document; see `lazyrag.read.outline`."""
     return [location for location in find_root(reader, path).locations if location.kind != TABLE]
 
 
@@ -612,7 +612,7 @@ def find_root(reader: Reader, path: str) -> Segment:
 def grep(
     reader: Reader, text: str, where: FilterLike | None, limit: int, *, ignore_case: bool
 ) -> list[TextMatch]:
-    """Find a literal text; see `Document.grep`."""
+    """Find a literal text; see `lazyrag.read.grep`."""
     require(
         len(validate_text("text", text)) <= _MAX_PATTERN,
         "text",
@@ -689,7 +689,7 @@ def _match(root: Segment, span: Span) -> TextMatch:
 
 
 def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
-    """Return the nodes nearest to a node; see `Document.related`."""
+    """Return the nodes nearest to a node; see `lazyrag.read.related`."""
     validate_text("uid", uid)
     most = validate_integer("topk", topk, 1) + 1
 
@@ -707,7 +707,7 @@ def related_nodes(reader: Reader, uid: str, topk: int) -> list[DocNode]:
 def near_duplicates(
     reader: Reader, group: str, threshold: float, filters: FilterLike | None
 ) -> list[list[DocNode]]:
-    """Return clusters of near-duplicates; see `Document.near_duplicates`."""
+    """Return clusters of near-duplicates; see `lazyrag.read.near_duplicates`."""
     from lazyrag.text import near_duplicates as texts
 
     texts.validate_threshold(threshold)

@@ -71,8 +71,13 @@ class Reader:
         return self.indexer.is_closed
 
     @property
-    def schema(self) -> Schema:
-        """The filterable fields."""
+    def embed_keys(self) -> tuple[str, ...]:
+        """Names of the embed callables; () without any."""
+        return tuple(self.indexer.embedders)
+
+    @property
+    def fields(self) -> Schema:
+        """Fields that filters may use, by name: the built-in and the declared ones."""
         return self.indexer.nodes.schema
 
     def narrowed(self, filters: FilterLike) -> Reader:
@@ -91,7 +96,7 @@ class Reader:
         if filters is None:
             return None
         parsed = parse_filter(filters)
-        return None if parsed is None else bind_filter(parsed, self.schema)
+        return None if parsed is None else bind_filter(parsed, self.fields)
 
     def embedders(self, keys: Sequence[str] | None) -> list[CheckedEmbedder]:
         """The embedders that serve some keys now; all of them for None.
@@ -354,10 +359,6 @@ class Collection(Protocol):
     @property
     def reader(self) -> Reader:
         """Reads it within its scope."""
-
-    @property
-    def embed_keys(self) -> tuple[str, ...]:
-        """Its embed keys."""
 
     def get_nodes(self, group: str, /) -> list[DocNode]:
         """The nodes of a group."""

@@ -675,7 +675,7 @@ def default_retriever(
 
     It is the choice of `Document.search`, `RAGPipeline.over` and the command line.
     """
-    if all(document.embed_keys for document in validate_documents(doc)):
+    if all(document.reader.embed_keys for document in validate_documents(doc)):
         return HybridRetriever.over(doc, group_name, topk)
     return Retriever(doc, group_name, OVER_SIMILARITY, topk=topk)
 

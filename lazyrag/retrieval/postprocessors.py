@@ -923,7 +923,7 @@ class Distinct:
     the best, stays.
 
     Texts are compared without regard to case and white space. Scores and order stay the same. To
-    find near-duplicates of a whole group, use `Document.near_duplicates`.
+    find near-duplicates of a whole group, use `lazyrag.read.near_duplicates`.
 
     Args:
         threshold: From 0.5 to 1: the least Jaccard similarity of the texts' runs of eight bytes.

@@ -583,7 +583,7 @@ def validate_documents(doc: Any) -> list[Collection]:
 
 
 def _is_document(value: Any) -> bool:
-    return isinstance(getattr(value, "reader", None), Reader) and hasattr(value, "embed_keys")
+    return isinstance(getattr(value, "reader", None), Reader) and hasattr(value, "get_nodes")
 
 
 def _validate_cut_offs(cut_off: Any, embed_keys: Sequence[str | None]) -> dict[str | None, float]:

@@ -29,6 +29,7 @@ from lazyrag.document.document import Document, indexer_of
 from lazyrag.errors import (
     CanceledError,
     ConfigError,
+    IngestionError,
     LazyRAGError,
     NotRegisteredError,
     StoreBusyError,
@@ -72,7 +73,7 @@ DOCUMENTS_OF = {
     "purge": "document",
     "change_model": "",
 }
-"""The kinds of jobs, which are names of methods of Document, and the argument that names documents;
+"""The kinds of jobs, which `_method` finds, and the argument that names documents;
 "" for none."""
 
 Guard: TypeAlias = Callable[[str, Mapping[str, Any], str | None], AbstractContextManager[None]]
@@ -412,10 +413,21 @@ def documents_of(kind: str, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _method(docs: Document, kind: str) -> Any:
-    """What a job calls."""
-    if kind != "change_model":
-        return getattr(docs, kind)
-    return functools.partial(change_model, docs)
+    """Return what a job calls."""
+    if kind in ("change_model", "retry_failed"):
+        function = change_model if kind == "change_model" else _retry_failed
+        return functools.partial(function, docs)
+    if kind == "rollback":
+        return docs.versions.rollback
+    is_maintenance = kind in ("verify", "repair", "compact", "purge")
+    return getattr(docs.maintenance if is_maintenance else docs, kind)
+
+
+def _retry_failed(docs: Document) -> Any:
+    """Sync once more; failures are reported, not raised."""
+    with suppress(IngestionError):  # the report contains the failures
+        docs.sync(retry=True)
+    return docs.last_report
 
 
 def _split(kind: str, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -623,12 +635,12 @@ class Worker:
             hidden |= set() if claim.begun is None else {*keywords["documents"]} - rows.keys()
             keywords["documents"] = [name for name in keywords["documents"] if name not in hidden]
         if claim.begun and claim.kind == "rollback":
-            versions = self._docs.versions(keywords["document"])
+            versions = self._docs.versions.list(keywords["document"])
             live = next(version for version in versions if version.is_live)
             if live.number != claim.begun:
                 return live
         if claim.kind == "purge":
-            return dataclasses.replace(self._docs.purge(**keywords), document="")
+            return dataclasses.replace(self._docs.maintenance.purge(**keywords), document="")
         return _method(self._docs, claim.kind)(*args, **keywords)
 
     def _without_deleted(self, claim: _Claim, keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,9 @@ from lazyrag._version import __version__
 from lazyrag.data.encoding import to_dict
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import LAZY_ROOT_NAME
+from lazyrag.read import grep as find_text
+from lazyrag.read import outline as find_outline
+from lazyrag.read import related as find_related
 from lazyrag.read.catalogue import find_root
 from lazyrag.read.rows import dataset_file
 from lazyrag.server.api.documents import Texts, submit_texts
@@ -265,7 +268,7 @@ def outline(caller: Caller, path: DocumentPath, set: InSet = "", start: Start = 
     If there are `more`, call again with the `end` of the last one as `start`.
     """
     scope = caller.scope(set)
-    sections = [section for section in scope.docs.outline(path) if section.end > start]
+    sections = [section for section in find_outline(scope.docs, path) if section.end > start]
     more = len(sections) > _MAX_SECTIONS
     return {
         "set": scope.name,
@@ -308,7 +311,9 @@ def grep(
     for scope in caller.scopes(set):
         matches += [
             {"set": scope.name, **to_dict(match)}
-            for match in scope.docs.grep(text, condition, limit=limit, ignore_case=ignore_case)
+            for match in find_text(
+                scope.docs, text, condition, limit=limit, ignore_case=ignore_case
+            )
         ]
         if len(matches) >= limit:
             break
@@ -319,7 +324,7 @@ def grep(
 def related(caller: Caller, id: Identity, limit: Limit = 6) -> JsonObject:
     """Find passages that resemble a passage."""
     scope, node = caller.passage(id)
-    return {"results": caller.passages(scope, scope.docs.related(node.uid, limit))}
+    return {"results": caller.passages(scope, find_related(scope.docs, node.uid, limit))}
 
 
 @_tool(sets=(list_of(_Set), ...))
@@ -327,7 +332,11 @@ def list_sets(caller: Caller) -> JsonObject:
     """List the sets of documents, with their node groups and the fields for filters."""
     return {
         "sets": [
-            {"name": scope.name, "groups": [*scope.docs.groups], "fields": [*scope.docs.fields]}
+            {
+                "name": scope.name,
+                "groups": [*scope.docs.groups],
+                "fields": [*scope.docs.reader.fields],
+            }
             for scope in caller.scopes()
         ]
     }

@@ -491,7 +491,7 @@ def _follow(docs: Document, chosen: SetConfig, stop: threading.Event) -> None:
     build = {
         "names": chosen.groups,
         "analysers": chosen.analysers,
-        "embed_keys": list(docs.embed_keys),
+        "embed_keys": list(docs.reader.embed_keys),
     }
     indexer = indexer_of(docs)
     watched = WatchedFiles.of(indexer.dataset, indexer.ledger.file.path)

@@ -135,14 +135,19 @@ class StoreConf:
     vectors_named: bool = True
 
     @classmethod
-    def parse(cls, store_conf: Mapping[str, Any] | None, dataset: Path | None = None) -> StoreConf:
+    def parse(
+        cls,
+        store_conf: Mapping[str, Any] | str | os.PathLike[str] | None,
+        dataset: Path | None = None,
+    ) -> StoreConf:
         """Parse spec 001's ``{"segment_store": {"type", "kwargs"},
         "vector_store": {"type", "kwargs"}}``.
 
         A part that is missing, or names no file, is stored with the other one.
 
         Args:
-            store_conf: The default of both parts, and of None, is ``map`` in memory.
+            store_conf: The default of both parts, and of None, is ``map`` in memory. A path or a URL
+                is the ``uri`` of a ``map`` store.
             dataset: The dataset's folder; with a server and no other place for the ledger it is in
                 ``.lazyrag`` there.
 
@@ -157,10 +162,14 @@ class StoreConf:
         """
         if store_conf is None:
             return cls()
-        validate_mapping("store_conf", store_conf, ("segment_store", "vector_store", "ledger"))
-        segment = _parse_store("segment_store", store_conf, segment_stores)
-        vector = _parse_store("vector_store", store_conf, vector_stores)
-        ledger = store_conf.get("ledger")
+        if isinstance(store_conf, (str, os.PathLike)) and store_conf not in segment_stores:
+            uri = os.fspath(store_conf)
+            return cls.parse({"segment_store": {"type": "map", "kwargs": {"uri": uri}}}, dataset)
+        parts = ("segment_store", "vector_store", "ledger")
+        conf: Mapping[str, Any] = validate_mapping("store_conf", store_conf, parts)
+        segment = _parse_store("segment_store", conf, segment_stores)
+        vector = _parse_store("vector_store", conf, vector_stores)
+        ledger = conf.get("ledger")
         if ledger is not None:
             ledger = _path("store_conf['ledger']", ledger)
         segment = segment.placed_with(vector, ledger)
@@ -170,7 +179,7 @@ class StoreConf:
             ledger = vector.uri or _file_beside_any(locations)
         if locations and ledger is None and segment.uri is None:
             if dataset is not None:
-                return cls.parse({**store_conf, "ledger": dataset / ".lazyrag" / "ledger.db"})
+                return cls.parse({**conf, "ledger": dataset / ".lazyrag" / "ledger.db"})
             msg = (
                 f"store_conf stores nodes or vectors at {locations[0].address}, and no file for the"
                 " ledger, which lists them. Give store_conf['ledger'], the path of a file on this"
@@ -185,7 +194,7 @@ class StoreConf:
                 " out."
             )
             raise ConfigError(msg)
-        return cls(segment, vector, ledger, "vector_store" in store_conf)
+        return cls(segment, vector, ledger, "vector_store" in conf)
 
     @property
     def ledger_file(self) -> Path | None:

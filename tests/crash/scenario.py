@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lazyrag import Document, Retriever, register_loader
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.errors import IngestionWarning, StoreError
 from lazyrag.groups.fingerprint import fingerprint
 from lazyrag.ingest import engine as bringing
@@ -295,7 +295,7 @@ def run(phase: Phase, files: Path, store: Path, switch: Switch, grace_s: float) 
     with opened(phase, files, store) as docs:
         report = docs.sync()
         answers = [ask(docs, question) for question in QUESTIONS]
-        dump = list(docs.dump())
+        dump = list(docs.maintenance.dump())
     told = [[str(failure.path), failure.stage] for failure in report.failed]
     rest = {"points": switch.points, "time_s": time.process_time()}
     return {"dump": dump, "answers": answers, "failed": told, "report": str(report), **rest}
@@ -312,7 +312,7 @@ def read(phase: Phase, files: Path, store: Path) -> dict[str, Any]:
                     answers.append(ask(docs, question))
                 except StoreError as exc:
                     answers.append(str(exc))
-            return {"dump": list(docs.dump()), "answers": answers}
+            return {"dump": list(docs.maintenance.dump()), "answers": answers}
     except StoreError as exc:
         return {"refused": str(exc)}
 

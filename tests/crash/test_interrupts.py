@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lazyrag import Document, Retriever
-from lazyrag.document import document as opening
+from lazyrag.document import open as opening
 from lazyrag.progress.bar import ProgressTask
 from lazyrag.progress.blocks import contextmanager
 from tests.crash import interrupts

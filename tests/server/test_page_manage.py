@@ -230,7 +230,7 @@ def test_files_of_the_folder_are_deleted_without_a_certificate(client, work, doc
     assert "tea.md" not in names(page(client, "files"))
     post(client, "files/undo", deletion=re.search(r'name="deletion" value="(\w+)"', text)[1])
     work()
-    assert docs.document("tea.md").status == "SUCCESS"
+    assert docs.documents(ids=["tea.md"])[0].status == "SUCCESS"
 
 
 def test_forms_need_the_token_of_the_page(client):

@@ -185,7 +185,7 @@ class _CollectionVector(BaseVector):
     def __init__(
         self, docs: Collection, group_name: str, dataset: Any, embeddings: Any = None
     ) -> None:
-        super().__init__(dataset, [*docs.fields], embeddings)
+        super().__init__(dataset, [*docs.reader.fields], embeddings)
         self.docs = docs
         self.group_name = group_name
 
@@ -222,7 +222,7 @@ class _CollectionVector(BaseVector):
 
     def _search(self, similarity: str, query: str, top_k: int, kwargs: Keywords) -> list[DocNode]:
         check_keywords("The search", _search_keywords, kwargs, skip=0)
-        filters = filter_of(kwargs.get("filters"), self.docs.fields)
+        filters = filter_of(kwargs.get("filters"), self.docs.reader.fields)
         return self._retrieve(
             similarity, query, validate_integer("top_k", top_k, 1, MAX_TOP_K), filters
         )
@@ -343,8 +343,8 @@ class DocumentVector(_CollectionVector):
         if any(document.children for document in by_id.values()):
             self.group_name = _CHILDREN
         # so that nothing becomes live without its vector
-        if self.docs.embed_keys or self.group_name == _CHILDREN:
-            self.docs.activate_group(self.group_name, embed_keys=self.docs.embed_keys)
+        if self.docs.reader.embed_keys or self.group_name == _CHILDREN:
+            self.docs.activate_group(self.group_name, embed_keys=self.docs.reader.embed_keys)
         texts = {doc_id: document.page_content for doc_id, document in by_id.items()}
         report = self.docs.add_texts(texts, stored)
         failed = [failure for failure in report.failed if failure.path in texts]
@@ -407,7 +407,7 @@ class DocumentVector(_CollectionVector):
         try:
             check_metadata(metadata)
             for name, value in fields.items():
-                check_value(name, self.docs.fields[name], value)
+                check_value(name, self.docs.reader.fields[name], value)
         except ConfigError as exc:
             raise ConfigError(f"The document {doc_id!r:.80} cannot be stored. {exc}") from exc
         children = [

@@ -109,7 +109,7 @@ async def retrieve(body: RetrievalBody, call: Reading) -> Response:
             )
         records = []
         for hit in hits:
-            score = unit_score(hit.score, by_keywords=not docs.embed_keys)
+            score = unit_score(hit.score, by_keywords=not docs.reader.embed_keys)
             node_fields = {
                 "path": hit.source,
                 "document_id": hit.document_id,

@@ -21,6 +21,7 @@ from lazyrag.data.node import DocNode
 from lazyrag.data.segment import IMAGE
 from lazyrag.document import Document, DocumentInfo, DocumentVersion, Marks, VersionDiff
 from lazyrag.ingest.changes import MAX_DELETED
+from lazyrag.read import marks, page_image
 from lazyrag.read.rows import dataset_file, is_in_dataset
 from lazyrag.server.api import uploads
 from lazyrag.server.api.search import (
@@ -133,12 +134,12 @@ async def get_status(call: Reading) -> Response:
 
 
 def _set_info(name: str, docs: Document) -> JsonObject:
-    fields = {field_name: field.data_type.name for field_name, field in docs.fields.items()}
+    fields = {field_name: field.data_type.name for field_name, field in docs.reader.fields.items()}
     return {
         "name": name,
         "groups": list(docs.groups),
         "fields": fields,
-        "embed_keys": list(docs.embed_keys),
+        "embed_keys": list(docs.reader.embed_keys),
     }
 
 
@@ -148,6 +149,7 @@ def status_of(call: SetRequest) -> JsonObject:
     """
     if call.principal.labels is None:
         status = to_dict(call.docs.status())
+        del status["url"]  # the client has it
         del status["errors"]  # documents have them
         return {**status, "name": call.name}
     failed: list[tuple[str, str]] = []
@@ -191,7 +193,7 @@ async def get_document(call: Reading, document_id: str) -> Response:
 async def get_versions(call: Reading, document_id: str) -> Response:
     """The stored versions of a document, oldest first."""
     await call.require_visible(document_id)
-    return reply({"versions": await call.run(call.docs.versions, document_id)})
+    return reply({"versions": await call.run(call.docs.versions.list, document_id)})
 
 
 @router.get("/sets/{set}/diffs/{document_id:path}", response_model=_Diff)
@@ -203,7 +205,7 @@ async def get_diff(
 ) -> Response:
     """Compare two versions of a document; the second is the live one by default."""
     await call.require_visible(document_id)
-    return reply(await call.run_slow(call.docs.diff, document_id, before, after))
+    return reply(await call.run_slow(call.docs.versions.diff, document_id, before, after))
 
 
 @router.get("/sets/{set}/files/{document_id:path}", response_class=FileResponse)
@@ -238,7 +240,7 @@ async def get_page_image(
     """The picture of a page, as PNG."""
     await call.require_visible(document_id)
     path = await call.run(file_of, call, document_id)
-    image = await call.run_slow(call.docs.page_image, document_id, page, width=width, file=path)
+    image = await call.run_slow(page_image, call.docs, document_id, page, width=width, file=path)
     return _Png(image, headers=FILE_HEADERS)
 
 
@@ -265,7 +267,7 @@ async def get_marks(call: Reading, document_id: str, start: _Position, end: _Pos
     """Locate a span of the text: boxes on pages, from 0 to 1, or characters of the shown text."""
     await call.require_visible(document_id)
     path = await call.run(file_of, call, document_id)
-    return reply(await call.run_slow(call.docs.marks, document_id, (start, end), file=path))
+    return reply(await call.run_slow(marks, call.docs, document_id, (start, end), file=path))
 
 
 def _reply_with_tag(call: SetRequest, value: Any) -> Response:

@@ -20,6 +20,9 @@ from lazyrag.data.segment import LAZY_ROOT_NAME
 from lazyrag.document import Document
 from lazyrag.errors import ConfigError
 from lazyrag.pipeline.tracing import retrieval_span
+from lazyrag.read import grep as find_text
+from lazyrag.read import outline as find_outline
+from lazyrag.read import related as find_related
 from lazyrag.read.catalogue import TextMatch
 from lazyrag.retrieval.explain import DroppedNode, ExplainedHit, Explanation, StageSummary, Standing
 from lazyrag.retrieval.stages import Reason
@@ -344,7 +347,7 @@ async def children(
 @sets.get("/nodes/{uid}/related", response_model=_Nodes)
 async def related(call: Searching, uid: str, limit: Limit = 6) -> Response:
     """Get the nodes of its group that resemble a node most."""
-    return await call.respond(lambda: {"nodes": call.nodes(call.docs.related(uid, limit))})
+    return await call.respond(lambda: {"nodes": call.nodes(find_related(call.docs, uid, limit))})
 
 
 @sets.get("/tree", response_model=_Tree)
@@ -397,7 +400,7 @@ def count_nodes(
 @sets.get("/outline", response_model=list_of(_Location))
 async def outline(call: Searching, path: Path) -> Response:
     """Get the headings, pages or rows of a document."""
-    return await call.respond(lambda: to_dict(call.docs.outline(path)))
+    return await call.respond(lambda: to_dict(find_outline(call.docs, path)))
 
 
 @sets.post("/grep", response_model=list_of(model_of(TextMatch, span=Span)))
@@ -407,7 +410,7 @@ async def grep(body: GrepBody, call: Searching) -> Response:
     def find() -> Any:
         filters = filter_of(body.filters)
         return to_dict(
-            call.docs.grep(body.text, filters, limit=body.limit, ignore_case=body.ignore_case)
+            find_text(call.docs, body.text, filters, limit=body.limit, ignore_case=body.ignore_case)
         )
 
     return await call.respond(find, slow=True)

@@ -375,13 +375,15 @@ def open_set(
     if write:
         options |= {"keep_versions": chosen.keep_versions, "launcher": chosen.launcher}
         if has_files:
-            options |= {"include": chosen.include, "exclude": chosen.exclude}
+            from lazyrag.document import FileSelection
+
+            options["files"] = FileSelection(chosen.include, chosen.exclude)
     if chosen.path is None or chosen.store_conf is not None or _is_python_object(chosen.embed):
         docs = _open_store(name, chosen, state, options, write=write, has_files=has_files)
     else:
         project = new_project(chosen.path, chosen.store)
         project = project.with_options(embed=chosen.embed, fields=fields)
-        docs = project.open(write=write, files=has_files, loading=chosen.loading, **options)
+        docs = project.open(write=write, with_files=has_files, loading=chosen.loading, **options)
         if write:
             project.save()
     if chosen.setup:

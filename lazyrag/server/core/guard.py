@@ -115,7 +115,7 @@ def guarded(
         rows = Jobs(docs).ledger.documents.named(documents)
         for document in documents:
             present = (
-                seen.document(document).labels
+                seen.documents(ids=[document])[0].labels
                 if document in rows and rows[document].status == "live"
                 else ()
             )

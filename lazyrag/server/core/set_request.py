@@ -170,7 +170,7 @@ class SetRequest:
     def find(self, identity: str) -> Any:
         """A visible document; None if there is none."""
         try:
-            return self.hide_error_details(self.docs.document(identity))
+            return self.hide_error_details(self.docs.documents(ids=[identity])[0])
         except (ConfigError, NotRegisteredError):
             return None
 

@@ -328,7 +328,7 @@ class _OpenSet:
             build = {
                 "names": chosen.groups,
                 "analysers": chosen.analysers,
-                "embed_keys": list(docs.embed_keys),
+                "embed_keys": list(docs.reader.embed_keys),
             }
             Jobs(docs).submit("activate_group", build)
             run = functools.partial(worker_of(name, docs, state).run, self.stop)

@@ -77,7 +77,7 @@ def rerankers_of(call: SetRequest) -> JsonObject:
 def _embedders(sets: dict[str, Document]) -> dict[str, CheckedEmbedder]:
     embedders = {}
     for name, docs in reversed(sets.items()):
-        for embedder in docs.reader.embedders(None) if docs.embed_keys else ():
+        for embedder in docs.reader.embedders(None) if docs.reader.embed_keys else ():
             embedders[model_name(embedder.embedder, f"{name}.{embedder.key}")] = embedder
     return embedders
 
@@ -325,7 +325,7 @@ class AnswerRequest:
     def find_sources(self, nodes: Sequence[Any], hits: Sequence[Hit]) -> list[ScoredHit]:
         """The hits whose scores are high enough, with their files."""
         names = {id(docs.reader): name for name, docs in self.sets.items()}
-        by_keywords = not all(docs.embed_keys for docs in self.sets.values())
+        by_keywords = not all(docs.reader.embed_keys for docs in self.sets.values())
         sources = []
         for node, hit in zip(nodes, hits, strict=True):
             score = openai.unit_score(hit.score, by_keywords=by_keywords)
@@ -334,7 +334,7 @@ class AnswerRequest:
             name = names[id(node.reader)]
             row = document_table(self.call.service.sets[name].reader).find(hit.source)
             file = openai.file_id_of(hit.source, row.content_hash or "" if row else "")
-            attributes = openai.attributes_of(node.segment.fields, self.sets[name].fields)
+            attributes = openai.attributes_of(node.segment.fields, self.sets[name].reader.fields)
             sources.append(ScoredHit(name, hit, score, *file, attributes))
         return sources
 
@@ -641,7 +641,7 @@ class ResponseBody(_RESPONSE):  # type: ignore[misc]  # it is made at run time
                 store = await open_store(call, store_id)
                 await call.run(store.use)
                 request.sets[store.call.name] = store.call.docs
-                filters.append(openai.filter_of(tool.filters, store.call.docs.fields))
+                filters.append(openai.filter_of(tool.filters, store.call.docs.reader.fields))
             request.filters = filters[0]
             if filters.count(filters[0]) < len(filters):
                 msg = "The vector stores have other fields, so one filter cannot serve all of them."

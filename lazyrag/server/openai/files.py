@@ -150,7 +150,7 @@ def known_file(call: SetRequest, file_id: str) -> tuple[JsonObject, Path | None]
         attached_id, filename = openai.file_id_of(identity, "")
         if attached_id == file_id:  # the uploaded file is gone
             continue
-        info = of_set.docs.document(identity)
+        info = of_set.docs.documents(ids=[identity])[0]
         file = {
             "id": file_id,
             "filename": filename,

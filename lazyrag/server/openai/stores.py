@@ -389,7 +389,7 @@ def _attach(store: OpenedStore, new_files: Sequence[NewStoreFile], batch: str = 
     paths = {}
     for new in new_files:
         file, path = known_file(call, new.file_id)
-        metadata = openai.metadata_of(new.attributes, call.unrestricted.fields)
+        metadata = openai.metadata_of(new.attributes, call.unrestricted.reader.fields)
         metadata |= _chunk_sizes(store, new.chunking_strategy)
         metadata = {key: value for key, value in metadata.items() if value is not None}
         identity, metadata = _identity(store, new.file_id, file["filename"], metadata)
@@ -610,7 +610,7 @@ def _described(
         "vector_store_id": store.id,
         "last_error": {"code": code, "message": text} if status == "failed" else None,
         "chunking_strategy": chunking,
-        "attributes": openai.attributes_of(metadata, store.call.unrestricted.fields),
+        "attributes": openai.attributes_of(metadata, store.call.unrestricted.reader.fields),
     }
 
 
@@ -676,10 +676,13 @@ def _change(
 def update_vector_store_file(store: Writing, file_id: Id, change: AttributesChange) -> Changing:
     """Replace the attributes of a file."""
     file, identity = _find(store, file_id)
-    changes = openai.metadata_of(change.attributes, store.call.unrestricted.fields)
+    changes = openai.metadata_of(change.attributes, store.call.unrestricted.reader.fields)
     if file["status"] != "completed":
         raise ProblemError(409, f"The file is {file['status']}.", "Change it when it is completed.")
-    value = {**file, "attributes": openai.attributes_of(changes, store.call.unrestricted.fields)}
+    value = {
+        **file,
+        "attributes": openai.attributes_of(changes, store.call.unrestricted.reader.fields),
+    }
     return _change(store, identity, "update_metadata", {"changes": {identity: changes}}, value)
 
 
@@ -811,13 +814,13 @@ def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> l
     topk = request.max_num_results
     group = call.service.group_of(call.name)
     retriever = call.service.retriever(docs, group, "default", None, None)
-    where = openai.filter_of(request.filters, docs.fields)
+    where = openai.filter_of(request.filters, docs.reader.fields)
     best = dict[str, tuple[float, DocNode]]()
     for query in request.queries():
         with retrieval_span(call.name, query, topk):
             nodes = retriever(query, where, topk)
         for node in nodes:
-            score = openai.unit_score(node.score, by_keywords=not docs.embed_keys)
+            score = openai.unit_score(node.score, by_keywords=not docs.reader.embed_keys)
             if score >= max(request.ranking_options.score_threshold, best.get(node.uid, (0.0,))[0]):
                 best[node.uid] = score, node
     ranked = sorted(best.values(), key=lambda scored: (-scored[0], scored[1].uid))[:topk]
@@ -830,7 +833,7 @@ def search(store: OpenedStore, request: StoreSearch, *, with_details: bool) -> l
             "file_id": file_id,
             "filename": filename,
             "score": score,
-            "attributes": openai.attributes_of(node.segment.fields, docs.fields),
+            "attributes": openai.attributes_of(node.segment.fields, docs.reader.fields),
             "content": [{"type": "text", "text": node.text}],
         }
         if with_details:

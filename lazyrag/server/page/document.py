@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from lazyrag.data.segment import LAZY_ROOT_NAME, root_uid
+from lazyrag.read import outline as find_outline
 from lazyrag.server.api import documents
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import Reading, SetRequest, Writing
@@ -60,7 +61,7 @@ async def document_page(
 
 def _document_facts(call: SetRequest, document_id: str, view: DocumentView) -> Facts:
     info, tab = _find_document(call, document_id)
-    versions = call.docs.versions(info.id) if info.version else []
+    versions = call.docs.versions.list(info.id) if info.version else []
     facts: Facts = {
         "page": "files",
         "info": info,
@@ -115,7 +116,7 @@ def _source(call: SetRequest, info: Any, view: DocumentView) -> Facts:
         if node.path == info.path and start <= end <= size:
             place = root_span(node, (start, end))
     marked = marked_document(call, info, {1: place} if place else {}, 1, view.offset)
-    outline = call.docs.outline(info.path)
+    outline = find_outline(call.docs, info.path)
     pages = [location.start for location in outline if location.kind == "page"]
     contents = [
         (location.start, location.label, bisect.bisect(pages, location.start))
@@ -157,7 +158,7 @@ def _diff(call: SetRequest, info: Any, versions: Sequence[Any], view: DocumentVi
         return {"first": first, "last": last, "changes": [], "rebuilt": 0, "nodes": 0}
     rebuilt = 0
     changes: list[Any] = []
-    for name, nodes in call.docs.diff(info.id, first, last).groups.items():
+    for name, nodes in call.docs.versions.diff(info.id, first, last).groups.items():
         if name == LAZY_ROOT_NAME:
             changes = _changed_lines(nodes)
         else:

@@ -102,7 +102,7 @@ def _file_facts(call: SetRequest, book: Notebook, query: FilesQuery) -> Facts:
         "skipped": _skipped(call),
         "folder": call.principal.labels is None
         and dataset_folder(call.unrestricted.reader) is not None,
-        "has_labels": "labels" in call.docs.fields,
+        "has_labels": "labels" in call.docs.reader.fields,
         "stamp": stamp,
     }
 
@@ -356,7 +356,7 @@ def _price(call: SetRequest, price: str | None) -> str:
     if price is not None:
         return price
     notes = page.notes_of(page.models_file(call.service))
-    for key in call.docs.embed_keys:
+    for key in call.docs.reader.embed_keys:
         if noted := notes.get(f"{call.name}/{key}", {}).get("price"):
             return f"{noted:g}"
     return ""

@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
 from lazyrag.models import Endpoint
+from lazyrag.read import outline
 from lazyrag.read.rows import dataset_folder, embedders_by_key
 from lazyrag.server.api.access import Whole, access_of, require_whole
 from lazyrag.server.api.answers import Book
@@ -164,7 +165,7 @@ def _longest_heading(docs: Document, identity: str) -> str:
     """The longest heading of a document below its title that is short enough for a question."""
     headings = [
         _NUMBERING.sub("", location.label.rpartition(" > ")[2])
-        for location in docs.outline(identity)
+        for location in outline(docs, identity)
         if location.kind == "heading"
     ]
     return max((text for text in headings[1:] if 4 <= len(text) <= 40), key=len, default="")
@@ -491,7 +492,12 @@ def _retrieval_facts(service: Service, name: str) -> Facts:
     with suppress(LazyRAGError):
         sample = [len(node.text) for node in docs.get_nodes(chosen["group"], limit=50)]
     mean = sum(sample) // max(1, len(sample))
-    return {"chosen": chosen, "groups": groups, "embed_keys": docs.embed_keys, "characters": mean}
+    return {
+        "chosen": chosen,
+        "groups": groups,
+        "embed_keys": docs.reader.embed_keys,
+        "characters": mean,
+    }
 
 
 @router.post("/settings/retrieval")

@@ -496,7 +496,12 @@ def split_labels(text: str) -> list[str]:
 
 def retrievers_of(docs: Document) -> list[str]:
     """The retrievers that a set can be searched with."""
-    return ["default", *(["hybrid", "vector"] if docs.embed_keys else []), "bm25", "bm25_chinese"]
+    return [
+        "default",
+        *(["hybrid", "vector"] if docs.reader.embed_keys else []),
+        "bm25",
+        "bm25_chinese",
+    ]
 
 
 def defaults_of(service: Service, name: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ KnobsInQuery = Annotated[Knobs, Query()]
 
 
 def _parse_value(docs: Document, name: str, text: str) -> Any:
-    kind = docs.fields[name].data_type.value if name in docs.fields else ""
+    kind = docs.reader.fields[name].data_type.value if name in docs.reader.fields else ""
     try:
         if "int" in kind:
             return int(text)
@@ -120,7 +120,7 @@ def query_bar(call: SetRequest, knobs: Knobs) -> Facts:
         "retrievers": page.retrievers_of(call.docs),
         "conditions": list(zip(map(filter_text, conditions), knobs.filter, strict=True)),
         "problem": problem,
-        "fields": sorted(call.docs.fields),
+        "fields": sorted(call.docs.reader.fields),
         "operators": OPERATORS,
         "filters": And(*conditions) if conditions else None,
         "has_chat": call.service.chat is not None,

@@ -14,6 +14,7 @@ from lazyrag.data.filters import Filter
 from lazyrag.data.node import DocNode
 from lazyrag.data.segment import root_uid
 from lazyrag.errors import LazyRAGError
+from lazyrag.read import grep
 from lazyrag.retrieval.explain import Tracks, build_explanation
 from lazyrag.retrieval.postprocessors import MMR, RetrievalChain
 from lazyrag.server.core.body import SearchOptions
@@ -156,7 +157,7 @@ def _changes(
     for topk in (rank, 20, 50, 100):
         if topk and (knobs.topk or 0) < topk <= 100:
             yield {"topk": topk}
-    for retriever in ("hybrid", "vector", "bm25") if scope.docs.embed_keys else ("bm25",):
+    for retriever in ("hybrid", "vector", "bm25") if scope.docs.reader.embed_keys else ("bm25",):
         if retriever != knobs.retriever:
             yield {"retriever": retriever}
 
@@ -194,7 +195,7 @@ def _nodes_with(scope: SetRequest, group: str, line: str) -> list[DocNode]:
     """The nodes of a group around the places where a line is."""
     nodes: dict[str, DocNode] = {}
     with suppress(LazyRAGError):
-        for match in scope.docs.grep(line.strip()[:500], limit=20, ignore_case=True):
+        for match in grep(scope.docs, line.strip()[:500], limit=20, ignore_case=True):
             first, last = match.span
             for node in scope.docs.get_nodes(group, document_ids=[root_uid(match.path)]):
                 if node.span and node.span[0] < last and first < node.span[1]:

@@ -16,6 +16,9 @@ from lazyrag.data.node import DocNode, describe_span
 from lazyrag.data.segment import LAZY_ROOT_NAME, Location, Span
 from lazyrag.document import Document
 from lazyrag.errors import LazyRAGError
+from lazyrag.read import marks as find_marks
+from lazyrag.read import outline as find_outline
+from lazyrag.read import page_image as render_page_image
 from lazyrag.server.api import documents
 from lazyrag.server.core.problems import ProblemError
 from lazyrag.server.core.set_request import Reading, SetRequest
@@ -36,12 +39,12 @@ _Number: TypeAlias = Annotated[int, Query(ge=1, le=4_096)]
 @functools.lru_cache(maxsize=96)
 def _image(docs: Document, identity: str, _content: str, page: int, width: int, file: Any) -> bytes:
     # in memory only: a deletion leaves nothing
-    return docs.page_image(identity, page, width=width, file=file)
+    return render_page_image(docs, identity, page, width=width, file=file)
 
 
 @functools.lru_cache(maxsize=2_048)
 def _boxes(docs: Document, identity: str, _content: str, span: Span, file: Any) -> tuple[Any, ...]:
-    return docs.marks(identity, span, file=file).boxes
+    return find_marks(docs, identity, span, file=file).boxes
 
 
 def content_hash_of(call: SetRequest, identity: str) -> str:
@@ -90,7 +93,7 @@ def _page_sheets(
     pages = set(numbers)
     for number in boxes:
         pages |= {number - 1, number, number + 1}
-    last = call.docs.document(identity).pages or 0
+    last = call.docs.documents(ids=[identity])[0].pages or 0
     size = (0, 0)
     sheets = []
     for number in sorted(pages & {*range(1, last + 1)}):
@@ -166,7 +169,7 @@ def source_pane(call: SetRequest, sources: Sequence[ThreadSource], number: int) 
     if number in places:
         return {**pane, **marked_document(call, info, places, number)}
     # another version, or a text that a group rewrote
-    for version in call.docs.versions(path):
+    for version in call.docs.versions.list(path):
         if version.created_at.timestamp() > source.asked_at:
             pane["older"] = version.number - 1, version.created_at
             break
@@ -199,7 +202,7 @@ def marked_document(
             if sheets and number not in missing:
                 return {"sheets": sheets, "as_text": False}
     text = call.docs.read(info.path)
-    outline = call.docs.outline(info.path)
+    outline = find_outline(call.docs, info.path)
     complete = (0, len(text))
     focus = [_section(outline, span) or complete for span in places.values()]
     shown_span = _visible_span(text, places.get(number), offset)

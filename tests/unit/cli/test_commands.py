@@ -451,7 +451,7 @@ def test_a_quarantined_file_is_read_again_with_retry(
 
 
 CALLS = re.compile(
-    r"\b(Document|LoadLimits|\w*Loader|add_ocr|retry_failed|register_\w+)\(|@register_|Document\.|follow_links"
+    r"\b(Document|LoadLimits|\w*Loader|add_ocr|sync|register_\w+)\(|@register_|Document\.|follow_links"
 )
 
 

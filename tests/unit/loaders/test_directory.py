@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lazyrag import Document
+from lazyrag import Document, FileSelection
 from lazyrag.errors import DatasetPathError
 from lazyrag.loaders.directory import (
     FoundFile,
@@ -242,7 +242,11 @@ def test_a_document_follows_links_if_it_is_told_to(folder, tmp_path):
         ("a.txt", "in.txt"),
         ["out.txt"],
     )
-    assert Document(root, follow_links=True).sync().added == ("a.txt", "in.txt", "out.txt")
+    assert Document(root, files=FileSelection(follow_links=True)).sync().added == (
+        "a.txt",
+        "in.txt",
+        "out.txt",
+    )
 
 
 def test_a_link_to_itself_is_passed_over(folder):

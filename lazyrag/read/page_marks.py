@@ -65,7 +65,7 @@ class Marks:
 def find_marks(
     reader: Reader, path: str, span: Span | Location, file: str | os.PathLike[str] | None
 ) -> Marks:
-    """Find where a span of a document is shown; see `Document.marks`."""
+    """Find where a span of a document is shown; see `lazyrag.read.marks`."""
     root = find_root(reader, path)
     text = content_text(root.content)
     start, end = checked_span(span, len(text))
@@ -137,7 +137,7 @@ class _PageTexts:
 def render_page(
     reader: Reader, path: str, page: int, width: int, file: str | os.PathLike[str] | None
 ) -> bytes:
-    """Render a page of a PDF; see `Document.page_image`."""
+    """Render a page of a PDF; see `lazyrag.read.page_image`."""
     root = find_root(reader, path)
     width = validate_integer("width", width, 1, _MAX_WIDTH)
     loader = _pdf_loader(reader, root)
