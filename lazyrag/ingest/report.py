@@ -244,7 +244,7 @@ class Failures:
         first = f"The only file failed to {step}:"
         if len(failed) > 1:
             first = f"All {len(failed)} files failed to {step}. The first:"
-        hint = f"Fix the cause, then call retry_failed(). ({self.where})"
+        hint = f"Fix the cause, then call sync(). ({self.where})"
         raise IngestionError(f"{first} {sentence(failed[0])} {hint}") from failed[0].error
 
 

@@ -483,7 +483,7 @@ def _finish(call: SetRequest, book: Notebook, deletion: Mapping[str, Any]) -> No
 async def undo(call: Writing, book: Book, form: Form) -> Response:
     """Bring deleted documents back."""
     number = str(form.get("deletion"))
-    records = await call.run(book.records, call, "deletion", one=number)
+    records = await call.run(book.records, call, "deletion", record_id=number)
     if not records or not await call.run(book.take, records[0]["id"]):
         return page.to_set(call, "files", notice=("warn", _t(call, "files.too_late")))
     documents_before = records[0]["documents"]

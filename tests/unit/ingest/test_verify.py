@@ -492,10 +492,10 @@ def found_and_mended(made, shelf, docs, fault):
     assert set(wrong) <= set(fault.unnoticed)
     shelf.embed.calls.clear()
     assert docs.maintenance.repair() == ()
-    assert list(docs.maintenance.dump()) == made.maintenance.dump
+    assert list(docs.maintenance.dump()) == made.dump
     assert docs.maintenance.verify() == ()
     assert docs.maintenance.repair() == ()
-    assert list(docs.maintenance.dump()) == made.maintenance.dump
+    assert list(docs.maintenance.dump()) == made.dump
     assert shelf.embed.calls == []
     assert answers(docs) == made.answers
 
@@ -602,7 +602,7 @@ def test_a_fault_in_memory(dataset, made, tmp_path, name, group):
         assert (kind, where) in {(one.kind, one.where) for one in docs.maintenance.verify()}
         shelf.embed.calls.clear()
         assert docs.maintenance.repair() == ()
-        assert list(docs.maintenance.dump()) == made.maintenance.dump
+        assert list(docs.maintenance.dump()) == made.dump
         damaged = FILES.values() if name.endswith("gone") else [FILES["b.txt"]]
         assert set(shelf.embed.calls) <= {
             one for text in damaged for one in (*text.splitlines(), *text.split())
@@ -625,7 +625,7 @@ def test_a_changed_text(made, tmp_path, group):
             (group, "b.txt")
         }
         assert docs.maintenance.repair() == ()
-        assert list(docs.maintenance.dump()) == made.maintenance.dump
+        assert list(docs.maintenance.dump()) == made.dump
 
 
 @pytest.mark.parametrize("group", GROUPS[1:])
@@ -656,7 +656,7 @@ def test_a_document_that_is_live_nowhere(made, tmp_path, group):
         assert ("missing", group, "b.txt") in told(docs.maintenance.verify())
         answers(docs)  # nothing but a StoreError
         assert docs.maintenance.repair() == ()
-        assert list(docs.maintenance.dump()) == made.maintenance.dump
+        assert list(docs.maintenance.dump()) == made.dump
         assert answers(docs) == made.answers
 
 
@@ -688,7 +688,7 @@ def test_a_wrong_number_of_nodes(made, tmp_path, group, counts):
     with shelf.open() as docs:
         assert (group, "b.txt") in {(one.where, one.document) for one in docs.maintenance.verify()}
         assert docs.maintenance.repair() == ()
-        assert list(docs.maintenance.dump()) == made.maintenance.dump
+        assert list(docs.maintenance.dump()) == made.dump
 
 
 @pytest.mark.parametrize("group", GROUPS[1:])
@@ -785,7 +785,7 @@ def test_a_healthy_store(made, tmp_path):
     with shelf.open() as docs:
         assert docs.maintenance.verify() == ()
         assert docs.maintenance.repair() == ()
-        assert list(docs.maintenance.dump()) == made.maintenance.dump
+        assert list(docs.maintenance.dump()) == made.dump
         assert shelf.embed.calls == []
 
 
@@ -906,7 +906,7 @@ def test_a_lost_text_can_be_deleted(made, tmp_path):
         docs.maintenance.repair()
         docs.delete_files(["note"])
         assert docs.maintenance.verify() == ()
-        assert list(docs.maintenance.dump()) == made.maintenance.dump
+        assert list(docs.maintenance.dump()) == made.dump
 
 
 def test_a_lost_file_that_is_gone_is_deleted(made, tmp_path, dataset):
@@ -1015,5 +1015,5 @@ def test_several_faults_at_once(made, tmp_path_factory, faults):
     with shelf.open() as docs:
         assert docs.maintenance.verify() != ()
         assert docs.maintenance.repair() == ()
-        assert list(docs.maintenance.dump()) == made.maintenance.dump
+        assert list(docs.maintenance.dump()) == made.dump
         assert answers(docs) == made.answers
