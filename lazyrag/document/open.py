@@ -145,8 +145,6 @@ def warn_of_namesake(indexer: Indexer) -> None:
 
 
 def _repair_lost(indexer: Indexer) -> tuple[str, ...]:
-    if not indexer.ledger.tree.groups:  # nothing to lose yet
-        return ()
     from lazyrag.ingest.verify import repair_lost
 
     return repair_lost(indexer)

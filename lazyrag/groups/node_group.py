@@ -12,7 +12,7 @@ import json
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -767,12 +767,12 @@ class Definitions:
         return {name: current[name] for name in in_order if current.keys() >= refs[name]}
 
     def all_fingerprints(self) -> dict[str, str]:
-        """Return the fingerprints of all groups, by name."""
-        return {
-            name: self.fingerprint(name)
-            for name in (LAZY_ROOT_NAME, *self.graph)
-            if self.is_defined(name)
-        }
+        """Return the fingerprints of all groups that are defined with their ancestors, by name."""
+        fingerprints: dict[str, str] = {}
+        for name in (LAZY_ROOT_NAME, *self.graph):
+            with suppress(NotRegisteredError, ConfigError):
+                fingerprints[name] = self.fingerprint(name)
+        return fingerprints
 
     def described(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Return fingerprint and parts, as JSON, of the definitions of some groups; without the

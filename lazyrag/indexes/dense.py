@@ -22,7 +22,7 @@ from lazyrag.data.filters import Filter
 from lazyrag.errors import ConfigError, StoreError, missing_package
 from lazyrag.indexes.postings import Mask, RowBlock, RowPart, VectorRows, kth_largest, pick, ranked
 from lazyrag.indexes.tiers import TieredIndex
-from lazyrag.progress.bar import ProgressTask
+from lazyrag.progress.calls import ProgressTask
 from lazyrag.storage.arrays import Arrays, DamagedError
 from lazyrag.types import Fields, Matrix, Metric, Ranking, Vector
 from lazyrag.validation import require, validate_choice, validate_integer

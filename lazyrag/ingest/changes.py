@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, NoReturn, TypeAlias, cast
 
 from lazyrag.data.segment import (
@@ -41,16 +42,14 @@ from lazyrag.ingest.dataset import (
 )
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import loader_identities
-from lazyrag.ingest.new_nodes import file_root, renewed_root
-from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion
+from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, file_root, renewed_root
 from lazyrag.ingest.plan import BuildPlan
 from lazyrag.ingest.report import Failure, IngestReport, is_skip, pages, skip_reasons
 from lazyrag.ledger.tables import DocumentRow
 from lazyrag.ledger.tree import LiveGroup
 from lazyrag.loaders.base import loaders
 from lazyrag.loaders.directory import FoundFile, Listing, day_of, hash_file
-from lazyrag.progress.bar import ProgressTask
-from lazyrag.progress.calls import raise_if_canceled
+from lazyrag.progress.calls import ProgressTask, raise_if_canceled
 from lazyrag.storage.database import batches_reaching
 from lazyrag.validation import normal_name
 
@@ -58,6 +57,7 @@ _CACHED_DAYS = 90  # that unused vectors of superseded texts are cached
 # root nodes that are read at once
 _READ = 256
 _READ_BYTES = 8 * 2**20
+_IDENTITY = attrgetter("file.identity")
 UserMetadata: TypeAlias = "Mapping[str, Any] | LazyRAGError"
 """Metadata that the user gave for a file, or the error that asking for it raised."""
 
@@ -88,7 +88,7 @@ def ingest_changes(
     """
     if indexer.dataset.is_chosen:
         indexer.dataset.store_selection(indexer.dataset.selection)
-    repaired = indexer.repair_lost(indexer) if repairs else ()
+    repaired = indexer.repair() if repairs else ()
     begun = indexer.turns.begun
     indexer.rebuilt.clear()
     indexer.ensure_root()
@@ -542,7 +542,7 @@ def file_size(file: ComparedFile) -> int:
 
 
 def _by_identity(files: Iterable[ComparedFile]) -> list[ComparedFile]:
-    return sorted(files, key=lambda file: file.identity)
+    return sorted(files, key=_IDENTITY)
 
 
 def load_root(
@@ -747,4 +747,4 @@ def notes_of(outcomes: Iterable[Outcome]) -> dict[str, tuple[str, ...]]:
 
 
 def _identities(files: Iterable[ComparedFile]) -> tuple[str, ...]:
-    return tuple(file.identity for file in files)
+    return tuple(map(_IDENTITY, files))

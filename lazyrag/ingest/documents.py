@@ -35,8 +35,7 @@ from lazyrag.ingest.changes import (
 )
 from lazyrag.ingest.dataset import find_named_files, validate_user_metadata
 from lazyrag.ingest.indexer import Indexer
-from lazyrag.ingest.new_nodes import text_root
-from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root
+from lazyrag.ingest.pending import MakeRoot, Outcome, PendingVersion, Root, text_root
 from lazyrag.ingest.report import IngestReport
 from lazyrag.ledger.tables import DocumentRow, Status, Version
 from lazyrag.loaders.directory import signature_of
@@ -260,7 +259,7 @@ def _ingest_documents(
 ) -> IngestReport:
     """Ingest single documents and report on them."""
     is_due = indexer.turns.is_sole and not indexer.is_checked
-    repaired = indexer.repair_lost(indexer) if is_due else ()
+    repaired = indexer.repair() if is_due else ()
     versions.sort(key=lambda version: version.row.identity)
     hashes = {version.row.identity: version.row.content_hash for version in versions}
     indexer.failures.forget(lambda _, identity: identity in hashes)

@@ -35,9 +35,15 @@ from lazyrag.errors import (
 )
 from lazyrag.groups.node_group import LOADING, Step
 from lazyrag.ingest.index_texts import embed_documents, field_texts, read_index_texts
-from lazyrag.ingest.load_files import Loading
-from lazyrag.ingest.new_nodes import (
+from lazyrag.ingest.load_files import Loading, map_in_order, worker_pool
+from lazyrag.ingest.pending import (
+    MISFIT,
+    MakeRoot,
+    Outcome,
+    PendingVersion,
+    Root,
     ToDo,
+    VersionReader,
     copied_nodes,
     input_digest,
     make_nodes,
@@ -46,11 +52,9 @@ from lazyrag.ingest.new_nodes import (
     reusable_nodes,
     root_digest,
 )
-from lazyrag.ingest.pending import MISFIT, MakeRoot, Outcome, PendingVersion, Root, VersionReader
 from lazyrag.ingest.plan import BuildPlan, GroupTarget, IndexTarget, TermsTarget, VectorsTarget
 from lazyrag.ingest.report import Failures, Options
 from lazyrag.ingest.term_index import BuildTerms, TermIndexes
-from lazyrag.ingest.workers import map_in_order, worker_pool
 from lazyrag.ledger.lease import Turns
 from lazyrag.ledger.ledger import Flip, Ledger, NewPart
 from lazyrag.ledger.tables import HIDDEN, BuildRow, DocumentRow
@@ -717,7 +721,8 @@ class IngestionEngine:
             ready, changed = self._ready(going)
             self._flip_ready(ready, plan, parts)
         finally:
-            self.terms.release(parts)
+            if parts:
+                self.terms.release(parts)
         return changed
 
     def _ready(

@@ -36,7 +36,7 @@ from lazyrag.ledger.tree import Build, LiveGroup, LiveIndex
 from lazyrag.loaders.base import is_built_in, loaders
 from lazyrag.loaders.directory import Listing
 from lazyrag.models.embedding import batch_size_of, is_embeddable
-from lazyrag.progress.bar import ProgressTask
+from lazyrag.progress.calls import ProgressTask
 from lazyrag.text.tokens import token_counters
 from lazyrag.validation import (
     validate_boolean,

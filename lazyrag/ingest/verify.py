@@ -28,7 +28,7 @@ from lazyrag.errors import (
 from lazyrag.groups.node_group import Step
 from lazyrag.ingest.changes import evict_superseded, ingest_changes, ingest_missing
 from lazyrag.ingest.indexer import Indexer
-from lazyrag.ingest.new_nodes import input_digest, output_digest, root_digest
+from lazyrag.ingest.pending import input_digest, output_digest, root_digest
 from lazyrag.ingest.plan import index_step
 from lazyrag.ingest.report import Findings, Problem, ProblemKind, pages
 from lazyrag.ledger.tables import BuildRow

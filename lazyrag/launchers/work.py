@@ -24,8 +24,15 @@ from lazyrag.errors import ConfigError, EmbeddingError, LazyRAGError, LoadError,
 from lazyrag.groups.node_group import embed_identity
 from lazyrag.ingest.indexer import Indexer
 from lazyrag.ingest.load_files import Loading, as_reader, importable_loaders, matches
-from lazyrag.ingest.new_nodes import ToDo, content_key, file_root, make_nodes
-from lazyrag.ingest.pending import PendingSource, PendingVersion, VersionReader
+from lazyrag.ingest.pending import (
+    PendingSource,
+    PendingVersion,
+    ToDo,
+    VersionReader,
+    content_key,
+    file_root,
+    make_nodes,
+)
 from lazyrag.ingest.plan import BuildPlan, GroupTarget
 from lazyrag.launchers.engines import make_engine
 from lazyrag.launchers.executors import (

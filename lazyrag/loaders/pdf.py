@@ -28,8 +28,8 @@ from lazyrag.loaders.ocr import Ocr, OcrWord, is_garbled, word_glyphs
 from lazyrag.loaders.pdf_layout import page_text, without_repeated_lines
 from lazyrag.loaders.pdf_lines import PlacedText
 from lazyrag.loaders.process import borrow, give_back
-from lazyrag.progress.bar import ProgressTask
 from lazyrag.progress.blocks import contextmanager
+from lazyrag.progress.calls import ProgressTask
 from lazyrag.text.structure import Heading, heading_locations
 from lazyrag.validation import (
     is_list_of,

@@ -33,7 +33,7 @@ from lazyrag.errors import ConfigError, LazyRAGError, StoreError
 from lazyrag.groups.node_group import schema_digest
 from lazyrag.indexes.bm25 import TermPart
 from lazyrag.ingest.indexer import Indexer
-from lazyrag.ingest.new_nodes import output_digest
+from lazyrag.ingest.pending import output_digest
 from lazyrag.ledger.ledger import Flip
 from lazyrag.ledger.tables import BuildRow, DocumentRow
 from lazyrag.ledger.tree import LiveGroup, LiveIndex, Tree

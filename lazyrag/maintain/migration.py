@@ -19,7 +19,7 @@ from lazyrag.data.fields import read_schema
 from lazyrag.data.segment import Segment, key_build
 from lazyrag.errors import ConfigError, StoreError, UnsupportedError, known_names
 from lazyrag.ingest.dataset import copy_selection
-from lazyrag.ingest.new_nodes import output_digest
+from lazyrag.ingest.pending import output_digest
 from lazyrag.ingest.report import pages
 from lazyrag.ledger.copies import (
     CopiedBuild,

@@ -284,7 +284,7 @@ def _texts_with(row: DocumentRow | _LiveRow, names: Iterable[str]) -> tuple[str,
 
 
 def _fields(texts: Iterable[str], names: Iterable[str], schema: Schema) -> dict[str, FieldValue]:
-    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.new_nodes.root_segment`
+    """Declared fields of a root node, from its metadata, as `lazyrag.ingest.pending.root_segment`
     computes them.
     """
     metadata: dict[str, Any] = {}

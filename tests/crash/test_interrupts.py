@@ -13,8 +13,8 @@ import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.document import open as opening
-from lazyrag.progress.bar import ProgressTask
 from lazyrag.progress.blocks import contextmanager
+from lazyrag.progress.calls import ProgressTask
 from tests.crash import interrupts
 from tests.crash.interrupts import CASES, AlarmError, DocumentCase, Interrupter, Tally, strike, walk
 

@@ -13,9 +13,8 @@ import pytest
 
 from lazyrag import Document, Retriever
 from lazyrag.errors import ConfigError
-from lazyrag.progress import bar as progress_bar
-from lazyrag.progress.bar import ProgressTask
-from lazyrag.progress.calls import during_call
+from lazyrag.progress import calls as progress_bar
+from lazyrag.progress.calls import ProgressTask, during_call
 
 FILES = {f"{name}.txt": "green tea\nblack tea" for name in "abcde"}
 

@@ -29,7 +29,7 @@ from lazyrag import (
 )
 from lazyrag.errors import ConfigError, TransformError, raise_if_stopped, stop_event
 from lazyrag.groups.fingerprint import fingerprint
-from lazyrag.ingest.workers import map_in_order, worker_pool
+from lazyrag.ingest.load_files import map_in_order, worker_pool
 from lazyrag.models import CallableChatModel, ChatChoice, ChatCompletion, ChatOptions
 from lazyrag.transforms.llm import PROMPTS, AnswerCache, fill_prompt
 from lazyrag.validation import validate_template
