@@ -205,7 +205,7 @@ def test_a_reader_that_holds_the_log_is_no_clean_certificate(tmp_path):
         try:
             certificate = docs.maintenance.purge("secret")
         finally:
-            other.versions.rollback()
+            other.rollback()
     other.close()
     assert not certificate.is_clean
     docs.maintenance.compact()
